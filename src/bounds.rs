@@ -1,0 +1,101 @@
+//! Every limit in the program that no document sets, named, with its reason. A limit that operators set has
+//! its default in `config/`; nothing is unbounded.
+
+use std::time::Duration;
+
+/// A configuration document, in bytes: large routing tables stay far below.
+pub const DOCUMENT_BYTES: usize = 1 << 20;
+/// Nesting of a configuration document: ours need six.
+pub const DOCUMENT_DEPTH: usize = 32;
+/// Problems reported for one document; more would not be read.
+pub const DOCUMENT_PROBLEMS: usize = 100;
+
+/// A CEL expression, in bytes.
+pub const CEL_BYTES: usize = 4 << 10;
+/// Nodes of a CEL expression: bounds the work of one evaluation.
+pub const CEL_NODES: usize = 500;
+
+/// A request head, in bytes of all header lines: what the large providers accept.
+pub const HEAD_BYTES: usize = 64 << 10;
+/// Header lines of a request.
+pub const HEADER_LINES: usize = 128;
+/// A request target, in bytes.
+pub const TARGET_BYTES: usize = 8 << 10;
+/// How long a kept-alive connection may stay silent.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// How long a fresh connection may stay silent.
+pub const FIRST_BYTE: Duration = Duration::from_secs(15);
+/// Longest silence within a request body, whatever its rate so far.
+pub const BODY_SILENCE: Duration = Duration::from_secs(10);
+/// What is drained of an unread body before an early refusal closes, so that the client reads the answer instead of a reset.
+pub const DRAIN_BYTES: usize = 1 << 20;
+/// How long that draining may take.
+pub const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Nesting of a JSON request body (contract 6.1).
+pub const JSON_DEPTH: usize = 128;
+/// A body of a management call; documents have their own bound.
+pub const MANAGEMENT_BODY: usize = 256 << 10;
+
+/// Entries of a page of a list, and its default.
+pub const PAGE_MAX: usize = 100;
+/// See [`PAGE_MAX`].
+pub const PAGE_DEFAULT: usize = 20;
+
+/// Live keys an owner (contract 2).
+pub const KEYS_PER_OWNER: usize = 100;
+/// Characters of a key's or user's name.
+pub const NAME_CHARS: usize = 128;
+/// Pairs of a key's `metadata`, and the characters of a name and a value in it.
+pub const METADATA_PAIRS: usize = 16;
+/// See [`METADATA_PAIRS`].
+pub const METADATA_NAME_CHARS: usize = 64;
+/// See [`METADATA_PAIRS`].
+pub const METADATA_VALUE_CHARS: usize = 512;
+
+/// Live sessions a user; the oldest ends when one more begins.
+pub const SESSIONS_PER_USER: usize = 20;
+/// Password length in bytes: OWASP's floor, and a ceiling that keeps hashing cheap to refuse.
+pub const PASSWORD_MIN: usize = 8;
+/// See [`PASSWORD_MIN`].
+pub const PASSWORD_MAX: usize = 1024;
+/// An e-mail address (RFC 5321 section 4.5.3.1.3, with its brackets gone).
+pub const EMAIL_MAX: usize = 254;
+/// Argon2 runs that may wait for a core; 19 MiB each once running, so the rest is shed with 503.
+pub const PASSWORD_QUEUE: usize = 64;
+/// Failed or successful logins of one (email, network) in [`LOGIN_WINDOW`].
+pub const LOGINS: u32 = 10;
+/// See [`LOGINS`].
+pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
+/// Pairs the login throttle remembers; the oldest leave first.
+pub const LOGIN_PAIRS: usize = 100_000;
+/// Registrations from one network in an hour.
+pub const REGISTRATIONS: u32 = 20;
+
+/// Attempts of one request whatever its recipe asks for: Pingora's loop is told the same.
+pub const ATTEMPTS_MAX: usize = 16;
+/// Bytes of a response held back until the first content event shows that it is one.
+pub const HOLD_BYTES: usize = 256 << 10;
+/// A provider's answer collected for a reroute.
+pub const COLLECT_BYTES: usize = 32 << 20;
+/// One server-sent event while the relay looks for content, errors and usage.
+pub const SSE_EVENT_BYTES: usize = 1 << 20;
+/// Reroutes at once: they spend money and hold bodies in memory.
+pub const REROUTES: usize = 16;
+
+/// Records waiting for the capture writer.
+pub const CAPTURE_QUEUE_RECORDS: usize = 16_384;
+/// Bytes waiting for the capture writer.
+pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
+/// Records of one transaction of the capture writer.
+pub const CAPTURE_BATCH: usize = 500;
+/// Longest a record waits for company before it is written: the window that a crash may lose.
+pub const CAPTURE_LINGER: Duration = Duration::from_millis(100);
+
+/// Log lines waiting for a slow standard output; more are dropped and counted.
+pub const LOG_QUEUE: usize = 8_192;
+/// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of
+/// mounted configuration, which file notifications miss.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a resolved address of a provider is used before it is looked up again.
+pub const DNS_TTL: Duration = Duration::from_secs(30);

@@ -1,0 +1,58 @@
+//! The time, handed in, so that tests move it instead of sleeping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::Timestamp;
+
+/// Where the program reads the wall clock. Cloning is cheap; a manual clock is shared by its clones.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// The machine's clock.
+    #[default]
+    System,
+    /// A clock that only moves when told to, in microseconds since the epoch.
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// A clock that stands at `start` until moved.
+    pub fn manual(start: Timestamp) -> Self {
+        Clock::Manual(Arc::new(AtomicI64::new(start.as_microsecond())))
+    }
+
+    /// The present, in whole microseconds: what is stored reads back equal.
+    pub fn now(&self) -> Timestamp {
+        let micros = match self {
+            Clock::System => Timestamp::now().as_microsecond(),
+            Clock::Manual(at) => at.load(Ordering::Acquire),
+        };
+        Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// Moves a manual clock forward; the system clock does not listen.
+    pub fn advance(&self, by: std::time::Duration) {
+        if let Clock::Manual(at) = self {
+            at.fetch_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::AcqRel);
+        }
+    }
+}
+
+/// RFC 3339 in UTC with microseconds, the one spelling of a time in every answer and record.
+pub fn rfc3339(at: Timestamp) -> String {
+    format!("{at:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told() {
+        let clock = Clock::manual(Timestamp::from_second(1_764_000_000).unwrap());
+        let shared = clock.clone();
+        assert_eq!(rfc3339(clock.now()), "2025-11-24T16:00:00.000000Z");
+        shared.advance(std::time::Duration::from_millis(1500));
+        assert_eq!(rfc3339(clock.now()), "2025-11-24T16:00:01.500000Z");
+    }
+}

@@ -1,0 +1,208 @@
+//! What can be refused, once: a kind with its status and its word in each envelope, a public detail for the
+//! client, and a private cause for the log. Layers below raise kinds; only `gateway/reply.rs` renders them.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+
+/// A refusal or failure on its way to a client.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    detail: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+    allow: Option<String>,
+    cause: Option<String>,
+}
+
+/// Every result of an endpoint or of a step of the request path.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The kinds of refusal of the contract's table (section 2), one row each in [`Kind::row`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the word of each row is the variant's name
+pub enum Kind {
+    InvalidRequest,
+    ContextLengthExceeded,
+    UnsupportedFeature,
+    Unauthorized,
+    Forbidden,
+    InsufficientScope,
+    CsrfRejected,
+    RegistrationClosed,
+    NotFound,
+    ModelNotFound,
+    MethodNotAllowed,
+    Timeout,
+    Conflict,
+    KeyLimitReached,
+    KeyRevoked,
+    NotCaptured,
+    Truncated,
+    Redacted,
+    PreconditionFailed,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    MisdirectedRequest,
+    RateLimited,
+    HeadersTooLarge,
+    Internal,
+    ProviderFailed,
+    Unavailable,
+    NoTarget,
+}
+
+/// One row of the table: the status, the word of PIN and ROUTER management, and OpenAI's type and code.
+pub struct Row {
+    /// HTTP status.
+    pub status: u16,
+    /// `error` of the `{"error","detail"}` envelope.
+    pub word: &'static str,
+    /// `error.type` of OpenAI's envelope.
+    pub openai_type: &'static str,
+    /// `error.code` of OpenAI's envelope.
+    pub openai_code: Option<&'static str>,
+}
+
+impl Kind {
+    /// The one table from kinds to what clients see.
+    #[rustfmt::skip]
+    pub fn row(self) -> Row {
+        const IRE: &str = "invalid_request_error";
+        let (status, word, openai_type, openai_code) = match self {
+            Kind::InvalidRequest =>        (400, "invalid_request", IRE, None),
+            Kind::ContextLengthExceeded => (400, "context_length_exceeded", IRE, Some("context_length_exceeded")),
+            Kind::UnsupportedFeature =>    (400, "unsupported_feature", IRE, Some("unsupported_feature")),
+            Kind::Unauthorized =>          (401, "unauthorized", IRE, Some("invalid_api_key")),
+            Kind::Forbidden =>             (403, "forbidden", "permission_error", Some("forbidden")),
+            Kind::InsufficientScope =>     (403, "insufficient_scope", "permission_error", Some("insufficient_scope")),
+            Kind::CsrfRejected =>          (403, "csrf_rejected", "permission_error", Some("csrf_rejected")),
+            Kind::RegistrationClosed =>    (403, "registration_closed", "permission_error", Some("registration_closed")),
+            Kind::NotFound =>              (404, "not_found", IRE, None),
+            Kind::ModelNotFound =>         (404, "not_found", IRE, Some("model_not_found")),
+            Kind::MethodNotAllowed =>      (405, "method_not_allowed", IRE, Some("method_not_allowed")),
+            Kind::Timeout =>               (408, "timeout", IRE, Some("timeout")),
+            Kind::Conflict =>              (409, "conflict", IRE, Some("conflict")),
+            Kind::KeyLimitReached =>       (409, "key_limit_reached", IRE, Some("key_limit_reached")),
+            Kind::KeyRevoked =>            (409, "key_revoked", IRE, Some("key_revoked")),
+            Kind::NotCaptured =>           (409, "not_captured", IRE, Some("not_captured")),
+            Kind::Truncated =>             (409, "truncated", IRE, Some("truncated")),
+            Kind::Redacted =>              (409, "redacted", IRE, Some("redacted")),
+            Kind::PreconditionFailed =>    (412, "precondition_failed", IRE, Some("precondition_failed")),
+            Kind::PayloadTooLarge =>       (413, "payload_too_large", IRE, Some("payload_too_large")),
+            Kind::UnsupportedMediaType =>  (415, "unsupported_media_type", IRE, Some("unsupported_media_type")),
+            Kind::MisdirectedRequest =>    (421, "misdirected_request", IRE, Some("misdirected_request")),
+            Kind::RateLimited =>           (429, "rate_limited", "rate_limit_error", Some("rate_limit_exceeded")),
+            Kind::HeadersTooLarge =>       (431, "headers_too_large", IRE, Some("headers_too_large")),
+            Kind::Internal =>              (500, "internal", "server_error", Some("internal")),
+            Kind::ProviderFailed =>        (502, "provider_failed", "server_error", Some("provider_error")),
+            Kind::Unavailable =>           (503, "unavailable", "server_error", Some("overloaded")),
+            Kind::NoTarget =>              (503, "no_target", "server_error", Some("no_target")),
+        };
+        Row { status, word, openai_type, openai_code }
+    }
+}
+
+impl Error {
+    /// A refusal whose `detail` the client reads; it must hold nothing secret.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Error { kind, detail: detail.into(), field: None, retry_after: None, allow: None, cause: None }
+    }
+
+    /// 400 about one field of the request.
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Error { field: Some(field.into()), ..Error::new(Kind::InvalidRequest, detail) }
+    }
+
+    /// 404 for an object that is not there or not the caller's: one answer for both.
+    pub fn not_found(what: &str) -> Self {
+        Error::new(Kind::NotFound, format!("No such {what}."))
+    }
+
+    /// 500 whose cause goes to the log only.
+    pub fn internal(cause: impl fmt::Display) -> Self {
+        Error::new(Kind::Internal, "Something went wrong on our side.").because(cause)
+    }
+
+    /// 503 because the store did not take a write or answer a read.
+    pub fn store_unavailable(cause: impl fmt::Display) -> Self {
+        Error::new(Kind::Unavailable, "The store is unavailable; try again.").because(cause).retry_after(Duration::from_secs(1))
+    }
+
+    /// Names the field at fault (`field` in our envelope, `param` in OpenAI's).
+    #[must_use]
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// Says when to come back.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Sets the `Allow` list of a 405.
+    #[must_use]
+    pub fn allowing(mut self, methods: impl Into<String>) -> Self {
+        self.allow = Some(methods.into());
+        self
+    }
+
+    /// Notes what only the log may know.
+    #[must_use]
+    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The HTTP status of it.
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.kind.row().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What the client reads.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The field at fault.
+    pub fn field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
+    /// When to come back, in whole seconds rounded up, as `Retry-After` has it (RFC 9110 section 10.2.3).
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+    }
+
+    /// The `Allow` list of a 405.
+    pub fn allow(&self) -> Option<&str> {
+        self.allow.as_deref()
+    }
+
+    /// What only the log may know.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.row().word, self.detail)?;
+        match &self.cause {
+            Some(cause) => write!(f, " ({cause})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,161 @@
+//! Identifiers: a prefix and 26 lower-case Crockford base32 digits of a UUIDv7 (RFC 9562 section 5.7),
+//! so that the order of ids is the order of creation. An id says nothing about the secret beside it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Where random bytes come from: the system, or a seed in tests.
+#[derive(Clone, Debug, Default)]
+pub enum Random {
+    /// The operating system's CSPRNG.
+    #[default]
+    System,
+    /// SHA-256 in counter mode over a seed: repeatable, for tests only.
+    Seeded(Arc<Mutex<(u64, u64)>>),
+}
+
+impl Random {
+    /// A repeatable source.
+    pub fn seeded(seed: u64) -> Self {
+        Random::Seeded(Arc::new(Mutex::new((seed, 0))))
+    }
+
+    /// Fills `out`. The system source cannot fail on the platforms we run on once the process has
+    /// started (`main` draws once before it listens); should it, the process stops rather than mint weak secrets.
+    pub fn fill(&self, out: &mut [u8]) {
+        match self {
+            Random::System => {
+                if getrandom::fill(out).is_err() {
+                    std::process::abort();
+                }
+            }
+            Random::Seeded(state) => {
+                use sha2::Digest;
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                for chunk in out.chunks_mut(32) {
+                    let mut hasher = sha2::Sha256::new();
+                    hasher.update(state.0.to_be_bytes());
+                    hasher.update(state.1.to_be_bytes());
+                    state.1 += 1;
+                    let digest = hasher.finalize();
+                    for (to, from) in chunk.iter_mut().zip(digest.iter()) {
+                        *to = *from;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Eight random bytes as a number.
+    pub fn next_u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+fn mint(prefix: &str, at: Timestamp, random: &Random) -> Arc<str> {
+    let mut noise = [0; 10];
+    random.fill(&mut noise);
+    let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
+    let value = uuid::Builder::from_unix_timestamp_millis(millis, &noise).into_uuid().as_u128();
+    let mut text = String::with_capacity(prefix.len() + 26);
+    text.push_str(prefix);
+    for digit in (0..26).rev() {
+        let index = (value >> (digit * 5)) & 31;
+        text.push(CROCKFORD.get(index as usize).copied().map_or('0', char::from));
+    }
+    text.into()
+}
+
+fn is_well_formed(prefix: &str, text: &str) -> bool {
+    text.strip_prefix(prefix).is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|b| CROCKFORD.contains(&b)))
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// What every id of this kind begins with.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// A new id, later than all that were made in earlier milliseconds.
+            pub fn new(at: Timestamp, random: &Random) -> Self {
+                $name(mint(Self::PREFIX, at, random))
+            }
+
+            /// Reads an id that came from outside: `None` unless it has exactly this form.
+            pub fn parse(text: &str) -> Option<Self> {
+                is_well_formed(Self::PREFIX, text).then(|| $name(text.into()))
+            }
+
+            /// An id that this program itself wrote (a row of the store, a built-in name).
+            pub fn known(text: &str) -> Self {
+                $name(text.into())
+            }
+
+            /// The text of it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A user: `usr_…`; the built-in one behind `ADMIN_API_KEY` is `usr_admin`.
+    UserId "usr_";
+    /// An API key of any interface: `key_…`.
+    KeyId "key_";
+    /// An agent: `agent_…`.
+    AgentId "agent_";
+    /// A request, and the capture made of it: `req_…`.
+    RequestId "req_";
+    /// A login session; never shown as a credential.
+    SessionId "sess_";
+}
+
+impl UserId {
+    /// The built-in user behind `ADMIN_API_KEY`.
+    pub fn admin() -> Self {
+        UserId::known("usr_admin")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_their_form_and_sort_by_time() {
+        let random = Random::seeded(1);
+        let early = RequestId::new(Timestamp::from_second(1_000).unwrap(), &random);
+        let late = RequestId::new(Timestamp::from_second(1_001).unwrap(), &random);
+        assert!(early < late);
+        assert_eq!(RequestId::parse(early.as_str()), Some(early.clone()));
+        assert_eq!(KeyId::parse(early.as_str()), None);
+        assert_eq!(RequestId::parse("req_ILOU"), None);
+        assert_eq!(early.as_str().len(), 30);
+    }
+
+    #[test]
+    fn a_seed_repeats_and_the_system_does_not() {
+        assert_eq!(Random::seeded(5).next_u64(), Random::seeded(5).next_u64());
+        assert_ne!(Random::System.next_u64(), Random::System.next_u64());
+    }
+}

@@ -1,0 +1,121 @@
+//! Which interface a path belongs to, and the envelope its errors wear (contract, section 2).
+//! Decided by whole path segments before anything else, so that even an unknown route refuses in the right voice.
+
+use serde::{Deserialize, Serialize};
+
+/// One of the three interfaces; each has its own key table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Accounts and their keys.
+    Pin,
+    /// The collection of agents.
+    Agent,
+    /// Inference and its management.
+    Router,
+}
+
+impl Interface {
+    /// All of them, in the order of the access specification.
+    pub const ALL: [Interface; 3] = [Interface::Pin, Interface::Agent, Interface::Router];
+
+    /// The word used in configuration, metrics and records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Interface::Pin => "pin",
+            Interface::Agent => "agent",
+            Interface::Router => "router",
+        }
+    }
+
+    /// What the interface's keys begin with.
+    pub fn key_prefix(self) -> &'static str {
+        match self {
+            Interface::Pin => "pin",
+            Interface::Agent => "agt",
+            Interface::Router => "rtr",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Interface::ALL.into_iter().find(|i| i.as_str() == word)
+    }
+}
+
+/// A part of the path space with one way to authenticate and one error envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// PIN, and everything outside `/v1`.
+    Pin,
+    /// `/v1/agent/*`: node callbacks, signed.
+    NodeCallback,
+    /// `/v1/agents`, `/v1/api-keys`.
+    Agent,
+    /// `/v1/router/*`.
+    RouterManagement,
+    /// `/v1/messages…`: data plane in Anthropic's dialect.
+    Messages,
+    /// Every other `/v1/*`: data plane in OpenAI's dialect.
+    DataPlane,
+}
+
+impl Surface {
+    /// The surface of a request path (no query). Whole segments decide: `/v1/agentsx` is data plane.
+    pub fn of(path: &str) -> Self {
+        let mut segments = path.split('/').skip(1);
+        if segments.next() != Some("v1") {
+            return Surface::Pin;
+        }
+        match segments.next() {
+            None | Some("auth" | "apikeys" | "users" | "nodes" | "audit") => Surface::Pin,
+            Some("agent") => Surface::NodeCallback,
+            Some("agents" | "api-keys") => Surface::Agent,
+            Some("router") => Surface::RouterManagement,
+            Some("messages") => Surface::Messages,
+            Some(_) => Surface::DataPlane,
+        }
+    }
+
+    /// The interface it is part of.
+    pub fn interface(self) -> Interface {
+        match self {
+            Surface::Pin | Surface::NodeCallback => Interface::Pin,
+            Surface::Agent => Interface::Agent,
+            Surface::RouterManagement | Surface::Messages | Surface::DataPlane => Interface::Router,
+        }
+    }
+
+    /// Whether inference requests live here.
+    pub fn is_data_plane(self) -> bool {
+        matches!(self, Surface::Messages | Surface::DataPlane)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_segments_decide() {
+        for (path, surface) in [
+            ("/health", Surface::Pin),
+            ("/", Surface::Pin),
+            ("/v1", Surface::Pin),
+            ("/v10/agents", Surface::Pin),
+            ("/v1/auth/me", Surface::Pin),
+            ("/v1/authx", Surface::DataPlane),
+            ("/v1/", Surface::DataPlane),
+            ("/v1/agent", Surface::NodeCallback),
+            ("/v1/agent/heartbeat", Surface::NodeCallback),
+            ("/v1/agents", Surface::Agent),
+            ("/v1/agentsx", Surface::DataPlane),
+            ("/v1/api-keys/key_1", Surface::Agent),
+            ("/v1/router/keys", Surface::RouterManagement),
+            ("/v1/messages/count_tokens", Surface::Messages),
+            ("/v1/chat/completions", Surface::DataPlane),
+        ] {
+            assert_eq!(Surface::of(path), surface, "{path}");
+        }
+    }
+}

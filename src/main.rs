@@ -1,0 +1,3 @@
+//! The binary: a thin `main` on the library.
+
+fn main() {}

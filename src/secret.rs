@@ -1,0 +1,138 @@
+//! Values that must never be printed, and comparison that takes the same time for any input.
+
+use std::fmt;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+/// A secret string: no `Display`, `Debug` shows nothing of it, the memory is cleared on drop.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the value in.
+    pub fn new(value: impl Into<String>) -> Self {
+        Secret(value.into())
+    }
+
+    /// The value itself. Each caller of this is a place to look at in a review.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether nothing is inside (an empty environment variable counts as unset).
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// Thirty-two secret bytes: the master key and what is derived from it.
+#[derive(Clone)]
+pub struct SecretBytes([u8; 32]);
+
+impl SecretBytes {
+    /// Takes the bytes in.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        SecretBytes(bytes)
+    }
+
+    /// The bytes themselves.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Drop for SecretBytes {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// Derives 32 bytes for one purpose from these (HKDF-SHA-256, RFC 5869, no salt: the input is a uniform key).
+pub fn derive(master: &SecretBytes, purpose: &str) -> SecretBytes {
+    let mut out = [0; 32];
+    let expanded = hkdf::Hkdf::<sha2::Sha256>::new(None, master.expose()).expand(purpose.as_bytes(), &mut out);
+    // Only lengths beyond 255 blocks are refused; one block is asked for.
+    debug_assert!(expanded.is_ok());
+    SecretBytes::new(out)
+}
+
+/// Seals `plain` with AES-256-GCM: nonce (12 bytes), ciphertext, tag (16). `context` must be the same to open.
+/// The nonce is random: one key stays far below the 2^32 messages that this allows (NIST SP 800-38D section 8.3).
+pub fn seal(key: &SecretBytes, context: &[u8], plain: &[u8], random: &crate::id::Random) -> Option<Vec<u8>> {
+    let mut nonce = [0; 12];
+    random.fill(&mut nonce);
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
+    let mut out = Vec::with_capacity(plain.len() + 28);
+    out.extend_from_slice(&nonce);
+    let mut body = plain.to_vec();
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut body).ok()?;
+    out.append(&mut body);
+    Some(out)
+}
+
+/// Opens what [`seal`] made; `None` when a bit of it, the key or the context differs.
+pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let (nonce, body) = sealed.split_at_checked(12)?;
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
+    let mut body = body.to_vec();
+    let plain = key.open_in_place(Nonce::try_assume_unique_for_key(nonce).ok()?, Aad::from(context), &mut body).ok()?.len();
+    body.truncate(plain);
+    Some(body)
+}
+
+/// Compares without telling by its duration where two values differ.
+pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.ct_eq(b).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_nothing() {
+        let shown = format!("{:?} {:?}", Secret::new("sk-canary"), SecretBytes::new([7; 32]));
+        assert_eq!(shown, "[secret] [secret]");
+    }
+
+    #[test]
+    fn a_sealed_value_opens_only_whole_and_in_its_place() {
+        let key = derive(&SecretBytes::new([7; 32]), "test");
+        let sealed = seal(&key, b"req_1", b"prompt", &crate::id::Random::System).unwrap();
+        assert_eq!(open(&key, b"req_1", &sealed).as_deref(), Some(&b"prompt"[..]));
+        assert_eq!(open(&key, b"req_2", &sealed), None);
+        assert_eq!(open(&derive(&SecretBytes::new([7; 32]), "other"), b"req_1", &sealed), None);
+        for at in 0..sealed.len() {
+            let mut bent = sealed.clone();
+            bent[at] ^= 1;
+            assert_eq!(open(&key, b"req_1", &bent), None);
+        }
+    }
+
+    #[test]
+    fn comparison_is_by_value() {
+        assert!(constant_time_eq(b"abc", b"abc"));
+        assert!(!constant_time_eq(b"abc", b"abd"));
+        assert!(!constant_time_eq(b"abc", b"abcd"));
+    }
+}
