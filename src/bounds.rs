@@ -27,9 +27,11 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
 pub const FIRST_BYTE: Duration = Duration::from_secs(15);
 /// Longest silence within a request body, whatever its rate so far.
 pub const BODY_SILENCE: Duration = Duration::from_secs(10);
-/// What is drained of an unread body before an early refusal closes, so that the client reads the answer instead of a reset.
+/// What is drained of an unread body to keep its connection.
 pub const DRAIN_BYTES: usize = 1 << 20;
-/// How long that draining may take.
+/// What is read away after a refusal that closes the connection, so that the client reads the answer instead of a reset.
+pub const DISCARD_BYTES: usize = 64 << 20;
+/// How long either may take.
 pub const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Nesting of a JSON request body (contract 6.1).
@@ -99,3 +101,5 @@ pub const LOG_QUEUE: usize = 8_192;
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a resolved address of a provider is used before it is looked up again.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
+/// How often sessions that are over are ended, and the use of the others is written down.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

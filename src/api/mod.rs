@@ -1,0 +1,195 @@
+//! The whole API as one table: method, path, who may call, and what answers. Handlers take `(&App, &Principal,
+//! &Request<Bytes>)` and give `Result<Response<Bytes>>`, one file a noun; no type of the engine below appears here.
+
+pub mod agents;
+pub mod keys;
+pub mod page;
+pub mod pin;
+pub mod replays;
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+
+use crate::app::App;
+use crate::auth::principal::Principal;
+use crate::error::{Error, Kind, Result};
+
+/// Who may call a route, once the credential is known to be good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Anybody, without a credential.
+    Open,
+    /// Whoever the interface accepts.
+    Any,
+    /// A principal with this scope (sessions and admins have every default scope).
+    Scope(&'static str),
+}
+
+/// What answers a route.
+#[derive(Clone, Copy)]
+pub enum Answer {
+    /// A function of this layer.
+    Here(Handler),
+    /// The data plane: routed to a provider.
+    ChatCompletions,
+    /// A capture, run again through the data plane.
+    Reroute,
+}
+
+/// The type of a handler in the table.
+pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Answering<'a>;
+/// A handler at work.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
+
+/// One row of the table.
+pub struct Route {
+    /// HTTP method.
+    pub method: Method,
+    /// Path pattern; `{name}` stands for one segment. Also the metric's `route` label.
+    pub path: &'static str,
+    /// Who may call.
+    pub policy: Policy,
+    /// What answers.
+    pub answer: Answer,
+}
+
+macro_rules! here {
+    ($handler:path) => {
+        Answer::Here(|app, who, request| Box::pin($handler(app, who, request)))
+    };
+}
+
+const fn route(method: Method, path: &'static str, policy: Policy, answer: Answer) -> Route {
+    Route { method, path, policy, answer }
+}
+
+/// Every operation of the gateway.
+#[rustfmt::skip]
+pub static ROUTES: &[Route] = &[
+    // PIN
+    route(Method::GET,    "/health",                          Policy::Open,               here!(pin::health)),
+    route(Method::GET,    "/version",                         Policy::Open,               here!(pin::version)),
+    route(Method::POST,   "/v1/auth/register",                Policy::Open,               here!(pin::register)),
+    route(Method::POST,   "/v1/auth/login",                   Policy::Open,               here!(pin::login)),
+    route(Method::GET,    "/v1/auth/me",                      Policy::Any,                here!(pin::me)),
+    // AGENT
+    route(Method::GET,    "/v1/agents",                       Policy::Any,                here!(agents::list)),
+    // ROUTER management
+    route(Method::POST,   "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::create)),
+    route(Method::GET,    "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::list)),
+    route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::show)),
+    route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
+    route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
+    route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::show)),
+    route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    // ROUTER data plane
+    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::ChatCompletions),
+];
+
+/// The values of a pattern's `{…}`, in order, as they stand in the path. In the extensions of a handler's request.
+#[derive(Clone, Debug, Default)]
+pub struct PathParams(pub Vec<String>);
+
+impl PathParams {
+    /// The first value; empty when the pattern has none.
+    pub fn first(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+}
+
+/// What the connection says about the client. In the extensions of a handler's request.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Its address, after trusted proxies have been believed.
+    pub address: Option<IpAddr>,
+    /// Whether the client's side is https.
+    pub secure: bool,
+}
+
+/// What a method and path lead to.
+pub enum Found {
+    /// A row of the table.
+    Route(&'static Route, PathParams),
+    /// The path exists with these methods only.
+    WrongMethod(Error),
+    /// No such path.
+    Nothing,
+}
+
+/// Looks a request up. A path that is known answers for all its methods before an unknown one is looked for.
+pub fn find(method: &Method, path: &str) -> Found {
+    let mut allow: Vec<&str> = Vec::new();
+    for route in ROUTES {
+        if let Some(params) = matches(route.path, path) {
+            if route.method == method {
+                return Found::Route(route, params);
+            }
+            allow.push(route.method.as_str());
+        }
+    }
+    if allow.is_empty() {
+        return Found::Nothing;
+    }
+    let allow = allow.join(", ");
+    Found::WrongMethod(Error::new(Kind::MethodNotAllowed, format!("This path answers {allow}.")).allowing(allow))
+}
+
+/// The data plane's paths, for the answer to an unknown one.
+pub fn served_inference() -> String {
+    let served: Vec<String> = ROUTES
+        .iter()
+        .filter(|route| crate::interface::Surface::of(route.path).is_data_plane())
+        .map(|route| format!("{} {}", route.method, route.path))
+        .collect();
+    served.join(", ")
+}
+
+fn matches(pattern: &str, path: &str) -> Option<PathParams> {
+    if !pattern.contains('{') {
+        return (pattern == path).then(PathParams::default);
+    }
+    let (mut wanted, mut given) = (pattern.split('/'), path.split('/'));
+    let mut params = Vec::new();
+    loop {
+        match (wanted.next(), given.next()) {
+            (None, None) => return Some(PathParams(params)),
+            (Some(want), Some(have)) if want.starts_with('{') && !have.is_empty() => params.push(have.to_string()),
+            (Some(want), Some(have)) if want == have => {}
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_whole_segments() {
+        match find(&Method::DELETE, "/v1/router/keys/key_1") {
+            Found::Route(route, params) => {
+                assert_eq!(route.path, "/v1/router/keys/{id}");
+                assert_eq!(params.first(), "key_1");
+            }
+            _ => panic!("not found"),
+        }
+        for path in ["/v1/router/keys/", "/v1/router/keys/a/b", "/v1/router", "/v1/router/replay/x/rerout"] {
+            assert!(matches!(find(&Method::GET, path), Found::Nothing), "{path}");
+        }
+        match find(&Method::PUT, "/v1/router/keys") {
+            Found::WrongMethod(error) => assert_eq!(error.allow(), Some("POST, GET")),
+            _ => panic!("not refused"),
+        }
+    }
+
+    #[test]
+    fn no_row_stands_twice() {
+        for (at, row) in ROUTES.iter().enumerate() {
+            assert!(!ROUTES.iter().skip(at + 1).any(|other| other.path == row.path && other.method == row.method), "{}", row.path);
+        }
+    }
+}

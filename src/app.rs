@@ -1,0 +1,165 @@
+//! The state of one gateway: handles that are passed down, no statics. Whoever has an [`App`] has everything;
+//! nobody keeps a part of it that a reload or a revocation would leave stale.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
+
+use crate::auth::{Auth, Passwords, Throttle};
+use crate::bounds;
+use crate::capture::index::Archive;
+use crate::capture::queue::CaptureQueue;
+use crate::clock::Clock;
+use crate::config::Server;
+use crate::id::Random;
+use crate::log::AccessLog;
+use crate::metrics::Metrics;
+use crate::routing::health::Health;
+use crate::routing::recipe::Routing;
+use crate::store::Store;
+
+/// What a reload replaces, all at once. A request takes it once and keeps it to its end.
+pub struct Live {
+    /// The routing document as run.
+    pub routing: Routing,
+}
+
+/// One gateway.
+pub struct App {
+    /// The server document as run.
+    pub server: Server,
+    /// Accounts, keys, sessions, documents, captures.
+    pub store: Store,
+    /// The tables that decide who a request is.
+    pub auth: Auth,
+    /// Password hashing, off the workers.
+    pub passwords: Passwords,
+    /// Logins and registrations by network.
+    pub throttle: Throttle,
+    /// Everything that is counted.
+    pub metrics: Arc<Metrics>,
+    /// One line a request.
+    pub access_log: AccessLog,
+    /// The time.
+    pub clock: Clock,
+    /// Ids, seeds, secrets.
+    pub random: Random,
+    /// What the live document's targets are doing.
+    pub health: Health,
+    /// Where captures are offered.
+    pub captures: CaptureQueue,
+    /// Where captures are read.
+    pub archive: Archive,
+    /// A permit for each connection.
+    pub connections: Arc<Semaphore>,
+    /// A permit for each reroute under way.
+    pub reroutes: Semaphore,
+    /// Where the in-process mock provider listens.
+    pub mock: Option<SocketAddr>,
+    live: ArcSwap<Live>,
+    under_way: Arc<AtomicUsize>,
+    draining: AtomicBool,
+}
+
+/// What [`App::new`] cannot make itself.
+#[allow(missing_docs)] // as the fields of `App`
+pub struct Parts {
+    pub server: Server,
+    pub store: Store,
+    pub auth: Auth,
+    pub access_log: AccessLog,
+    pub metrics: Arc<Metrics>,
+    pub clock: Clock,
+    pub random: Random,
+    pub routing: Routing,
+    pub captures: CaptureQueue,
+    pub archive: Archive,
+    pub mock: Option<SocketAddr>,
+}
+
+/// A request under way; a drain waits until the last of them is dropped.
+pub struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl App {
+    /// Puts a gateway together.
+    pub fn new(parts: Parts) -> Self {
+        let connections = Arc::new(Semaphore::new(parts.server.limits.connections));
+        parts.metrics.live_revision(parts.routing.revision());
+        parts.metrics.agent_open(!parts.auth.agent_is_enforced());
+        App {
+            server: parts.server,
+            store: parts.store,
+            auth: parts.auth,
+            passwords: Passwords::new(),
+            throttle: Throttle::new(),
+            metrics: parts.metrics,
+            access_log: parts.access_log,
+            clock: parts.clock,
+            random: parts.random,
+            health: Health::default(),
+            captures: parts.captures,
+            archive: parts.archive,
+            connections,
+            reroutes: Semaphore::new(bounds::REROUTES),
+            mock: parts.mock,
+            live: ArcSwap::from_pointee(Live { routing: parts.routing }),
+            under_way: Arc::default(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// What is live now. Taken once a request.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    /// The revision of the live routing document.
+    pub fn revision(&self) -> String {
+        self.live.load().routing.revision().to_string()
+    }
+
+    /// Makes a checked document live: one atomic step; requests under way keep theirs.
+    pub fn replace(&self, routing: Routing) {
+        self.metrics.live_revision(routing.revision());
+        let targets: Vec<(String, String)> =
+            routing.targets().map(|target| (target.provider.name.to_string(), target.model.to_string())).collect();
+        let rules: Vec<(String, String)> = routing
+            .recipes()
+            .iter()
+            .flat_map(|recipe| recipe.rules().iter().map(|rule| (recipe.name().to_string(), rule.name().to_string())))
+            .collect();
+        self.live.store(Arc::new(Live { routing }));
+        self.metrics.retain_targets(&targets);
+        self.metrics.retain_rules(&rules);
+    }
+
+    /// Notes that a request has begun.
+    pub fn begin_request(&self) -> Busy {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        Busy(self.under_way.clone())
+    }
+
+    /// Requests under way.
+    pub fn requests_under_way(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+
+    /// From now on the gateway says that it is not ready.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether it is leaving.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}

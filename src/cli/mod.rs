@@ -1,0 +1,67 @@
+//! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config;
+use crate::log;
+use crate::secret::Secret;
+use crate::server::{self, Environment, Gateway};
+
+#[derive(Parser)]
+#[command(name = "rerouter", version, about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the gateway.
+    Serve {
+        /// The server document; without it conf/rerouter.yaml if there, else built-in defaults.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// Runs the command line; the whole of `main`.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Serve { config } => serve(config),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            // Nobody is left to tell when standard error is gone too.
+            let _ = writeln!(std::io::stderr(), "{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn serve(path: Option<PathBuf>) -> Result<(), String> {
+    log::init(variable("RUST_LOG").as_deref().unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"))?;
+    let document = config::load_server(path.as_deref(), &variable).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    })?;
+    let environment = Environment {
+        admin_key: variable("ADMIN_API_KEY").map(Secret::new),
+        agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
+        master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
+        variable: Box::new(variable),
+    };
+    let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;
+    server::run(gateway).map_err(|error| error.to_string())
+}

@@ -1,0 +1,102 @@
+//! What the server document says of hosts, listeners and proxies, as questions that the boundary asks.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Server;
+use crate::interface::Interface;
+
+impl Server {
+    /// Whether clients speak https to us, TLS of our own or not.
+    pub fn public_https(&self) -> bool {
+        self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
+    }
+
+    /// Whether a `Host` (lower-case) may be asked for on the listener with this address: ours, this machine's, the
+    /// public one, or a listed one. A gateway that listens publicly and lists nothing takes any.
+    pub fn accepts_host(&self, authority: &str, listener: Option<SocketAddr>) -> bool {
+        let host = host_of(authority);
+        let public = self.public_url.as_deref().and_then(|url| url.split("://").nth(1)).unwrap_or_default();
+        let listed = self.hosts.iter().any(|own| own == authority || own == host);
+        let ours = || self.listeners.iter().any(|own| host == bare(own.address.ip()));
+        let this_socket = listener.is_some_and(|address| host == bare(address.ip().to_canonical()));
+        if listed || host == "localhost" || (!public.is_empty() && (public == authority || host_of(public) == host)) || this_socket || ours() {
+            return true;
+        }
+        self.hosts.is_empty() && self.listens_publicly()
+    }
+
+    /// Whether the listener on `port` serves a path of this interface. `/v1/auth`, `/health` and `/version` are
+    /// wherever PIN or ROUTER is.
+    pub fn serves(&self, port: Option<u16>, interface: Interface, path: &str) -> bool {
+        let Some(listener) = self.listeners.iter().find(|listener| Some(listener.address.port()) == port) else {
+            // A listener that somebody else's server added: it serves everything.
+            return true;
+        };
+        let shared = path == "/health" || path == "/version" || path == "/v1/auth" || path.starts_with("/v1/auth/");
+        listener.interfaces.contains(&interface) || (shared && listener.interfaces.contains(&Interface::Router))
+    }
+
+    /// Whether this hop's `X-Forwarded-For` is believed.
+    pub fn trusts_proxy(&self, hop: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|net| net.contains(hop))
+    }
+
+    /// Whether any listener can be reached from another machine.
+    pub fn listens_publicly(&self) -> bool {
+        !self.listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback())
+    }
+}
+
+fn bare(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+/// The host of `host[:port]`.
+fn host_of(authority: &str) -> &str {
+    match authority.rfind(':') {
+        Some(at) if !authority.get(at..).unwrap_or_default().contains(']') => authority.get(..at).unwrap_or(authority),
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::read_server;
+    use crate::interface::Interface;
+
+    fn server(text: &str) -> crate::config::Server {
+        read_server("test", text, &|_| None).unwrap()
+    }
+
+    #[test]
+    fn a_loopback_gateway_knows_its_names() {
+        let server = server("hosts: [gw.test]\npublic_url: https://gw.example.com\n");
+        for good in ["127.0.0.1:8080", "127.0.0.1", "localhost:1", "gw.test", "gw.test:99", "gw.example.com", "gw.example.com:443"] {
+            assert!(server.accepts_host(good, None), "{good}");
+        }
+        for bad in ["evil.example", "gw.test.evil", "10.0.0.1:8080", "[::2]"] {
+            assert!(!server.accepts_host(bad, None), "{bad}");
+        }
+        assert!(server.public_https());
+    }
+
+    #[test]
+    fn a_public_gateway_without_a_list_takes_any() {
+        assert!(server("listeners: [{ address: 0.0.0.0:80 }]\n").accepts_host("any.example", None));
+        assert!(!server("listeners: [{ address: 0.0.0.0:80 }]\nhosts: [a]\n").accepts_host("any.example", None));
+    }
+
+    #[test]
+    fn interfaces_are_by_listener() {
+        let server = server("listeners: [{ address: 127.0.0.1:1, interfaces: [router] }, { address: 127.0.0.1:2, interfaces: [agent] }]\n");
+        assert!(server.serves(Some(1), Interface::Router, "/v1/chat/completions"));
+        assert!(server.serves(Some(1), Interface::Pin, "/v1/auth/login"));
+        assert!(!server.serves(Some(1), Interface::Pin, "/v1/apikeys"));
+        assert!(!server.serves(Some(1), Interface::Agent, "/v1/agents"));
+        assert!(server.serves(Some(2), Interface::Agent, "/v1/agents"));
+        assert!(!server.serves(Some(2), Interface::Pin, "/health"));
+    }
+}

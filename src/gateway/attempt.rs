@@ -1,0 +1,164 @@
+//! One attempt at one target: its address, the head and body that its provider gets, what of the provider's head
+//! the client gets, and the rule that decides whether the next target is tried.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SET_COOKIE, TRANSFER_ENCODING, USER_AGENT,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use log::warn;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorSource, ErrorType, Result};
+
+use super::call::{BAD_STATUS, CUT, Call, Failure, IN_BAND, InFlight, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::reply;
+use super::resolve::{Resolver, Unresolved};
+use crate::app::App;
+
+/// Headers of the client that providers see, besides what the protocol itself needs.
+pub(super) const FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
+
+/// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
+const KEPT_BACK: [&str; 6] = ["set-cookie", "alt-svc", "strict-transport-security", "keep-alive", "proxy-connection", "upgrade"];
+
+/// The address of the attempt's target, with every timeout set: Pingora has none by default.
+pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
+    let target = call.begin_attempt().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    let provider = &target.provider;
+    let base = &provider.base;
+    let timeouts = provider.timeouts;
+    let lookup = resolver.address(&base.host, base.port, provider.is_in_process());
+    let address = match tokio::time::timeout(timeouts.connect, lookup).await {
+        Ok(Ok(address)) => address,
+        Ok(Err(why)) => return Err(unresolved(call, provider.name, &why)),
+        Err(_) => return Err(unresolved(call, provider.name, &Unresolved::Unknown)),
+    };
+    let mut peer = HttpPeer::new(address, base.tls, &base.host.to_string());
+    peer.options.connection_timeout = Some(timeouts.connect);
+    peer.options.total_connection_timeout = Some(timeouts.connect);
+    peer.options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
+    peer.options.write_timeout = Some(timeouts.total);
+    peer.options.idle_timeout = Some(crate::bounds::KEEP_ALIVE);
+    call.state().in_flight = Some(InFlight::begin(app, &target));
+    Ok(Box::new(peer))
+}
+
+fn unresolved(call: &Call, provider: &str, why: &Unresolved) -> Box<Error> {
+    warn!("provider {provider}: no address to connect to: {why:?}");
+    let mut error = Error::explain(ErrorType::ConnectError, "no address").into_up();
+    error.set_retry(call.attempt_failed(Failure::Connect, false));
+    error
+}
+
+/// Replaces the head that goes to the provider: nothing of the client's but what [`FORWARDED`] names. Gives the body that fits it.
+pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes> {
+    let target = call.target().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    let provider = &target.provider;
+    let base = &provider.base;
+    let body = call.body_for(&target);
+    let mut fresh = RequestHeader::build("POST", format!("{}{}", base.path, call.endpoint_path).as_bytes(), Some(12))?;
+    fresh.insert_header(HOST, base.authority())?;
+    fresh.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
+    fresh.insert_header(CONTENT_LENGTH, body.len())?;
+    // Bytes are relayed as they come, so they must come as they are.
+    fresh.insert_header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))?;
+    fresh.insert_header(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"))?;
+    fresh.insert_header(USER_AGENT, concat!("rerouter/", env!("CARGO_PKG_VERSION")))?;
+    for (name, value) in &call.forward {
+        fresh.append_header(name.clone(), value.clone())?;
+    }
+    if let Some(key) = &provider.api_key {
+        fresh.insert_header(AUTHORIZATION, bearer(key.expose())?)?;
+    }
+    for (name, value) in &provider.headers {
+        fresh.insert_header(name.clone(), value.clone())?;
+    }
+    *head = fresh;
+    Ok(body)
+}
+
+fn bearer(key: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+        .map_err(|_| Error::explain(ErrorType::InternalError, "the provider's key is no header value"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Makes a provider's head ours: connection matters leave, our headers join, event streams lose their length.
+pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
+    if head.status.is_informational() {
+        return Ok(());
+    }
+    let upstream_id = head.headers.get("x-request-id").cloned();
+    for name in named_by_connection(&head.headers) {
+        head.remove_header(&name);
+    }
+    for name in KEPT_BACK {
+        head.remove_header(name);
+    }
+    head.remove_header(&SET_COOKIE);
+    let ours: Vec<HeaderName> = head.headers.keys().filter(|name| name.as_str().starts_with("x-rerouter-")).cloned().collect();
+    for name in ours {
+        head.remove_header(&name);
+    }
+    let stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if stream {
+        // An error event may have to follow what the provider announced as the end.
+        head.remove_header(&CONTENT_LENGTH);
+        head.insert_header("cache-control", HeaderValue::from_static("no-cache"))?;
+        head.insert_header("x-accel-buffering", HeaderValue::from_static("no"))?;
+    }
+    for (name, value) in reply::call_headers(call, true) {
+        head.insert_header(name, value)?;
+    }
+    if let Some(id) = upstream_id {
+        head.insert_header("x-rerouter-upstream-request-id", id)?;
+    }
+    Ok(())
+}
+
+/// The hop-by-hop headers of a message: `Connection` itself and what it names (RFC 9110 section 7.6.1).
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let mut names: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        // Pingora frames the message by these itself.
+        .filter(|name| name != CONTENT_LENGTH && name != TRANSFER_ENCODING && name != CONNECTION)
+        .collect();
+    names.dedup();
+    names
+}
+
+/// The retry rule: what the error means for this attempt, and whether Pingora's loop goes round again.
+pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<Failure>, reused: bool) -> Box<Error> {
+    let Some(call) = call else { return error };
+    let failure = known.unwrap_or_else(|| classify(call, &error));
+    let stale = reused && failure == Failure::Cut;
+    let again = call.attempt_failed(failure, stale);
+    if failure != Failure::ClientGone {
+        // A deadline of ours reaches us as an error of the client's side; the provider is at fault.
+        error.as_up();
+    }
+    error.set_retry(again);
+    error
+}
+
+fn classify(call: &Call, error: &Error) -> Failure {
+    match error.etype() {
+        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => Failure::Timeout,
+        ErrorType::Custom(BAD_STATUS) => call.state().refused().unwrap_or(Failure::ServerError),
+        ErrorType::Custom(IN_BAND) => Failure::InBand,
+        ErrorType::Custom(CUT) => Failure::Cut,
+        ErrorType::Custom(TOO_LARGE) => Failure::TooLarge,
+        _ if *error.esource() == ErrorSource::Downstream => Failure::ClientGone,
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => Failure::Timeout,
+        _ if *error.esource() == ErrorSource::Upstream => Failure::Cut,
+        _ => Failure::Internal,
+    }
+}

@@ -1,0 +1,299 @@
+//! The edge application: one request after another on a connection, in plain async code. Head under its deadline,
+//! gate, route, credential, policy; then a handler of `api/`, or the data plane; then keep or close the connection.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::{Method, Request, Response, header};
+use pingora::ErrorType;
+use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::protocols::http::ServerSession;
+use pingora::proxy::HttpProxy;
+use pingora::server::ShutdownWatch;
+use tokio::io::AsyncReadExt;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::exchange::Exchange;
+use super::intake::{self, Pace};
+use super::{Gateway, gate, inference, reply, reroute};
+use crate::api::{self, Answer, Found, PathParams, Policy, Route};
+use crate::app::App;
+use crate::auth::principal::Principal;
+use crate::auth::{self};
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+use crate::interface::Surface;
+
+/// The application that every listener of the gateway runs.
+pub struct Edge {
+    pub(super) app: Arc<App>,
+    pub(super) proxy: Arc<HttpProxy<Gateway>>,
+    options: HttpServerOptions,
+}
+
+/// How a request ended: the session, what was sent, and whether the connection may be used again.
+pub(super) struct Ended {
+    /// Absent when the engine did not give it back: then there is no connection to speak of.
+    pub(super) session: Option<ServerSession>,
+    pub(super) status: u16,
+    pub(super) sent: usize,
+    pub(super) reusable: bool,
+}
+
+impl Edge {
+    /// The edge around the proxy whose hooks are [`Gateway`]'s.
+    pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
+        let mut options = HttpServerOptions::default();
+        options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
+        Edge { app, proxy, options }
+    }
+
+    /// One request whose head has been read.
+    async fn serve(&self, session: ServerSession, shutdown: &ShutdownWatch) -> (Ended, Exchange) {
+        let mut exchange = Exchange::open(&self.app, &session);
+        let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
+        if let Err(error) = gate::check(session.req_header(), raw.as_deref()) {
+            // The framing itself is in doubt: nothing after this head can be trusted.
+            return (refuse(session, &mut exchange, error, false).await, exchange);
+        }
+        let (route, params, principal) = match self.admit(&mut exchange, &session) {
+            Ok(admitted) => admitted,
+            Err(error) => return (refuse(session, &mut exchange, error, true).await, exchange),
+        };
+        exchange.principal(&principal);
+        let ended = match route.answer {
+            Answer::Here(handler) => self.handle(session, &mut exchange, handler, params, principal).await,
+            Answer::ChatCompletions => inference::run(self, session, &mut exchange, &principal, shutdown).await,
+            Answer::Reroute => reroute::run(self, session, &mut exchange, params.first(), &principal, shutdown).await,
+        };
+        (ended, exchange)
+    }
+
+    /// Everything that can be refused before the body is read, in the order of the contract.
+    fn admit(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<(&'static Route, PathParams, Principal)> {
+        let headers = &session.req_header().headers;
+        let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
+        if !self.app.server.accepts_host(&exchange.authority, listener) {
+            return Err(Error::new(Kind::MisdirectedRequest, "This host is not served here."));
+        }
+        let found = match self.app.server.serves(listener.map(|address| address.port()), exchange.surface.interface(), &exchange.path) {
+            true => api::find(&exchange.method, &exchange.path),
+            false => Found::Nothing,
+        };
+        if let Found::Route(route, _) = &found {
+            exchange.route = route.path;
+        }
+        let open = match &found {
+            Found::Route(route, _) => route.policy == Policy::Open,
+            // Outside /v1 there is nothing to protect by hiding it.
+            _ => exchange.path != "/v1" && !exchange.path.starts_with("/v1/"),
+        };
+        let principal = if open { Principal::Anonymous } else { self.identify(exchange, session)? };
+        let (route, params) = match found {
+            Found::Route(route, params) => (route, params),
+            Found::WrongMethod(error) => return Err(error),
+            Found::Nothing => return Err(unknown_path(exchange.surface)),
+        };
+        if !matches!(exchange.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+            auth::browser_allows(&exchange.method, headers, &exchange.origin())?;
+        }
+        if let Policy::Scope(scope) = route.policy {
+            if !principal.has_scope(scope) {
+                return Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")));
+            }
+        }
+        Ok((route, params, principal))
+    }
+
+    fn identify(&self, exchange: &Exchange, session: &ServerSession) -> Result<Principal> {
+        self.app.store.check().map_err(Error::store_unavailable)?;
+        let headers = &session.req_header().headers;
+        self.app.auth.identify(headers, exchange.surface, exchange.client.secure, exchange.at).map_err(|refused| {
+            self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
+            refused.error
+        })
+    }
+
+    /// A handler of `api/`: its body within the management bound, its answer written whole.
+    async fn handle(
+        &self,
+        mut session: ServerSession,
+        exchange: &mut Exchange,
+        handler: api::Handler,
+        params: PathParams,
+        principal: Principal,
+    ) -> Ended {
+        let body = match self.management_body(&mut session).await {
+            Ok(body) => body,
+            Err(error) => {
+                let framed = error.kind() == Kind::UnsupportedMediaType;
+                return refuse(session, exchange, error, framed).await;
+            }
+        };
+        exchange.line.bytes_in = body.len() as u64;
+        let mut request = Request::new(body);
+        *request.method_mut() = exchange.method.clone();
+        *request.uri_mut() = session.req_header().uri.clone();
+        *request.headers_mut() = session.req_header().headers.clone();
+        request.extensions_mut().insert(params);
+        request.extensions_mut().insert(exchange.client.clone());
+        match handler(&self.app, &principal, &request).await {
+            Ok(response) => answer(session, exchange, response, true).await,
+            Err(error) => refuse(session, exchange, error, true).await,
+        }
+    }
+
+    async fn management_body(&self, session: &mut ServerSession) -> Result<Bytes> {
+        let headers = &session.req_header().headers;
+        if headers.contains_key(header::CONTENT_ENCODING) {
+            return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies."));
+        }
+        let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
+        let body = intake::read_body(session, bounds::MANAGEMENT_BODY, self.pace()).await?;
+        let json = kind.is_some_and(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii() == b"application/json");
+        if !body.is_empty() && !json {
+            return Err(Error::new(Kind::UnsupportedMediaType, "The body must be application/json."));
+        }
+        Ok(body)
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        let limits = self.app.server.limits;
+        Pace { min_rate: limits.body_min_rate, grace: limits.header_timeout }
+    }
+
+    /// Waits for a request head: silence is cheap and ends with the keep-alive time, a begun head has a deadline.
+    /// `Err` holds what is to be answered before closing, when there is anybody to answer.
+    async fn await_head(&self, session: ServerSession, shutdown: &ShutdownWatch) -> std::result::Result<ServerSession, Unready> {
+        let ServerSession::H1(http1) = session else { return Ok(session) };
+        let reused = http1.get_keepalive_timeout().is_some();
+        let mut stream = http1.into_inner();
+        let mut first = BytesMut::with_capacity(4096);
+        let mut shutdown = shutdown.clone();
+        let patience = if reused { bounds::KEEP_ALIVE } else { bounds::FIRST_BYTE };
+        tokio::select! {
+            _ = shutdown.changed() => return Err(Unready::Silent),
+            read = timeout(patience, stream.read_buf(&mut first)) => match read {
+                Ok(Ok(length)) if length > 0 => {}
+                _ => return Err(Unready::Silent),
+            }
+        }
+        let surface = surface_of_first(&first);
+        let mut session = ServerSession::new_http1(stream);
+        session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
+        session.set_pipelined_prefix(first);
+        let error = match timeout(self.app.server.limits.header_timeout, session.read_request()).await {
+            Ok(Ok(true)) => return Ok(session),
+            Ok(Ok(false)) => return Err(Unready::Silent),
+            Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
+                Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.").because(error)
+            }
+            Ok(Err(_)) => return Err(Unready::Silent),
+            Err(_) => Error::new(Kind::Timeout, "The request head did not arrive in time."),
+        };
+        Err(Unready::Refused(Box::new(session), surface, error))
+    }
+}
+
+/// A connection that brought no request.
+enum Unready {
+    /// Nobody is there to be answered.
+    Silent,
+    /// What came is no request.
+    Refused(Box<ServerSession>, Surface, Error),
+}
+
+#[async_trait]
+impl HttpServerApp for Edge {
+    async fn process_new_http(self: &Arc<Self>, mut session: ServerSession, shutdown: &ShutdownWatch) -> Option<ReusedHttpStream> {
+        // A connection keeps its permit from request to request; an HTTP/2 stream has one of its own.
+        let permit = match session.take_connection_user_context().and_then(|context| context.downcast::<OwnedSemaphorePermit>().ok()) {
+            Some(permit) => *permit,
+            None => self.app.connections.clone().try_acquire_owned().ok()?,
+        };
+        let mut session = match self.await_head(session, shutdown).await {
+            Ok(session) => session,
+            Err(Unready::Silent) => return None,
+            Err(Unready::Refused(mut session, surface, error)) => {
+                log::debug!("refused before a head was read: {error}");
+                let response = reply::error(surface, "", &error);
+                reply::write_unparsed(&mut session, response).await;
+                session.shutdown().await;
+                return None;
+            }
+        };
+        // From here on a request is under way, and a drain waits for it.
+        let _busy = self.app.begin_request();
+        if session.get_keepalive().is_some() {
+            // Pingora has just made it infinite; a draining gateway offers none.
+            let keep = !*shutdown.borrow();
+            session.set_keepalive(keep.then_some(bounds::KEEP_ALIVE.as_secs()));
+        }
+        session.set_read_timeout(Some(bounds::BODY_SILENCE));
+        session.set_write_timeout(Some(bounds::KEEP_ALIVE));
+        let (ended, exchange) = self.serve(session, shutdown).await;
+        exchange.close(&self.app, ended.status, ended.sent);
+        let mut session = ended.session?;
+        if !ended.reusable {
+            session.shutdown().await;
+            return None;
+        }
+        let mut settings = HttpPersistentSettings::for_session(&session);
+        settings.set_user_context(Box::new(permit));
+        session.finish().await.ok().flatten().map(|stream| ReusedHttpStream::from_reusable_stream(stream, settings))
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.options)
+    }
+
+    async fn http_cleanup(&self) {
+        self.proxy.http_cleanup().await;
+    }
+}
+
+/// Writes an error in its envelope. `framed` says that the request itself was well framed: then its unread body is
+/// drained and the connection kept, where that costs little.
+pub(super) async fn refuse(session: ServerSession, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
+    exchange.refused(&error);
+    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+    answer(session, exchange, response, framed).await
+}
+
+/// Writes a whole answer of ours.
+pub(super) async fn answer(mut session: ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
+    if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
+        response.headers_mut().insert("x-request-id", id.clone());
+        if exchange.surface == Surface::Messages {
+            response.headers_mut().insert("request-id", id);
+        }
+    }
+    let status = response.status().as_u16();
+    let keep = framed && intake::drain(&mut session).await;
+    match reply::write(&mut session, response, keep).await {
+        Ok(sent) => {
+            if !keep && !session.is_body_done() {
+                intake::discard(&mut session, bounds::DISCARD_BYTES).await;
+            }
+            Ended { session: Some(session), status, sent, reusable: keep }
+        }
+        Err(_) => Ended { session: Some(session), status, sent: 0, reusable: false },
+    }
+}
+
+fn unknown_path(surface: Surface) -> Error {
+    if surface.is_data_plane() {
+        return Error::new(Kind::NotFound, format!("This path is not served. Served are: {}.", api::served_inference()));
+    }
+    Error::not_found("path")
+}
+
+/// The surface that a head would have been for, by as much of it as came.
+fn surface_of_first(first: &[u8]) -> Surface {
+    let line = first.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    Surface::of(&String::from_utf8_lossy(path))
+}

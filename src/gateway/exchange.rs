@@ -1,0 +1,135 @@
+//! One request and its answer, for the books: what the access line and the metrics say, however the request ends.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use http::{HeaderMap, Method};
+use jiff::Timestamp;
+use pingora::protocols::http::ServerSession;
+
+use super::gate;
+use crate::api::Client;
+use crate::app::App;
+use crate::auth::principal::Principal;
+use crate::clock::rfc3339;
+use crate::error::Error;
+use crate::id::RequestId;
+use crate::interface::Surface;
+use crate::log::AccessLine;
+
+/// What is known of a request from its head on.
+pub(super) struct Exchange {
+    pub(super) id: RequestId,
+    pub(super) at: Timestamp,
+    pub(super) started: Instant,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) query: Option<String>,
+    pub(super) surface: Surface,
+    pub(super) authority: String,
+    pub(super) client: Client,
+    /// The pattern of the table, or `unknown`: a label must not come from outside.
+    pub(super) route: &'static str,
+    pub(super) line: AccessLine,
+}
+
+impl Exchange {
+    /// Opens the books on a request whose head has been read.
+    pub(super) fn open(app: &App, session: &ServerSession) -> Self {
+        let at = app.clock.now();
+        let id = RequestId::new(at, app.random);
+        let head = session.req_header();
+        let path = head.uri.path().to_string();
+        let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+        // Never by a header of the client: a cookie without `Secure` would leak over plain http.
+        let secure = tls || app.server.public_https();
+        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_canonical());
+        let address = peer.map(|peer| forwarded_for(&head.headers, peer, |hop| app.server.trusts_proxy(hop)));
+        let line = AccessLine {
+            at: rfc3339(at),
+            request_id: id.to_string(),
+            client: address.map(|address| address.to_string()),
+            method: head.method.to_string(),
+            path: path.clone(),
+            ..AccessLine::default()
+        };
+        Exchange {
+            id,
+            at,
+            started: Instant::now(),
+            method: head.method.clone(),
+            surface: Surface::of(&path),
+            query: head.uri.query().map(str::to_string),
+            authority: gate::authority(head).unwrap_or_default(),
+            client: Client { address, secure },
+            route: "unknown",
+            path,
+            line,
+        }
+    }
+
+    /// Notes who it is.
+    pub(super) fn principal(&mut self, principal: &Principal) {
+        self.line.key = principal.key().map(|key| key.id.to_string());
+        self.line.user = principal.user_id().map(|user| user.to_string());
+    }
+
+    /// Notes why it was refused.
+    pub(super) fn refused(&mut self, error: &Error) {
+        self.line.error = Some(error.kind().row().word.to_string());
+        self.line.cause = error.cause().map(str::to_string);
+        if error.status().is_server_error() {
+            log::warn!("{} {} {}: {error}", self.id, self.method, self.route);
+        }
+    }
+
+    /// The origin that a browser on this gateway's own pages would send.
+    pub(super) fn origin(&self) -> String {
+        format!("{}://{}", if self.client.secure { "https" } else { "http" }, self.authority)
+    }
+
+    /// Closes the books.
+    pub(super) fn close(mut self, app: &App, status: u16, sent: usize) {
+        let took = self.started.elapsed();
+        self.line.status = status;
+        self.line.route = self.route.to_string();
+        self.line.bytes_out = sent as u64;
+        self.line.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.line.interface = self.surface.interface().as_str();
+        app.metrics.request(self.surface.interface().as_str(), self.route, status, took);
+        app.access_log.write(self.line);
+    }
+}
+
+/// The client's address by `X-Forwarded-For`, read from the right past the proxies that are trusted.
+pub(super) fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let mut client = peer;
+    let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
+    for hop in lines.iter().flat_map(|line| line.split(',')).map(str::trim).collect::<Vec<_>>().into_iter().rev() {
+        if !trusted(client) {
+            break;
+        }
+        match hop.parse::<IpAddr>() {
+            Ok(address) => client = address.to_canonical(),
+            Err(_) => break,
+        }
+    }
+    client
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_trusted_hops_are_believed() {
+        let mut headers = HeaderMap::new();
+        headers.append("x-forwarded-for", "6.6.6.6, 203.0.113.9".parse().unwrap());
+        headers.append("x-forwarded-for", "10.0.0.2".parse().unwrap());
+        let peer: IpAddr = "10.0.0.1".parse().unwrap();
+        let inside = |address: IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 10);
+        assert_eq!(forwarded_for(&headers, peer, inside).to_string(), "203.0.113.9");
+        assert_eq!(forwarded_for(&headers, peer, |_| false), peer);
+        assert_eq!(forwarded_for(&HeaderMap::new(), peer, inside), peer);
+    }
+}

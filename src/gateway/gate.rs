@@ -1,0 +1,192 @@
+//! The framing gate: what a request must be before anything is made of it. Pingora parses; this refuses what it
+//! lets through and a strict reader of RFC 9112 would not, so that nobody behind us reads a request differently.
+
+use http::{Method, Version, header};
+use pingora::http::RequestHeader;
+
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+
+/// Checks a request head. `raw` holds the header lines as they came over HTTP/1; HTTP/2 has no second reading.
+pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
+    if let Some(raw) = raw {
+        check_raw(raw)?;
+    }
+    if head.headers.len() > bounds::HEADER_LINES {
+        return Err(Error::new(Kind::HeadersTooLarge, format!("More than {} header lines.", bounds::HEADER_LINES)));
+    }
+    check_target(head)?;
+    check_framing(head)?;
+    check_host(head)
+}
+
+fn refuse(detail: &str) -> Error {
+    Error::new(Kind::InvalidRequest, detail)
+}
+
+/// The bytes of the head, before Pingora made values of them.
+fn check_raw(raw: &[u8]) -> Result<()> {
+    if raw.len() > bounds::HEAD_BYTES {
+        return Err(Error::new(Kind::HeadersTooLarge, format!("A request head of more than {} bytes.", bounds::HEAD_BYTES)));
+    }
+    let mut lines = raw.split(|byte| *byte == b'\n');
+    let mut lengths = 0;
+    let mut codings = 0;
+    lines.next();
+    for line in lines {
+        // Bare line feeds end lines for some readers and not for others (RFC 9112 section 2.2).
+        let Some(line) = line.strip_suffix(b"\r") else {
+            if line.is_empty() { continue } else { return Err(refuse("A header line ends without CRLF.")) }
+        };
+        if matches!(line.first(), Some(b' ' | b'\t')) {
+            return Err(refuse("A folded header line."));
+        }
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"content_length") || name.eq_ignore_ascii_case(b"transfer_encoding") {
+            // Some servers take the underscore for a hyphen.
+            return Err(refuse("A framing header spelled with an underscore."));
+        }
+        lengths += u32::from(name.eq_ignore_ascii_case(b"content-length"));
+        codings += u32::from(name.eq_ignore_ascii_case(b"transfer-encoding"));
+    }
+    if lengths > 1 || codings > 1 || (lengths > 0 && codings > 0) {
+        return Err(refuse("More than one header says how long the body is."));
+    }
+    Ok(())
+}
+
+fn check_target(head: &RequestHeader) -> Result<()> {
+    if head.method == Method::CONNECT {
+        return Err(Error::new(Kind::MethodNotAllowed, "CONNECT is not served here.").allowing("GET, POST, PUT, PATCH, DELETE"));
+    }
+    if head.raw_path().len() > bounds::TARGET_BYTES {
+        return Err(refuse("The request target is too long."));
+    }
+    if !head.raw_path().iter().all(u8::is_ascii_graphic) {
+        return Err(refuse("The request target holds bytes that belong percent-encoded."));
+    }
+    let path = head.uri.path();
+    if !path.starts_with('/') {
+        return Err(refuse("The request target is not a path."));
+    }
+    let lower = path.to_ascii_lowercase();
+    let dotted = |segment: &str| matches!(segment.replace("%2e", ".").as_str(), "." | "..");
+    if path.contains('\\') || path.contains("//") || lower.contains("%00") || lower.contains("%5c") || lower.split('/').any(dotted) {
+        return Err(refuse("The path is not in its normal form."));
+    }
+    Ok(())
+}
+
+fn check_framing(head: &RequestHeader) -> Result<()> {
+    if head.headers.contains_key(header::UPGRADE) {
+        return Err(refuse("Upgrade is not served here."));
+    }
+    if let Some(coding) = head.headers.get(header::TRANSFER_ENCODING) {
+        if head.version != Version::HTTP_11 || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            return Err(refuse("Transfer-Encoding is not exactly chunked."));
+        }
+    }
+    if let Some(expect) = head.headers.get(header::EXPECT) {
+        if !expect.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+            return Err(refuse("An expectation other than 100-continue."));
+        }
+    }
+    Ok(())
+}
+
+fn check_host(head: &RequestHeader) -> Result<()> {
+    match authority(head) {
+        Some(host) if is_authority(&host) => Ok(()),
+        Some(_) => Err(refuse("Host is not a host with an optional port.")),
+        None => Err(refuse("Exactly one Host is needed.")),
+    }
+}
+
+/// The authority that the client asked for: `Host`, or HTTP/2's `:authority`. `None` without exactly one.
+pub(super) fn authority(head: &RequestHeader) -> Option<String> {
+    let mut hosts = head.headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
+        (None, None) if head.version == Version::HTTP_2 => head.uri.authority().map(|a| a.as_str().to_ascii_lowercase()),
+        _ => None,
+    }
+}
+
+/// `uri-host [":" port]` (RFC 9110 section 7.2), with names narrowed to letters, digits, `-`, `.` and `_`.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((inner, after)) => {
+                if inner.parse::<std::net::Ipv6Addr>().is_err() {
+                    return false;
+                }
+                return after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
+            }
+            None => return false,
+        },
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+        && port.is_none_or(is_port)
+}
+
+fn is_port(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(target: &str, headers: &[(&'static str, &'static str)]) -> RequestHeader {
+        let mut head = RequestHeader::build("POST", target.as_bytes(), None).unwrap();
+        for (name, value) in headers {
+            head.append_header(*name, *value).unwrap();
+        }
+        head
+    }
+
+    #[test]
+    fn a_plain_request_passes() {
+        let head = head("/v1/chat/completions?x=1", &[("host", "127.0.0.1:8080"), ("content-length", "2")]);
+        assert!(check(&head, Some(b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 2\r\n\r\n")).is_ok());
+    }
+
+    #[test]
+    fn doubtful_framing_is_refused() {
+        for raw in [
+            &b"POST / HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+            b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent_Length: 2\r\n\r\n",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n",
+        ] {
+            assert!(check_raw(raw).is_err(), "{}", String::from_utf8_lossy(raw));
+        }
+        for (name, value) in [("transfer-encoding", "gzip, chunked"), ("upgrade", "websocket"), ("expect", "200-maybe")] {
+            assert!(check(&head("/", &[("host", "a"), (name, value)]), None).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_hosts() {
+        for good in ["a", "a.b-c", "127.0.0.1:80", "[::1]", "[::1]:8080", "a_b:1"] {
+            assert!(is_authority(good), "{good}");
+        }
+        for bad in ["", "a/path", "a, b", "a:", "a:b", "a:99999", "x/#@evil", "[::1", "[zz]", ":80", "a b"] {
+            assert!(!is_authority(bad), "{bad}");
+        }
+        assert!(check(&head("/", &[]), None).is_err());
+        assert!(check(&head("/", &[("host", "a"), ("host", "a")]), None).is_err());
+    }
+
+    #[test]
+    fn paths_are_in_normal_form() {
+        for bad in ["/a//b", "/a/../b", "/a/%2E%2e/b", "/a/./b", "/a\\b", "/a%00"] {
+            assert!(check(&head(bad, &[("host", "a")]), None).is_err(), "{bad}");
+        }
+        assert!(check(&head("/v1/models/openai%2Fgpt", &[("host", "a")]), None).is_ok());
+    }
+}

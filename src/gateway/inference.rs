@@ -1,0 +1,248 @@
+//! The data plane, top-down: body, decision, the call through Pingora's proxy, and what remains of it: the last
+//! answer or an error event, the capture, the counters, the access line. A reroute takes the same steps.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use pingora::apps::HttpServerApp;
+use pingora::http::RequestHeader;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use serde_json::json;
+
+use super::attempt::FORWARDED;
+use super::call::{Answer, Call, Failure, Mode};
+use super::edge::{Edge, Ended, answer, refuse};
+use super::exchange::Exchange;
+use super::record::{Outcome, Record};
+use super::wrap::Wrap;
+use super::{intake, reply};
+use crate::app::{App, Live};
+use crate::auth::principal::Principal;
+use crate::error::{Error, Kind, Result};
+use crate::id::RequestId;
+use crate::protocol::openai::{self, ChatRequest, Endpoint};
+use crate::routing::decide::{Decision, decide};
+use crate::routing::inputs::{Inputs, RequestFacts, Who};
+
+/// A request of the data plane that has been read: what is decided on, and what is sent.
+pub(super) struct Prompt {
+    pub(super) endpoint: Endpoint,
+    pub(super) body: Bytes,
+    pub(super) request: ChatRequest,
+    /// The client's headers.
+    pub(super) headers: HeaderMap,
+}
+
+/// `POST /v1/chat/completions`.
+pub(super) async fn run(
+    edge: &Edge,
+    mut session: ServerSession,
+    exchange: &mut Exchange,
+    principal: &Principal,
+    shutdown: &ShutdownWatch,
+) -> Ended {
+    let app = &edge.app;
+    let prompt = match read(edge, &mut session).await {
+        Ok(prompt) => prompt,
+        Err((error, framed)) => return refuse(session, exchange, error, framed).await,
+    };
+    exchange.line.bytes_in = prompt.body.len() as u64;
+    exchange.line.model = Some(prompt.request.model.clone());
+    let live = app.live();
+    let routing_began = Instant::now();
+    let inputs = gather(app, &live, exchange, &prompt, principal);
+    let decision = may_ask_for(principal, &inputs.request.name).and_then(|()| decide(&live.routing, &inputs).map_err(Error::from));
+    let mut record = Record::begin(app, exchange, principal, &prompt);
+    record.decided(inputs, decision.as_ref().ok(), routing_began.elapsed());
+    let decision = match decision {
+        Ok(decision) => decision,
+        Err(error) => {
+            record.refused(app, &error);
+            return refuse(session, exchange, error, true).await;
+        }
+    };
+    let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Relay));
+    app.metrics.overhead(exchange.started.elapsed());
+    let session = proxy(edge, Some(session), &call, shutdown).await;
+    let outcome = Outcome::take(&call, record.prompt_tokens());
+    let ended = match session {
+        Some(session) => conclude(session, exchange, &call, &outcome).await,
+        None => Ended { session: None, status: 500, sent: 0, reusable: false },
+    };
+    record.close(app, exchange, outcome, ended.status);
+    ended
+}
+
+/// Reads and understands the body. With the error: whether the request is still well framed.
+async fn read(edge: &Edge, session: &mut ServerSession) -> Result<Prompt, (Error, bool)> {
+    let headers = session.req_header().headers.clone();
+    if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err((Error::new(Kind::UnsupportedMediaType, "Compressed request bodies are not supported by this version."), true));
+    }
+    let limit = edge.app.server.limits.request_body;
+    let body = intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?;
+    let endpoint = Endpoint::ChatCompletions;
+    let request = openai::read_request(&body, endpoint).map_err(|error| (error, true))?;
+    Ok(Prompt { endpoint, body, request, headers })
+}
+
+/// Whether the key's `limits.models` allow the name; if not, the answer is that of a name that does not exist.
+pub(super) fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
+    let allowed = principal.key().is_none_or(|key| key.limits.allows_model(model));
+    if allowed { Ok(()) } else { Err(crate::routing::decide::Refusal::ModelNotFound { model: model.to_string() }.into()) }
+}
+
+/// Copies out everything that the decision may look at.
+fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principal: &Principal) -> Inputs {
+    let request = &prompt.request;
+    let signals = app.server.routing.signal_headers.iter().filter_map(|name| {
+        let value = prompt.headers.get(name)?.to_str().ok()?;
+        Some((name.clone(), value.to_string()))
+    });
+    let mut needs = Vec::new();
+    for (needed, name) in [(request.tools > 0, "tools"), (request.images > 0, "vision"), (request.json_output, "json"), (request.audio > 0, "audio")] {
+        if needed {
+            needs.push(name.to_string());
+        }
+    }
+    Inputs {
+        version: Inputs::VERSION,
+        at: exchange.at,
+        request: RequestFacts {
+            endpoint: prompt.endpoint.as_str().to_string(),
+            model: request.model.clone(),
+            name: request.model.clone(),
+            agent: None,
+            needs,
+            prompt_tokens: request.prompt_tokens,
+            max_tokens: request.max_tokens,
+            stream: request.stream,
+            messages: request.messages,
+            tools: request.tools,
+            images: request.images,
+            audio: request.audio,
+            json_output: request.json_output,
+            language: None,
+            headers: signals.collect(),
+            keywords: Default::default(),
+        },
+        principal: who(principal),
+        seed: app.random.next_u64(),
+        health: app.health.snapshot(&live.routing),
+    }
+}
+
+fn who(principal: &Principal) -> Who {
+    let key = principal.key();
+    Who {
+        key: key.map(|key| key.id.to_string()),
+        user: principal.user_id().map(|user| user.to_string()),
+        labels: key.map(|key| key.labels.clone()).unwrap_or_default(),
+        user_labels: match principal {
+            Principal::User { user, .. } => user.labels.clone(),
+            _ => Default::default(),
+        },
+        models: key.and_then(|key| key.limits.models.clone()),
+    }
+}
+
+/// Makes the call that Pingora's hooks walk.
+pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Decision, prompt: Prompt, mode: Mode) -> Call {
+    app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
+    let retry = live.routing.retry_of(decision);
+    let mut targets = live.routing.targets_of(decision);
+    targets.truncate(retry.attempts.max(1));
+    let forward = FORWARDED.iter().flat_map(|name| prompt.headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
+    Call {
+        id,
+        mode,
+        targets,
+        retry_on: retry.on,
+        endpoint_path: prompt.endpoint.path(),
+        forward: forward.collect(),
+        recipe: decision.recipe.clone(),
+        capture_limit: app.server.capture.max_body,
+        body: prompt.body,
+        model: prompt.request.model_span,
+        live,
+        state: Default::default(),
+        home: Default::default(),
+    }
+}
+
+/// Through Pingora's proxy and back: upstream selection, failover, relaying. The session comes home with the wrap's end.
+pub(super) async fn proxy(edge: &Edge, session: Option<ServerSession>, call: &Arc<Call>, shutdown: &ShutdownWatch) -> Option<ServerSession> {
+    let head = RequestHeader::build("POST", b"/", None).ok()?;
+    let wrap = match session {
+        Some(session) => Wrap::around(session, head, call.clone()),
+        None => Wrap::memory(head, call.clone()),
+    };
+    // For a session of ours it always gives `None`; the connection is the edge's to keep.
+    let _ = edge.proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
+    call.take_home()
+}
+
+/// Writes what is left to write once the proxy is done.
+async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> Ended {
+    let status = outcome.status.unwrap_or(502);
+    if outcome.complete {
+        let sent = session.body_bytes_sent();
+        return Ended { session: Some(session), status, sent, reusable: true };
+    }
+    if outcome.failure == Some(Failure::ClientGone) {
+        return Ended { session: Some(session), status: 499, sent: 0, reusable: false };
+    }
+    if outcome.committed {
+        // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
+        // that nobody takes it for whole.
+        let reusable = outcome.stream && session.write_response_body(error_event(outcome.between_events), true).await.is_ok();
+        let sent = session.body_bytes_sent();
+        return Ended { session: Some(session), status, sent, reusable };
+    }
+    let mut response = match &outcome.answer {
+        Some(last) => pass_on(last),
+        None => {
+            let error = provider_failed(outcome);
+            exchange.refused(&error);
+            reply::error(exchange.surface, exchange.id.as_str(), &error)
+        }
+    };
+    response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    for (name, value) in reply::call_headers(call, false) {
+        response.headers_mut().insert(name, value);
+    }
+    answer(session, exchange, response, true).await
+}
+
+/// The last provider's answer when no better one is to be had: its status, its words.
+fn pass_on(last: &Answer) -> Response<Bytes> {
+    let mut response = Response::new(last.body.clone());
+    *response.status_mut() = StatusCode::from_u16(last.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.headers_mut() = last.headers.clone();
+    response.headers_mut().remove(TRANSFER_ENCODING);
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.headers_mut().remove("connection");
+    response
+}
+
+/// 502 for when no provider gave an answer that could be passed on.
+pub(super) fn provider_failed(outcome: &Outcome) -> Error {
+    let tried: Vec<String> = outcome
+        .attempts
+        .iter()
+        .map(|attempt| format!("{}/{}: {}", attempt.provider, attempt.model, attempt.error.as_deref().unwrap_or("no answer")))
+        .collect();
+    Error::new(Kind::ProviderFailed, format!("No provider answered ({}).", tried.join(", ")))
+}
+
+/// What a client reads instead of the rest of a stream that broke off; no `[DONE]` follows.
+fn error_event(between_events: bool) -> Bytes {
+    let error = Error::new(Kind::ProviderFailed, "The provider's stream broke off.");
+    let event = json!({"error": reply::openai_error(&error)});
+    let start = if between_events { "" } else { "\n\n" };
+    Bytes::from(format!("{start}data: {event}\n\n"))
+}

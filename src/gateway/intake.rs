@@ -1,0 +1,115 @@
+//! Request bodies: read whole, within a size, a pace and a silence, or refused with the right status. After any
+//! refusal here the framing is in doubt or the client is still sending, so the connection closes.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header;
+use pingora::ErrorType;
+use pingora::protocols::http::ServerSession;
+use tokio::time::{Instant, timeout};
+
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+
+/// How slow a body may come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Bytes a second, on average since the beginning.
+    pub(super) min_rate: u64,
+    /// Before the rate is looked at.
+    pub(super) grace: Duration,
+}
+
+/// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400.
+pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace) -> Result<Bytes> {
+    let announced = content_length(session);
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(too_large(limit));
+    }
+    if session.is_body_empty() {
+        return Ok(Bytes::new());
+    }
+    if session.req_header().headers.contains_key(header::EXPECT) {
+        session.write_continue_response().await.map_err(|error| broken(&error))?;
+    }
+    let started = Instant::now();
+    let mut body = BytesMut::new();
+    loop {
+        let chunk = match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return Ok(body.freeze()),
+            Ok(Err(error)) => return Err(broken(&error)),
+            Err(_) => return Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
+        };
+        if body.is_empty() && announced == Some(chunk.len() as u64) {
+            // Came in one piece: no copy. What follows is only the end of the body.
+            return finish(session, chunk).await;
+        }
+        if body.len() + chunk.len() > limit {
+            return Err(too_large(limit));
+        }
+        if body.is_empty() {
+            // What the client announces is not yet sent: room grows with what comes.
+            body.reserve(announced.map_or(0, |length| usize::try_from(length).unwrap_or(0)).min(1 << 20).max(chunk.len()));
+        }
+        body.extend_from_slice(&chunk);
+        let elapsed = started.elapsed();
+        if elapsed > pace.grace && (body.len() as f64) < pace.min_rate as f64 * elapsed.as_secs_f64() {
+            return Err(Error::new(Kind::Timeout, "The body arrives too slowly."));
+        }
+    }
+}
+
+async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
+    match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+        Ok(Ok(_)) => Ok(body),
+        Ok(Err(error)) => Err(broken(&error)),
+        Err(_) => Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
+    }
+}
+
+/// Reads away what is left of a body that nobody wants, within [`bounds::DRAIN_BYTES`] and [`bounds::DRAIN_TIME`].
+/// Whether all of it is gone, so that the connection may be used again.
+pub(super) async fn drain(session: &mut ServerSession) -> bool {
+    let waits_for_continue = session.req_header().headers.contains_key(header::EXPECT);
+    if session.is_body_done() || session.is_body_empty() {
+        return true;
+    }
+    if waits_for_continue || content_length(session).is_some_and(|length| length > bounds::DRAIN_BYTES as u64) {
+        return false;
+    }
+    discard(session, bounds::DRAIN_BYTES).await
+}
+
+/// Reads and drops up to `most` bytes: a connection that closes with bytes unread resets, and the client may lose
+/// the answer that it was given. Whether the body came to its end.
+pub(super) async fn discard(session: &mut ServerSession, most: usize) -> bool {
+    let reading = async {
+        let mut left = most;
+        while let Ok(chunk) = session.read_request_body().await {
+            match chunk {
+                None => return true,
+                Some(chunk) if chunk.len() > left => return false,
+                Some(chunk) => left -= chunk.len(),
+            }
+        }
+        false
+    };
+    timeout(bounds::DRAIN_TIME, reading).await.unwrap_or(false)
+}
+
+fn content_length(session: &ServerSession) -> Option<u64> {
+    session.req_header().headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(Kind::PayloadTooLarge, format!("The body is larger than {limit} bytes."))
+}
+
+fn broken(error: &pingora::Error) -> Error {
+    match error.etype() {
+        ErrorType::ReadTimedout => Error::new(Kind::Timeout, "The body stopped arriving."),
+        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.").because(error),
+    }
+}

@@ -1,0 +1,242 @@
+//! What remains of a call: its outcome, and the capture that is made of it. Built beside the request, offered
+//! once at the end, never waited for.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::call::{Answer, Call, Failure};
+use super::exchange::Exchange;
+use super::inference::Prompt;
+use crate::app::App;
+use crate::auth::principal::Principal;
+use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State, shown_headers};
+use crate::error::Error;
+use crate::protocol::openai::{self, Usage};
+use crate::routing::decide::Decision;
+use crate::routing::inputs::Inputs;
+use crate::routing::recipe::Prices;
+
+/// How a call went, copied out of its progress.
+pub(super) struct Outcome {
+    pub(super) complete: bool,
+    pub(super) committed: bool,
+    pub(super) stream: bool,
+    pub(super) between_events: bool,
+    pub(super) status: Option<u16>,
+    pub(super) failure: Option<Failure>,
+    pub(super) attempts: Vec<Attempt>,
+    /// The last whole answer: not passed on yet, or collected.
+    pub(super) answer: Option<Answer>,
+    served: Option<Served>,
+    prices: Option<Prices>,
+    headers: HeaderMap,
+    body: Bytes,
+    body_truncated: bool,
+    usage: Option<Usage>,
+    first_content: Option<tokio::time::Instant>,
+}
+
+impl Outcome {
+    /// Takes it out of the call, which is over.
+    pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
+        let mut state = call.state();
+        if state.failure.is_none() {
+            let unfinished = !state.complete && state.committed;
+            call.note_attempt(&mut state, unfinished.then_some(Failure::Cut));
+            state.failure = unfinished.then_some(Failure::Cut);
+        }
+        let failure = if state.complete && state.tally.error().is_some() { Some(Failure::InBand) } else { state.failure };
+        let served = call.served(&state);
+        let prices = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model))?.prices);
+        let answer = if state.committed && !call.collects() { None } else { state.answer.clone() };
+        let (status, headers, body) = match &answer {
+            Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
+            None if state.committed => (state.status, std::mem::take(&mut state.headers), std::mem::take(&mut state.body).freeze()),
+            None => (None, HeaderMap::new(), Bytes::new()),
+        };
+        let ok = status.is_some_and(|status| (200..300).contains(&status));
+        let usage = match () {
+            () if !ok => None,
+            () if state.stream => Some(state.tally.usage_or_estimate(prompt_tokens)),
+            () => openai::read_answer(&body).usage,
+        };
+        Outcome {
+            complete: state.complete,
+            committed: state.committed,
+            stream: state.stream,
+            between_events: state.between_events,
+            status,
+            failure,
+            attempts: std::mem::take(&mut state.attempts),
+            served,
+            prices,
+            headers,
+            body_truncated: state.body_truncated && answer.is_none(),
+            body,
+            usage,
+            first_content: state.first_content,
+            answer,
+        }
+    }
+
+    /// What it cost, where every price that it takes is known.
+    pub(super) fn cost_usd(&self) -> Option<f64> {
+        cost(&self.prices?, self.usage.as_ref()?)
+    }
+
+    /// Who answered.
+    pub(super) fn served(&self) -> Option<&Served> {
+        self.served.as_ref()
+    }
+
+    fn state(&self, status: u16) -> State {
+        match self.failure {
+            Some(Failure::ClientGone) => State::Aborted,
+            Some(_) => State::Failed,
+            None if status >= 500 || status == 429 => State::Failed,
+            None => State::Completed,
+        }
+    }
+}
+
+fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
+    let input = prices.input_per_mtok?;
+    let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
+    let fresh = usage.prompt_tokens - cached;
+    let dollars = fresh as f64 * input
+        + cached as f64 * prices.cached_input_per_mtok.unwrap_or(input)
+        + usage.completion_tokens as f64 * prices.output_per_mtok?;
+    Some(dollars / 1e6)
+}
+
+/// A capture in the making.
+pub(super) struct Record {
+    head: Head,
+    request: Bytes,
+    began: Instant,
+    wanted: bool,
+}
+
+impl Record {
+    /// Opens it when the request has been read.
+    pub(super) fn begin(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt) -> Self {
+        let settings = &app.server.capture;
+        let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
+        let head = Head {
+            endpoint: prompt.endpoint.as_str().to_string(),
+            owner: principal.user_id().unwrap_or_else(crate::id::UserId::admin),
+            key: principal.key().map(|key| key.id.clone()),
+            client_request_id: prompt.headers.get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_string),
+            stream: prompt.request.stream,
+            request_headers: shown_headers(&prompt.headers),
+            request_captured: settings.bodies && !opted_out,
+            request_truncated: prompt.body.len() > settings.max_body,
+            ..Head::new(exchange.id.clone(), exchange.at)
+        };
+        Record { head, request: prompt.body.clone(), began: exchange.started, wanted: settings.enabled }
+    }
+
+    /// As a replay of `original`, for which `caller` pays.
+    pub(super) fn replay_of(&mut self, original: &Head, caller: String) {
+        self.head.owner = original.owner.clone();
+        self.head.key = original.key.clone();
+        self.head.stream = original.stream;
+        self.head.replay_of = Some(original.id.clone());
+        self.head.replayed_by = Some(caller);
+    }
+
+    /// Notes the decision, or that there is none.
+    pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<&Decision>, took: Duration) {
+        self.head.inputs = Some(inputs);
+        self.head.decision = decision.cloned();
+        self.head.routing_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
+    }
+
+    /// Ends a request that was refused before any provider was asked.
+    pub(super) fn refused(mut self, app: &App, error: &Error) {
+        self.head.state = State::Refused;
+        self.head.status = error.status().as_u16();
+        self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
+        self.offer(app, Bytes::new());
+    }
+
+    /// Ends a call: counters, access line, capture. `status` is what the client was told.
+    pub(super) fn close(mut self, app: &App, exchange: &mut Exchange, outcome: Outcome, status: u16) {
+        let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
+        count(app, &outcome, ttft, self.head.replay_of.is_some());
+        let head = &mut self.head;
+        head.state = outcome.state(status);
+        head.status = status;
+        head.cost_usd = outcome.cost_usd();
+        head.response_headers = shown_headers(&outcome.headers);
+        head.response_stream = outcome.stream && !outcome.body.is_empty();
+        head.response_truncated = outcome.body_truncated;
+        head.ttft_ms = ttft.map(millis);
+        head.total_ms = millis(self.began.elapsed());
+        head.error = outcome.failure.map(|failure| failure.as_str().to_string());
+        let line = &mut exchange.line;
+        line.state = Some(head.state.as_str());
+        line.routing_us = Some(head.routing_us);
+        line.ttft_ms = head.ttft_ms;
+        line.attempts = Some(outcome.attempts.len());
+        line.recipe = head.decision.as_ref().map(|decision| decision.recipe.clone());
+        line.provider = outcome.served.as_ref().map(|served| served.provider.clone());
+        line.served_model = outcome.served.as_ref().map(|served| served.model.clone());
+        line.error = line.error.take().or_else(|| head.error.clone());
+        head.usage = outcome.usage;
+        head.served = outcome.served;
+        head.attempts = outcome.attempts;
+        self.offer(app, outcome.body);
+    }
+
+    fn offer(self, app: &App, response: Bytes) {
+        if self.wanted {
+            let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
+            app.captures.offer(Capture::new(self.head, Bodies { request, response }));
+        }
+    }
+}
+
+fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
+    let metrics = app.metrics;
+    for attempt in &outcome.attempts {
+        metrics.attempt(&attempt.provider, &attempt.model, attempt.error.as_deref().unwrap_or("ok"));
+    }
+    let Some(served) = outcome.served.as_ref() else { return };
+    if let Some(ttft) = ttft.filter(|_| !replay) {
+        metrics.first_token(&served.provider, &served.model, ttft);
+    }
+    if let Some(usage) = &outcome.usage {
+        metrics.tokens(&served.provider, &served.model, "prompt", usage.prompt_tokens);
+        metrics.tokens(&served.provider, &served.model, "completion", usage.completion_tokens);
+        metrics.tokens(&served.provider, &served.model, "cached", usage.cached_tokens.unwrap_or(0));
+    }
+    if let Some(cost) = outcome.cost_usd() {
+        metrics.cost(&served.provider, &served.model, cost);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_needs_every_price_it_takes() {
+        let usage = Usage { prompt_tokens: 1_000_000, completion_tokens: 500_000, total_tokens: 1_500_000, cached_tokens: Some(400_000), estimated: false };
+        let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
+        assert!((cost(&prices, &usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
+        assert_eq!(cost(&Prices { output_per_mtok: None, ..prices }, &usage), None);
+        let without_cached = Prices { cached_input_per_mtok: None, ..prices };
+        assert!((cost(&without_cached, &usage).unwrap() - 3.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,185 @@
+//! The only place that renders errors: one envelope for each surface (contract, section 2), and the writing of
+//! whole answers to the client's session.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use pingora::http::ResponseHeader;
+use pingora::protocols::http::ServerSession;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use crate::error::{Error, Kind};
+use crate::interface::Surface;
+
+/// An error in the envelope of its surface.
+pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Response<Bytes> {
+    let body = envelope(surface, request_id, error);
+    let mut response = json_response(error.status(), &body);
+    let headers = response.headers_mut();
+    if error.kind() == Kind::Unauthorized {
+        for challenge in challenges(surface) {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+    }
+    if let Some(allow) = error.allow().and_then(|allow| HeaderValue::from_str(allow).ok()) {
+        headers.insert(ALLOW, allow);
+    }
+    if let Some(seconds) = error.retry_after_s() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A JSON answer.
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
+    let row = error.kind().row();
+    match surface {
+        Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),
+        Surface::Agent => json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()}),
+        Surface::DataPlane => json!({"error": openai_error(error)}),
+        Surface::Messages => json!({
+            "type": "error",
+            "error": {"type": anthropic_type(row.status), "message": error.detail()},
+            "request_id": request_id,
+        }),
+        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => match error.field() {
+            Some(field) if row.status == 400 => json!({"error": row.word, "detail": error.detail(), "field": field}),
+            _ => json!({"error": row.word, "detail": error.detail()}),
+        },
+    }
+}
+
+/// The object inside OpenAI's envelope: always all four names.
+pub(super) fn openai_error(error: &Error) -> Value {
+    let row = error.kind().row();
+    json!({"message": error.detail(), "type": row.openai_type, "param": error.field(), "code": row.openai_code})
+}
+
+/// Anthropic's error types by status, as its API documents them.
+fn anthropic_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 => "overloaded_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// What a 401 asks for (RFC 9110 section 11.6.1).
+fn challenges(surface: Surface) -> &'static [&'static str] {
+    match surface {
+        Surface::Agent => &["Bearer realm=\"agent\"", "ApiKey realm=\"agent\""],
+        Surface::Pin => &["Bearer realm=\"pin\""],
+        Surface::NodeCallback => &["Signature realm=\"pin-node-agent\""],
+        Surface::RouterManagement | Surface::Messages | Surface::DataPlane => &["Bearer realm=\"router\""],
+    }
+}
+
+/// Our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
+pub(super) fn call_headers(call: &Call, under_way: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let state = call.state();
+    let attempts = state.attempts.len() + usize::from(under_way);
+    let served = if under_way { call.targets.get(state.index) } else { None };
+    let mut headers = vec![
+        (HeaderName::from_static("x-request-id"), text(call.id.as_str())),
+        (HeaderName::from_static("x-rerouter-recipe"), text(&call.recipe)),
+        (HeaderName::from_static("x-rerouter-revision"), text(call.live.routing.revision())),
+        (HeaderName::from_static("x-rerouter-attempts"), HeaderValue::from(attempts)),
+    ];
+    if let Some(target) = served {
+        headers.push((HeaderName::from_static("x-rerouter-provider"), text(&target.provider.name)));
+        headers.push((HeaderName::from_static("x-rerouter-model"), text(&target.model)));
+    }
+    headers
+}
+
+fn text(value: &str) -> HeaderValue {
+    HeaderValue::from_str(value).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
+}
+
+/// Writes a whole answer. `keep` says whether the connection may be used again; `false` announces the close.
+pub(super) async fn write(session: &mut ServerSession, response: Response<Bytes>, keep: bool) -> pingora::Result<usize> {
+    if !keep {
+        session.set_keepalive(None);
+    }
+    let (parts, body) = response.into_parts();
+    let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
+    for (name, value) in &parts.headers {
+        head.append_header(name.clone(), value.clone())?;
+    }
+    let bodiless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !bodiless {
+        head.insert_header(CONTENT_LENGTH, body.len())?;
+    }
+    let silent = bodiless || session.req_header().method == Method::HEAD || body.is_empty();
+    let length = body.len();
+    session.write_response_header(Box::new(head)).await?;
+    if silent {
+        session.finish_body().await?;
+        return Ok(0);
+    }
+    session.write_response_body(body, true).await?;
+    Ok(length)
+}
+
+/// Writes an error where Pingora could not even parse the head; the connection closes.
+pub(super) async fn write_unparsed(session: &mut ServerSession, response: Response<Bytes>) {
+    let (parts, body) = response.into_parts();
+    let Ok(mut head) = ResponseHeader::build(parts.status, Some(4)) else { return };
+    for (name, value) in &parts.headers {
+        if head.append_header(name.clone(), value.clone()).is_err() {
+            return;
+        }
+    }
+    if head.insert_header(CONTENT_LENGTH, body.len()).is_ok() {
+        // The client may be gone already; there is nobody else to tell.
+        let _ = session.write_error_response(head, body).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(surface: Surface, refusal: &Error) -> String {
+        String::from_utf8(error(surface, "req_1", refusal).into_body().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_401_of_each_surface_is_exact() {
+        let refusal = Error::new(Kind::Unauthorized, "No.");
+        assert_eq!(body(Surface::Pin, &refusal), r#"{"detail":"No.","error":"unauthorized"}"#);
+        assert_eq!(body(Surface::RouterManagement, &refusal), r#"{"detail":"No.","error":"unauthorized"}"#);
+        assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Unauthorized"}"#);
+        assert_eq!(
+            body(Surface::DataPlane, &refusal),
+            r#"{"error":{"code":"invalid_api_key","message":"No.","param":null,"type":"invalid_request_error"}}"#
+        );
+        assert_eq!(
+            body(Surface::Messages, &refusal),
+            r#"{"error":{"message":"No.","type":"authentication_error"},"request_id":"req_1","type":"error"}"#
+        );
+        assert_eq!(error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(), 2);
+    }
+
+    #[test]
+    fn other_refusals_keep_their_words() {
+        let refusal = Error::invalid("limit", "Too large.").retry_after(std::time::Duration::from_millis(1200));
+        assert_eq!(body(Surface::Pin, &refusal), r#"{"detail":"Too large.","error":"invalid_request","field":"limit"}"#);
+        assert_eq!(body(Surface::Agent, &refusal), r#"{"detail":"Too large.","error":"Bad Request"}"#);
+        assert_eq!(error(Surface::Pin, "", &refusal).headers()[RETRY_AFTER], "2");
+    }
+}

@@ -1,0 +1,220 @@
+//! `POST /v1/router/replay/{id}/reroute`: the data plane with its two ends exchanged. The body comes from a
+//! capture, the answer goes into memory; in between it is the one live path, through a memory session.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use serde_json::{Value, json};
+
+use super::call::{Call, Failure, Mode};
+use super::edge::{Edge, Ended, answer, refuse};
+use super::exchange::Exchange;
+use super::inference::{Prompt, may_ask_for, prepare, provider_failed, proxy};
+use super::intake;
+use super::record::{Outcome, Record};
+use super::reply::json_response;
+use crate::api::replays;
+use crate::auth::principal::Principal;
+use crate::bounds;
+use crate::capture::record::{Capture, Head};
+use crate::error::{Error, Kind, Result};
+use crate::protocol::{openai, stream};
+use crate::routing::decide::{Decision, Refusal, decide};
+use crate::routing::inputs::Inputs;
+
+/// Answers a reroute.
+pub(super) async fn run(
+    edge: &Edge,
+    mut session: ServerSession,
+    exchange: &mut Exchange,
+    id: &str,
+    principal: &Principal,
+    shutdown: &ShutdownWatch,
+) -> Ended {
+    if let Err(error) = intake::read_body(&mut session, bounds::MANAGEMENT_BODY, edge.pace()).await {
+        return refuse(session, exchange, error, false).await;
+    }
+    let outcome = tokio::select! {
+        biased;
+        outcome = reroute(edge, exchange, id, principal, shutdown) => outcome,
+        _ = session.read_body_or_idle(true) => {
+            // The client is gone, or talks out of turn; the provider is not kept at work for nobody.
+            return Ended { session: Some(session), status: 499, sent: 0, reusable: false };
+        }
+    };
+    match outcome {
+        Ok(response) => answer(session, exchange, response, true).await,
+        Err(error) => refuse(session, exchange, error, true).await,
+    }
+}
+
+async fn reroute(
+    edge: &Edge,
+    exchange: &mut Exchange,
+    id: &str,
+    principal: &Principal,
+    shutdown: &ShutdownWatch,
+) -> Result<Response<Bytes>> {
+    let app = &edge.app;
+    let dry_run = wants_dry_run(exchange.query.as_deref())?;
+    let original = replays::owned(app, principal, id).await?;
+    if let Some(refusal) = not_replayable(&original.head) {
+        return Err(refusal);
+    }
+    let (prompt, inputs) = again(&original, exchange)?;
+    if may_ask_for(principal, &inputs.request.name).is_err() {
+        return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
+    }
+    let live = app.live();
+    let routing_began = Instant::now();
+    let inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
+    let decision = decide(&live.routing, &inputs);
+    if dry_run {
+        let decision = decision.map_err(no_target)?;
+        return Ok(json_response(StatusCode::OK, &envelope(None, Some(shown(&decision)), &original.head, Value::Null)));
+    }
+    let _turn = app.reroutes.try_acquire().map_err(|_| {
+        Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1))
+    })?;
+    let mut record = Record::begin(app, exchange, principal, &prompt);
+    record.replay_of(&original.head, caller(principal));
+    record.decided(inputs, decision.as_ref().ok(), routing_began.elapsed());
+    let decision = match decision.map_err(no_target) {
+        Ok(decision) => decision,
+        Err(error) => {
+            record.refused(app, &error);
+            return Err(error);
+        }
+    };
+    let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Collect));
+    // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
+    let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record) };
+    proxy(edge, None, &call, shutdown).await;
+    Ok(unfinished.finish(&decision, &original.head))
+}
+
+/// A reroute under way; dropped early it is recorded as aborted.
+struct Unfinished<'a> {
+    edge: &'a Edge,
+    exchange: &'a mut Exchange,
+    call: Arc<Call>,
+    record: Option<Record>,
+}
+
+impl Unfinished<'_> {
+    fn finish(&mut self, decision: &Decision, original: &Head) -> Response<Bytes> {
+        let prompt_tokens = self.record.as_ref().map_or(0, Record::prompt_tokens);
+        let outcome = Outcome::take(&self.call, prompt_tokens);
+        let (status, body) = respond(self.exchange.id.as_str(), decision, original, &outcome);
+        let upstream = outcome.status.unwrap_or(502);
+        if let Some(record) = self.record.take() {
+            record.close(&self.edge.app, self.exchange, outcome, upstream);
+        }
+        json_response(status, &body)
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.call.attempt_failed(Failure::ClientGone, false);
+            let outcome = Outcome::take(&self.call, record.prompt_tokens());
+            record.close(&self.edge.app, self.exchange, outcome, 499);
+        }
+    }
+}
+
+/// The request of a capture as it would come today: its signals as captured, the time and the state of now, and
+/// for the provider a body that asks for no stream.
+fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
+    let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
+    let endpoint = openai::Endpoint::ChatCompletions;
+    let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
+    let request = openai::read_request(&body, endpoint).map_err(Error::internal)?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &original.head.request_headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str())) {
+            headers.append(name, value);
+        }
+    }
+    Ok((Prompt { endpoint, body, request, headers }, Inputs { at: exchange.at, ..inputs }))
+}
+
+fn not_replayable(head: &Head) -> Option<Error> {
+    match head.not_replayable()? {
+        "truncated" => Some(Error::new(Kind::Truncated, "The request was larger than what captures keep.")),
+        "redacted" => Some(Error::new(Kind::Redacted, "Parts of the request were redacted when it was captured.")),
+        _ => Some(Error::new(Kind::NotCaptured, "The body of this request was not captured.")),
+    }
+}
+
+/// A name that the current document does not know has no target there; 404 would speak of the capture.
+fn no_target(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::ModelNotFound { model } => Error::new(Kind::NoTarget, format!("The current document has no `{model}`.")),
+        refusal => refusal.into(),
+    }
+}
+
+fn wants_dry_run(query: Option<&str>) -> Result<bool> {
+    match query {
+        None | Some("" | "dry_run=false") => Ok(false),
+        Some("dry_run=true") => Ok(true),
+        Some(_) => Err(Error::invalid("dry_run", "The only parameter is `dry_run`, `true` or `false`.")),
+    }
+}
+
+fn caller(principal: &Principal) -> String {
+    match principal.key() {
+        Some(key) => key.id.to_string(),
+        None => principal.user_id().map(|user| user.to_string()).unwrap_or_default(),
+    }
+}
+
+fn shown(decision: &Decision) -> Value {
+    serde_json::to_value(decision).unwrap_or(Value::Null)
+}
+
+fn envelope(new_id: Option<&str>, decision: Option<Value>, original: &Head, response: Value) -> Value {
+    json!({
+        "new_id": new_id,
+        "decision": decision,
+        "response": response,
+        "replay_of": original.id,
+        "original": original.as_original(),
+    })
+}
+
+/// The answer of the access specification, or 502 with what is known.
+fn respond(new_id: &str, decision: &Decision, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
+    let mut shown = shown(decision);
+    if let Value::Object(shown) = &mut shown {
+        shown.insert("served".into(), serde_json::to_value(outcome.served()).unwrap_or(Value::Null));
+        shown.insert("attempts".into(), serde_json::to_value(&outcome.attempts).unwrap_or(Value::Null));
+    }
+    let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
+        true => Some(stream::assemble(&answer.body)),
+        false => serde_json::from_slice::<Value>(&answer.body).ok(),
+    });
+    let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
+    let object = response.as_ref().is_some_and(Value::is_object);
+    let mut body = envelope(Some(new_id), Some(shown), original, response.unwrap_or(Value::Null));
+    if good && object {
+        return (StatusCode::OK, body);
+    }
+    let detail = match outcome.status {
+        Some(status) if good => format!("The provider answered {status} with something that is not a JSON object."),
+        Some(status) => format!("The provider answered {status}."),
+        None => provider_failed(outcome).detail().to_string(),
+    };
+    if let Value::Object(body) = &mut body {
+        body.insert("error".into(), json!(Kind::ProviderFailed.row().word));
+        body.insert("detail".into(), json!(detail));
+        body.insert("upstream_status".into(), json!(outcome.status));
+    }
+    (StatusCode::BAD_GATEWAY, body)
+}

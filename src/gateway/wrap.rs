@@ -1,0 +1,246 @@
+//! The session wrap: what Pingora's proxy holds instead of the client's session. It gives the whole request
+//! body to every attempt, and decides what of each answer reaches the client and when ([`Call::observe`]).
+//!
+//! Without an inner session it is a memory session: a request of our own (a reroute), whose answer is collected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+use http::HeaderMap;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
+use pingora::protocols::http::custom::CustomMessageWrite;
+use pingora::protocols::http::custom::server::Session;
+use pingora::protocols::http::{HttpTask, ServerSession};
+use pingora::protocols::l4::socket::SocketAddr;
+use pingora::{Error, ErrorType, Result};
+
+use super::call::{Call, NO_FIRST_CONTENT, OVER_TIME, Verdict};
+
+/// A session for Pingora's proxy that replays the body of `call` and relays its answer.
+pub(super) struct Wrap {
+    head: Box<RequestHeader>,
+    call: Arc<Call>,
+    inner: Option<Box<ServerSession>>,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    drain_timeout: Option<Duration>,
+}
+
+impl Wrap {
+    /// Around the client's session; it comes home to `call` when Pingora drops the wrap.
+    pub(super) fn around(session: ServerSession, head: RequestHeader, call: Arc<Call>) -> Self {
+        Wrap { inner: Some(Box::new(session)), ..Wrap::memory(head, call) }
+    }
+
+    /// Around nothing: the answer is collected in `call`.
+    pub(super) fn memory(mut head: RequestHeader, call: Arc<Call>) -> Self {
+        // Only this copy of the head carries the call: in the inner session it would be a reference cycle.
+        head.extensions_mut().insert(call.clone());
+        Wrap { head: Box::new(head), call, inner: None, read_timeout: None, write_timeout: None, drain_timeout: None }
+    }
+}
+
+impl Drop for Wrap {
+    fn drop(&mut self) {
+        if let Some(session) = self.inner.take() {
+            self.call.come_home(session);
+        }
+    }
+}
+
+// The trait belongs to Pingora and asks for some forty answers; most go to the inner session or are empty.
+#[async_trait]
+impl Session for Wrap {
+    fn req_header(&self) -> &RequestHeader {
+        &self.head
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        &mut self.head
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn write_response_header(&mut self, _: Box<ResponseHeader>, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_response_header_ref(&mut self, _: &ResponseHeader, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_body(&mut self, _: Bytes, _: bool) -> Result<()> {
+        Error::e_explain(ErrorType::InternalError, "answers of our own are written by the edge")
+    }
+
+    async fn write_trailers(&mut self, _: HeaderMap) -> Result<()> {
+        Ok(())
+    }
+
+    /// The only way by which an answer's data arrives, in batches.
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        match self.call.observe(tasks) {
+            Verdict::Hold => Ok(false),
+            Verdict::Collected => Ok(true),
+            Verdict::Abandon(error) => Err(error),
+            Verdict::Forward { tasks, then } => {
+                let Some(inner) = self.inner.as_mut() else {
+                    return Error::e_explain(ErrorType::InternalError, "a memory session forwards nothing");
+                };
+                let end = if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
+                match then {
+                    Some(error) => Err(error),
+                    None => {
+                        if end {
+                            self.call.complete();
+                        }
+                        Ok(end)
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.read_timeout = timeout;
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.read_timeout
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.write_timeout = timeout;
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.write_timeout
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.drain_timeout = timeout;
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.drain_timeout
+    }
+
+    fn request_summary(&self) -> String {
+        format!("{} {}", self.call.id, self.head.uri.path())
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.inner.as_ref().and_then(|inner| inner.response_written())
+    }
+
+    async fn shutdown(&mut self, _code: u32, _reason: &str) {
+        // The edge still has something to say on the connection, and closes it itself.
+    }
+
+    fn is_body_done(&mut self) -> bool {
+        true
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        // The edge finishes the real session once the answer is known to be whole.
+        Ok(())
+    }
+
+    fn is_body_empty(&mut self) -> bool {
+        self.call.body_is_empty()
+    }
+
+    /// Waits for the client to leave, or for the deadline of the attempt, whichever comes first.
+    async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        let call = self.call.clone();
+        let gone = async {
+            match self.inner.as_mut() {
+                Some(inner) => inner.read_body_or_idle(true).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (deadline, error) = match call.deadline() {
+            (deadline, false) => (deadline, NO_FIRST_CONTENT),
+            (deadline, true) => (deadline, OVER_TIME),
+        };
+        tokio::select! {
+            biased;
+            result = gone => result,
+            () = tokio::time::sleep_until(deadline) => Error::e_explain(ErrorType::Custom(error), "deadline of the attempt"),
+        }
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.body_bytes_sent())
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.inner.as_ref().map_or(0, |inner| inner.body_bytes_read())
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner.as_ref().and_then(|inner| inner.digest())
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner.as_mut().and_then(|inner| inner.digest_mut())
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.client_addr())
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner.as_ref().and_then(|inner| inner.server_addr())
+    }
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    /// Called once for each connected attempt, just before its streaming starts.
+    fn enable_retry_buffering(&mut self) {
+        self.call.attempt_connected();
+    }
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        Some(self.call.client_body())
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(&mut self) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+        None
+    }
+
+    fn restore_custom_message_reader(
+        &mut self,
+        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(&mut self, _: Box<dyn CustomMessageWrite>) -> Result<()> {
+        Ok(())
+    }
+}

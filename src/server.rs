@@ -1,0 +1,268 @@
+//! The process: a gateway from its documents, its services for any Pingora server, and how it leaves.
+//! [`Gateway::add_to`] is all that another server needs; [`run`] is what our own binary does with it.
+
+mod admin;
+mod boot;
+mod tls;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use log::{info, warn};
+use pingora::apps::http_app::HttpServer;
+use pingora::proxy::http_proxy;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::background::{BackgroundService, background_service};
+use pingora::services::listening::Service;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use boot::{BootError, Environment};
+
+use crate::app::App;
+use crate::bounds;
+use crate::capture::queue::Writer;
+use crate::config;
+use crate::gateway::Edge;
+use crate::protocol::mock;
+use crate::reload::{self, Watcher};
+
+/// A gateway that is ready to serve, but not bound to its addresses yet.
+pub struct Gateway {
+    app: Arc<App>,
+    writer: Writer,
+    mock: TcpListener,
+    environment: Arc<Environment>,
+}
+
+impl Gateway {
+    /// Opens the store and makes everything from the two documents, which have been checked.
+    pub async fn prepare(server: config::Server, environment: Environment) -> Result<Self, BootError> {
+        boot::prepare(server, environment).await
+    }
+
+    /// The state behind it.
+    pub fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Adds our services to a Pingora server: listeners, capture writer, reload, mock provider, metrics.
+    pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
+        let hooks = crate::gateway::Gateway::new(self.app.clone());
+        let proxy = Arc::new(http_proxy(&server.configuration, hooks));
+        let mut service = Service::new("rerouter".to_string(), Edge::new(self.app.clone(), proxy));
+        service.threads = Some(threads(&self.app.server));
+        let mut identities = Vec::new();
+        for listener in &self.app.server.listeners {
+            let address = listener.address.to_string();
+            match &listener.tls {
+                None => service.add_tcp(&address),
+                Some(files) => {
+                    let identity = tls::Identity::load(files).map_err(BootError)?;
+                    service.add_tls_with_settings(&address, None, identity.settings().map_err(BootError)?);
+                    identities.push(identity);
+                }
+            }
+        }
+        server.add_service(service);
+        let mut metrics = Service::new("metrics".to_string(), HttpServer::new_app(admin::Admin::new(self.app.clone())));
+        metrics.add_tcp(&self.app.server.metrics.to_string());
+        server.add_service(metrics);
+        server.add_service(background_service("capture writer", Writing { writer: self.writer, app: self.app.clone() }));
+        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities, environment: self.environment }));
+        server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
+        server.add_service(background_service("sessions", Sweeping { app: self.app }));
+        Ok(())
+    }
+}
+
+fn threads(server: &config::Server) -> usize {
+    match server.threads {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        threads => threads,
+    }
+}
+
+/// Runs the gateway until it is told to leave; the binary's `serve`.
+pub fn run(gateway: Gateway) -> Result<(), BootError> {
+    let app = gateway.app.clone();
+    for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
+        // Pingora panics when an address is taken; this says which and why.
+        bindable(address)?;
+    }
+    let conf = ServerConf {
+        threads: threads(&app.server),
+        // The drain service leaves as soon as nothing is under way; this is only the longest it may take.
+        grace_period_seconds: Some(3600),
+        graceful_shutdown_timeout_seconds: Some(1),
+        // Each attempt may be repeated once on a fresh connection when a pooled one turns out dead.
+        max_retries: bounds::ATTEMPTS_MAX * 2,
+        ..ServerConf::default()
+    };
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.bootstrap();
+    gateway.add_to(&mut server)?;
+    server.add_service(background_service("drain", Draining { app: app.clone() }));
+    announce(&app);
+    server.run(RunArgs { shutdown_signal: Box::new(Leaving) });
+    Ok(())
+}
+
+fn bindable(address: SocketAddr) -> Result<(), BootError> {
+    TcpListener::bind(address).map(drop).map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
+}
+
+fn announce(app: &App) {
+    for listener in &app.server.listeners {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        let interfaces: Vec<&str> = listener.interfaces.iter().map(|interface| interface.as_str()).collect();
+        info!("listening on {scheme}://{} for {}", listener.address, interfaces.join(", "));
+    }
+    info!("metrics on http://{}/metrics", app.server.metrics);
+    info!("routing document revision {} is live", app.revision());
+    if app.auth.agent_is_enforced() {
+        info!("AGENT is enforced");
+    } else {
+        warn!("AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it");
+    }
+}
+
+/// SIGTERM and SIGINT begin a drain; a second one ends it ([`Draining`]).
+struct Leaving;
+
+#[async_trait]
+impl ShutdownSignalWatch for Leaving {
+    async fn recv(&self) -> ShutdownSignal {
+        next_signal_to_leave().await;
+        ShutdownSignal::GracefulTerminate
+    }
+}
+
+async fn next_signal_to_leave() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        warn!("signals cannot be received; only SIGKILL ends this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Leaves when the last request is answered and captured. Pingora's own way is to sleep through its grace period.
+struct Draining {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Draining {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        if shutdown.changed().await.is_err() {
+            return;
+        }
+        self.app.drain();
+        info!("draining: {} request(s) under way", self.app.requests_under_way());
+        let drained = async {
+            while self.app.requests_under_way() > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            self.app.captures.flush().await;
+        };
+        tokio::select! {
+            () = drained => info!("drained"),
+            () = next_signal_to_leave() => warn!("told to leave at once: {} request(s) cut off", self.app.requests_under_way()),
+        }
+        self.app.access_log.flush();
+        std::process::exit(0);
+    }
+}
+
+/// Writes captures for as long as there are any.
+struct Writing {
+    writer: Writer,
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Writing {
+    async fn start(&self, _: ShutdownWatch) {
+        // Not ended by the shutdown: requests that are being drained are captured too.
+        self.writer.run(&self.app.archive).await;
+    }
+}
+
+/// Follows the routing document's file, the certificates, and SIGHUP.
+struct Reloading {
+    app: Arc<App>,
+    identities: Vec<tls::Identity>,
+    environment: Arc<Environment>,
+}
+
+#[async_trait]
+impl BackgroundService for Reloading {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut watcher = {
+            let environment = self.environment.clone();
+            Watcher::new(self.app.clone(), Arc::new(move |name| (environment.variable)(name)))
+        };
+        watcher.look().await;
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+            warn!("SIGHUP cannot be received; reload is by file change only");
+            return;
+        };
+        let mut tick = tokio::time::interval(reload::INTERVAL);
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => return,
+                _ = hangup.recv() => {
+                    watcher.reload().await;
+                    self.identities.iter().for_each(tls::Identity::reload);
+                }
+                _ = tick.tick() => {
+                    watcher.look().await;
+                    self.identities.iter().for_each(tls::Identity::look);
+                }
+            }
+        }
+    }
+}
+
+/// Serves the in-process mock provider.
+struct Mocking {
+    listener: TcpListener,
+}
+
+#[async_trait]
+impl BackgroundService for Mocking {
+    async fn start(&self, _: ShutdownWatch) {
+        match self.listener.try_clone() {
+            // Not ended by the shutdown: requests that are being drained may still need it.
+            Ok(listener) => mock::serve(listener, std::future::pending()).await,
+            Err(error) => warn!("the mock provider cannot serve: {error}"),
+        }
+    }
+}
+
+/// Keeps the books on sessions and keys.
+struct Sweeping {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Sweeping {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => return,
+                _ = tick.tick() => {
+                    if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
+                        warn!("sessions could not be swept: {error}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The metrics listener: `GET /metrics`, `/livez`, `/readyz`. Apart from the interfaces, and without credentials:
+//! bind it where only the operator's own machines reach it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Method, Response, StatusCode};
+use pingora::apps::http_app::ServeHttp;
+use pingora::protocols::http::ServerSession;
+
+use crate::app::App;
+use crate::auth::Standing;
+use crate::interface::Interface;
+
+/// What the metrics listener answers from.
+pub(super) struct Admin {
+    app: Arc<App>,
+}
+
+impl Admin {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Admin { app }
+    }
+
+    fn metrics(&self) -> String {
+        let now = self.app.clock.now();
+        for interface in Interface::ALL {
+            for standing in [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked] {
+                self.app.metrics.keys(interface.as_str(), standing.as_str(), self.app.auth.count_keys(interface, standing, now));
+            }
+        }
+        self.app.metrics.render()
+    }
+}
+
+#[async_trait]
+impl ServeHttp for Admin {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let head = session.req_header();
+        let (status, kind, body) = match (&head.method, head.uri.path()) {
+            (&Method::GET, "/metrics") => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics()),
+            (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            (&Method::GET, "/readyz") if self.app.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string()),
+            (&Method::GET, "/readyz") if !self.app.store.healthy().await => {
+                (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "store unavailable\n".to_string())
+            }
+            (&Method::GET, "/readyz") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            _ => (StatusCode::NOT_FOUND, "text/plain", "GET /metrics, /livez or /readyz\n".to_string()),
+        };
+        let mut response = Response::new(body.into_bytes());
+        *response.status_mut() = status;
+        let length = response.body().len();
+        response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(length));
+        response
+    }
+}

@@ -1,0 +1,143 @@
+//! From documents and environment to a gateway: master key, store, tables, live routing document.
+
+use std::fmt;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use log::{info, warn};
+
+use super::Gateway;
+use crate::app::{App, Parts};
+use crate::auth::Auth;
+use crate::capture::index::Archive;
+use crate::capture::queue::CaptureQueue;
+use crate::clock::Clock;
+use crate::config::{self, Server};
+use crate::id::Random;
+use crate::log::AccessLog;
+use crate::metrics::Metrics;
+use crate::protocol::mock;
+use crate::reload;
+use crate::secret::{Secret, SecretBytes, derive};
+use crate::store::Store;
+
+/// Why a gateway cannot start, in words for the operator.
+#[derive(Debug)]
+pub struct BootError(pub String);
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BootError {}
+
+/// What the process environment says; the one place that holds it.
+pub struct Environment {
+    /// `ADMIN_API_KEY`; empty counts as unset.
+    pub admin_key: Option<Secret>,
+    /// `AGENT_CLOUD_API_KEY`; empty counts as unset.
+    pub agent_key: Option<Secret>,
+    /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
+    pub master_key: Option<Secret>,
+    /// Looks up any other variable, for `${…}` in documents.
+    pub variable: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+}
+
+pub(super) async fn prepare(server: Server, environment: Environment) -> Result<Gateway, BootError> {
+    let (mock, mock_address) = mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
+    let source = config::load_routing(&server).map_err(problems)?;
+    let routing = config::read_routing(&source.file, &source.text, &server, &environment.variable, Some(mock_address)).map_err(problems)?;
+    std::fs::create_dir_all(&server.data_dir)
+        .map_err(|error| BootError(format!("cannot make the data directory {}: {error}", server.data_dir.display())))?;
+    let random = Random::System;
+    let master = master_key(&server.data_dir, environment.master_key.as_ref(), &random)?;
+    let fingerprint = derive(&master, "rerouter master key fingerprint v1");
+    let store = Store::open(&server.data_dir, fingerprint.expose()).await.map_err(|error| BootError(error.to_string()))?;
+    let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
+    warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
+    warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
+    let no_admin = admin_key.as_ref().is_none_or(Secret::is_empty);
+    let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
+    auth.attach(&store).await.map_err(|error| BootError(error.to_string()))?;
+    if no_admin && auth.users() == 0 {
+        warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
+    }
+    let metrics = Arc::new(Metrics::new().map_err(BootError)?);
+    let archive = Archive::new(store.clone(), &master, random.clone(), server.capture.encrypt);
+    let (captures, writer) = CaptureQueue::new(metrics.clone());
+    let access_log = if server.access_log { AccessLog::to_stdout(metrics.clone()) } else { AccessLog::off() };
+    let clock = Clock::System;
+    let parts = Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: Some(mock_address) };
+    let app = Arc::new(App::new(parts));
+    reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
+    Ok(Gateway { app, writer, mock, environment: Arc::new(environment) })
+}
+
+fn problems(problems: Vec<config::Problem>) -> BootError {
+    BootError(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn warn_if_short(name: &str, key: Option<&Secret>) {
+    if key.is_some_and(|key| !key.is_empty() && key.expose().chars().count() < 32) {
+        warn!("{name} has fewer than 32 characters; make it long and random");
+    }
+}
+
+/// The master key: from the environment, else from `master.key` in the data directory, made on first start.
+fn master_key(data_dir: &Path, given: Option<&Secret>, random: &Random) -> Result<SecretBytes, BootError> {
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        return decode(given.expose()).ok_or_else(|| BootError("REROUTER_MASTER_KEY is not 32 bytes in base64".into()));
+    }
+    let path = data_dir.join("master.key");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => decode(text.trim()).ok_or_else(|| BootError(format!("{} does not hold 32 bytes in base64", path.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mut bytes = [0; 32];
+            random.fill(&mut bytes);
+            write_new(&path, &STANDARD.encode(bytes)).map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
+            info!("made a master key: {}; keep a copy, nothing can be read without it", path.display());
+            Ok(SecretBytes::new(bytes))
+        }
+        Err(error) => Err(BootError(format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+fn decode(text: &str) -> Option<SecretBytes> {
+    STANDARD.decode(text).ok()?.try_into().ok().map(SecretBytes::new)
+}
+
+/// Writes a file that only its owner reads, durable before it has its name.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_master_key_is_made_once_and_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let first = master_key(dir.path(), None, &Random::System).unwrap();
+        let again = master_key(dir.path(), None, &Random::System).unwrap();
+        assert_eq!(first.expose(), again.expose());
+        let mode = std::fs::metadata(dir.path().join("master.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let given = Secret::new(STANDARD.encode([9; 32]));
+        assert_eq!(master_key(dir.path(), Some(&given), &Random::System).unwrap().expose(), &[9; 32]);
+        assert!(master_key(dir.path(), Some(&Secret::new("short")), &Random::System).is_err());
+    }
+}
