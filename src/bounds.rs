@@ -15,6 +15,39 @@ pub const CEL_BYTES: usize = 4 << 10;
 /// Nodes of a CEL expression: bounds the work of one evaluation.
 pub const CEL_NODES: usize = 500;
 
+/// Depth of a CEL expression's tree: bounds the stack of one evaluation.
+pub const CEL_DEPTH: usize = 64;
+/// Opening brackets and `?` of a CEL expression: bounds what its parser nests.
+pub const CEL_BRACKETS: usize = 96;
+/// Stack of the thread that compiles a CEL expression: room for the deepest tree that [`CEL_BYTES`] can spell.
+pub const CEL_COMPILE_STACK: usize = 64 << 20;
+/// Bytes of a traced runtime error of a CEL expression.
+pub const CEL_TRACE_BYTES: usize = 200;
+
+/// Providers of a routing document.
+pub const PROVIDERS: usize = 256;
+/// Entries of a routing document's `models`, and its recipes and aliases.
+pub const ROUTING_NAMES: usize = 10_000;
+/// Rules of a recipe: a decision may evaluate all of them.
+pub const RULES: usize = 64;
+/// Targets of a rule: a decision ranks all of them.
+pub const RULE_TARGETS: usize = 64;
+/// Static headers of a provider.
+pub const PROVIDER_HEADERS: usize = 32;
+/// Bytes of a provider's, recipe's or rule's name; they become header and label values.
+pub const ROUTING_NAME_BYTES: usize = 64;
+/// Bytes of an alias or of a provider's name of a model.
+pub const MODEL_NAME_BYTES: usize = 256;
+/// Largest weight of a target.
+pub const WEIGHT_MAX: f64 = 1_000_000.0;
+/// Longest delay of a `mock` provider.
+pub const MOCK_LATENCY: Duration = Duration::from_secs(60);
+
+/// Entries of any list in the server document.
+pub const SERVER_LIST: usize = 256;
+/// Headers that routing expressions may look at; each is copied into every capture.
+pub const SIGNAL_HEADERS: usize = 32;
+
 /// A request head, in bytes of all header lines: what the large providers accept.
 pub const HEAD_BYTES: usize = 64 << 10;
 /// Header lines of a request.
@@ -103,3 +136,15 @@ pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 pub const DNS_TTL: Duration = Duration::from_secs(30);
 /// How often sessions that are over are ended, and the use of the others is written down.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The name of a model in a request, in bytes: it is written into records and messages.
+pub const MODEL_BYTES: usize = 512;
+/// Times a batch of captures is offered to a store that refuses it, and the wait before the first repetition; doubled each time.
+pub const CAPTURE_TRIES: u32 = 4;
+/// See [`CAPTURE_TRIES`].
+pub const CAPTURE_RETRY: Duration = Duration::from_millis(50);
+
+/// A request body that the mock provider reads.
+pub const MOCK_BODY: usize = 32 << 20;
+/// Connections that the mock provider serves at once; more wait to be accepted.
+pub const MOCK_CONNECTIONS: usize = 1_024;

@@ -6,7 +6,7 @@ mod boot;
 mod tls;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,7 +23,7 @@ pub use boot::{BootError, Environment};
 
 use crate::app::App;
 use crate::bounds;
-use crate::capture::queue::Writer;
+use crate::capture::queue::CaptureWriter;
 use crate::config;
 use crate::gateway::Edge;
 use crate::protocol::mock;
@@ -32,7 +32,7 @@ use crate::reload::{self, Watcher};
 /// A gateway that is ready to serve, but not bound to its addresses yet.
 pub struct Gateway {
     app: Arc<App>,
-    writer: Writer,
+    writer: CaptureWriter,
     mock: TcpListener,
     environment: Arc<Environment>,
 }
@@ -70,7 +70,7 @@ impl Gateway {
         let mut metrics = Service::new("metrics".to_string(), HttpServer::new_app(admin::Admin::new(self.app.clone())));
         metrics.add_tcp(&self.app.server.metrics.to_string());
         server.add_service(metrics);
-        server.add_service(background_service("capture writer", Writing { writer: self.writer, app: self.app.clone() }));
+        server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
         server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities, environment: self.environment }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
@@ -174,14 +174,14 @@ impl BackgroundService for Draining {
             () = drained => info!("drained"),
             () = next_signal_to_leave() => warn!("told to leave at once: {} request(s) cut off", self.app.requests_under_way()),
         }
-        self.app.access_log.flush();
+        self.app.access_log.flush(Duration::from_secs(1));
         std::process::exit(0);
     }
 }
 
 /// Writes captures for as long as there are any.
 struct Writing {
-    writer: Writer,
+    writer: Mutex<Option<CaptureWriter>>,
     app: Arc<App>,
 }
 
@@ -189,7 +189,10 @@ struct Writing {
 impl BackgroundService for Writing {
     async fn start(&self, _: ShutdownWatch) {
         // Not ended by the shutdown: requests that are being drained are captured too.
-        self.writer.run(&self.app.archive).await;
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            writer.run(self.app.archive.clone()).await;
+        }
     }
 }
 
@@ -239,7 +242,7 @@ impl BackgroundService for Mocking {
     async fn start(&self, _: ShutdownWatch) {
         match self.listener.try_clone() {
             // Not ended by the shutdown: requests that are being drained may still need it.
-            Ok(listener) => mock::serve(listener, std::future::pending()).await,
+            Ok(listener) => mock::serve(listener, std::future::pending()).await.unwrap_or_else(|error| warn!("the mock provider has stopped: {error}")),
             Err(error) => warn!("the mock provider cannot serve: {error}"),
         }
     }

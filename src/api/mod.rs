@@ -2,10 +2,14 @@
 //! &Request<Bytes>)` and give `Result<Response<Bytes>>`, one file a noun; no type of the engine below appears here.
 
 pub mod agents;
+mod answer;
+mod body;
 pub mod keys;
-pub mod page;
+mod page;
 pub mod pin;
 pub mod replays;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -15,7 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 
 use crate::app::App;
-use crate::auth::principal::Principal;
+use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 
 /// Who may call a route, once the credential is known to be good.
@@ -81,7 +85,7 @@ pub static ROUTES: &[Route] = &[
     // ROUTER management
     route(Method::POST,   "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::list)),
-    route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::show)),
+    route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::get)),
     route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
     route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::show)),
@@ -160,36 +164,6 @@ fn matches(pattern: &str, path: &str) -> Option<PathParams> {
             (Some(want), Some(have)) if want.starts_with('{') && !have.is_empty() => params.push(have.to_string()),
             (Some(want), Some(have)) if want == have => {}
             _ => return None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_found_by_whole_segments() {
-        match find(&Method::DELETE, "/v1/router/keys/key_1") {
-            Found::Route(route, params) => {
-                assert_eq!(route.path, "/v1/router/keys/{id}");
-                assert_eq!(params.first(), "key_1");
-            }
-            _ => panic!("not found"),
-        }
-        for path in ["/v1/router/keys/", "/v1/router/keys/a/b", "/v1/router", "/v1/router/replay/x/rerout"] {
-            assert!(matches!(find(&Method::GET, path), Found::Nothing), "{path}");
-        }
-        match find(&Method::PUT, "/v1/router/keys") {
-            Found::WrongMethod(error) => assert_eq!(error.allow(), Some("POST, GET")),
-            _ => panic!("not refused"),
-        }
-    }
-
-    #[test]
-    fn no_row_stands_twice() {
-        for (at, row) in ROUTES.iter().enumerate() {
-            assert!(!ROUTES.iter().skip(at + 1).any(|other| other.path == row.path && other.method == row.method), "{}", row.path);
         }
     }
 }

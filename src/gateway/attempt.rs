@@ -17,9 +17,10 @@ use super::call::{BAD_STATUS, CUT, Call, Failure, IN_BAND, InFlight, NO_FIRST_CO
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
+use crate::routing::recipe::Protocol;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
-pub(super) const FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
+pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
 
 /// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
 const KEPT_BACK: [&str; 6] = ["set-cookie", "alt-svc", "strict-transport-security", "keep-alive", "proxy-connection", "upgrade"];
@@ -30,13 +31,13 @@ pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) 
     let provider = &target.provider;
     let base = &provider.base;
     let timeouts = provider.timeouts;
-    let lookup = resolver.address(&base.host, base.port, provider.is_in_process());
+    let lookup = resolver.address(&base.host, base.port, provider.protocol == Protocol::Mock);
     let address = match tokio::time::timeout(timeouts.connect, lookup).await {
         Ok(Ok(address)) => address,
-        Ok(Err(why)) => return Err(unresolved(call, provider.name, &why)),
-        Err(_) => return Err(unresolved(call, provider.name, &Unresolved::Unknown)),
+        Ok(Err(why)) => return Err(unresolved(call, &provider.name, &why)),
+        Err(_) => return Err(unresolved(call, &provider.name, &Unresolved::Unknown)),
     };
-    let mut peer = HttpPeer::new(address, base.tls, &base.host.to_string());
+    let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
     peer.options.connection_timeout = Some(timeouts.connect);
     peer.options.total_connection_timeout = Some(timeouts.connect);
     peer.options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));

@@ -18,7 +18,8 @@ use crate::capture::record::{Attempt, Served};
 use crate::id::RequestId;
 use crate::protocol::openai;
 use crate::protocol::stream::{self as tally, Tally};
-use crate::routing::recipe::{RetryOn, Target};
+use crate::routing::document::RetryOn;
+use crate::routing::recipe::Target;
 
 /// The deadline for the first content has passed: as an error type of Pingora, told apart in the retry rule.
 pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";
@@ -117,16 +118,16 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn begin(app: &Arc<App>, target: &Arc<Target>) -> Self {
-        let now = app.health.begin(&target.name);
-        app.metrics.inflight(&target.provider.name, &target.model, now);
+        app.health.begin(&target.name);
+        app.metrics.inflight(&target.provider.name, &target.model, 1);
         InFlight { app: app.clone(), target: target.clone() }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let now = self.app.health.end(&self.target.name);
-        self.app.metrics.inflight(&self.target.provider.name, &self.target.model, now);
+        self.app.health.end(&self.target.name);
+        self.app.metrics.inflight(&self.target.provider.name, &self.target.model, -1);
     }
 }
 

@@ -20,8 +20,7 @@ use super::intake::{self, Pace};
 use super::{Gateway, gate, inference, reply, reroute};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route};
 use crate::app::App;
-use crate::auth::principal::Principal;
-use crate::auth::{self};
+use crate::auth::{self, Principal};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -112,7 +111,7 @@ impl Edge {
         let headers = &session.req_header().headers;
         self.app.auth.identify(headers, exchange.surface, exchange.client.secure, exchange.at).map_err(|refused| {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
-            refused.error
+            refused.into()
         })
     }
 
@@ -160,7 +159,7 @@ impl Edge {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        let limits = self.app.server.limits;
+        let limits = &self.app.server.limits;
         Pace { min_rate: limits.body_min_rate, grace: limits.header_timeout }
     }
 

@@ -10,7 +10,7 @@ use pingora::protocols::http::ServerSession;
 use super::gate;
 use crate::api::Client;
 use crate::app::App;
-use crate::auth::principal::Principal;
+use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::Error;
 use crate::id::RequestId;
@@ -37,7 +37,7 @@ impl Exchange {
     /// Opens the books on a request whose head has been read.
     pub(super) fn open(app: &App, session: &ServerSession) -> Self {
         let at = app.clock.now();
-        let id = RequestId::new(at, app.random);
+        let id = RequestId::new(at, &app.random);
         let head = session.req_header();
         let path = head.uri.path().to_string();
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
@@ -97,7 +97,9 @@ impl Exchange {
         self.line.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.line.interface = self.surface.interface().as_str();
         app.metrics.request(self.surface.interface().as_str(), self.route, status, took);
-        app.access_log.write(self.line);
+        if !app.access_log.line(self.line) && app.access_log.is_on() {
+            app.metrics.log_line_dropped();
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::record::{Outcome, Record};
 use super::wrap::Wrap;
 use super::{intake, reply};
 use crate::app::{App, Live};
-use crate::auth::principal::Principal;
+use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::protocol::openai::{self, ChatRequest, Endpoint};

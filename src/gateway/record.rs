@@ -10,9 +10,11 @@ use super::call::{Answer, Call, Failure};
 use super::exchange::Exchange;
 use super::inference::Prompt;
 use crate::app::App;
-use crate::auth::principal::Principal;
-use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State, shown_headers};
+use crate::auth::Principal;
+use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
+use crate::capture::scrub::keep_headers;
 use crate::error::Error;
+use crate::id::UserId;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -124,18 +126,18 @@ impl Record {
     pub(super) fn begin(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt) -> Self {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
+        let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let head = Head {
-            endpoint: prompt.endpoint.as_str().to_string(),
-            owner: principal.user_id().unwrap_or_else(crate::id::UserId::admin),
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: prompt.headers.get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_string),
             stream: prompt.request.stream,
-            request_headers: shown_headers(&prompt.headers),
+            request_headers: keep_headers(&prompt.headers, &[]),
             request_captured: settings.bodies && !opted_out,
             request_truncated: prompt.body.len() > settings.max_body,
-            ..Head::new(exchange.id.clone(), exchange.at)
+            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
         };
-        Record { head, request: prompt.body.clone(), began: exchange.started, wanted: settings.enabled }
+        let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
+        Record { head, request, began: exchange.started, wanted: settings.enabled }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -174,7 +176,7 @@ impl Record {
         head.state = outcome.state(status);
         head.status = status;
         head.cost_usd = outcome.cost_usd();
-        head.response_headers = shown_headers(&outcome.headers);
+        head.response_headers = keep_headers(&outcome.headers, &[]);
         head.response_stream = outcome.stream && !outcome.body.is_empty();
         head.response_truncated = outcome.body_truncated;
         head.ttft_ms = ttft.map(millis);
@@ -198,13 +200,13 @@ impl Record {
     fn offer(self, app: &App, response: Bytes) {
         if self.wanted {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
-            app.captures.offer(Capture::new(self.head, Bodies { request, response }));
+            app.captures.offer(Capture { head: self.head, bodies: Bodies { request, response } });
         }
     }
 }
 
 fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
-    let metrics = app.metrics;
+    let metrics = &app.metrics;
     for attempt in &outcome.attempts {
         metrics.attempt(&attempt.provider, &attempt.model, attempt.error.as_deref().unwrap_or("ok"));
     }

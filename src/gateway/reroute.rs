@@ -18,7 +18,7 @@ use super::intake;
 use super::record::{Outcome, Record};
 use super::reply::json_response;
 use crate::api::replays;
-use crate::auth::principal::Principal;
+use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{Capture, Head};
 use crate::error::{Error, Kind, Result};
@@ -61,10 +61,8 @@ async fn reroute(
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
     let dry_run = wants_dry_run(exchange.query.as_deref())?;
-    let original = replays::owned(app, principal, id).await?;
-    if let Some(refusal) = not_replayable(&original.head) {
-        return Err(refusal);
-    }
+    let original = replays::find(&app.archive, principal, id).await?;
+    original.head.check_replayable()?;
     let (prompt, inputs) = again(&original, exchange)?;
     if may_ask_for(principal, &inputs.request.name).is_err() {
         return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
@@ -142,14 +140,6 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
         }
     }
     Ok((Prompt { endpoint, body, request, headers }, Inputs { at: exchange.at, ..inputs }))
-}
-
-fn not_replayable(head: &Head) -> Option<Error> {
-    match head.not_replayable()? {
-        "truncated" => Some(Error::new(Kind::Truncated, "The request was larger than what captures keep.")),
-        "redacted" => Some(Error::new(Kind::Redacted, "Parts of the request were redacted when it was captured.")),
-        _ => Some(Error::new(Kind::NotCaptured, "The body of this request was not captured.")),
-    }
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.

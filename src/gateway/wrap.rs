@@ -33,7 +33,9 @@ pub(super) struct Wrap {
 impl Wrap {
     /// Around the client's session; it comes home to `call` when Pingora drops the wrap.
     pub(super) fn around(session: ServerSession, head: RequestHeader, call: Arc<Call>) -> Self {
-        Wrap { inner: Some(Box::new(session)), ..Wrap::memory(head, call) }
+        let mut wrap = Wrap::memory(head, call);
+        wrap.inner = Some(Box::new(session));
+        wrap
     }
 
     /// Around nothing: the answer is collected in `call`.

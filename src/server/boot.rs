@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::config::{self, Server};
 use crate::id::Random;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::protocol::mock;
+use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Secret, SecretBytes, derive};
 use crate::store::Store;
@@ -51,7 +50,7 @@ pub struct Environment {
 }
 
 pub(super) async fn prepare(server: Server, environment: Environment) -> Result<Gateway, BootError> {
-    let (mock, mock_address) = mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
+    let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let source = config::load_routing(&server).map_err(problems)?;
     let routing = config::read_routing(&source.file, &source.text, &server, &environment.variable, Some(mock_address)).map_err(problems)?;
     std::fs::create_dir_all(&server.data_dir)
@@ -72,7 +71,7 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let archive = Archive::new(store.clone(), &master, random.clone(), server.capture.encrypt);
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = if server.access_log { AccessLog::to_stdout(metrics.clone()) } else { AccessLog::off() };
+    let access_log = if server.access_log { AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))? } else { AccessLog::off() };
     let clock = Clock::System;
     let parts = Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: Some(mock_address) };
     let app = Arc::new(App::new(parts));

@@ -1,0 +1,197 @@
+//! The JSON object of a management call, taken field by field: what no endpoint takes is refused by name, so that
+//! a misspelt field is never silently without effect.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use http::Request;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::error::{Error, Kind, Result};
+
+/// The fields that nobody has taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    left: BTreeMap<String, Value>,
+    twice: Option<String>,
+}
+
+impl Fields {
+    /// Reads a body that must be there.
+    pub(super) fn read(request: &Request<Bytes>) -> Result<Self> {
+        if request.body().is_empty() {
+            return Err(Error::new(Kind::InvalidRequest, "A JSON object is expected."));
+        }
+        Self::read_if_any(request)
+    }
+
+    /// Reads a body; none at all is an object without fields.
+    pub(super) fn read_if_any(request: &Request<Bytes>) -> Result<Self> {
+        if request.body().is_empty() {
+            return Ok(Fields::default());
+        }
+        if !is_json(request) {
+            return Err(Error::new(Kind::UnsupportedMediaType, "The body must be application/json."));
+        }
+        let fields: Fields = serde_json::from_slice(request.body())
+            .map_err(|error| Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}.")))?;
+        match fields.twice {
+            Some(name) => Err(Error::invalid(name.clone(), format!("The field {name} is there twice."))),
+            None => Ok(fields),
+        }
+    }
+
+    /// Whether a field is there and not null.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.left.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Takes a field; absent and null are one. `what` says what it should be.
+    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str, what: &str) -> Result<Option<T>> {
+        match self.left.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value).map(Some).map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
+        }
+    }
+
+    /// Takes a string that must be there.
+    pub(super) fn text(&mut self, name: &str) -> Result<String> {
+        self.take(name, "a string")?.ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
+    }
+
+    /// Refuses what is left.
+    pub(super) fn finish(self) -> Result<()> {
+        match self.left.into_keys().next() {
+            Some(name) => Err(Error::invalid(name.clone(), format!("Unknown field {name}."))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if fields.left.insert(name.clone(), value).is_some() {
+                        fields.twice.get_or_insert(name);
+                    }
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+fn is_json(request: &Request<Bytes>) -> bool {
+    let mut lines = request.headers().get_all(http::header::CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next()) else {
+        return false;
+    };
+    line.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// A name that people gave: of some length and without control characters.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    let characters = name.chars().count();
+    if characters == 0 || characters > crate::bounds::NAME_CHARS || name.chars().any(char::is_control) {
+        let most = crate::bounds::NAME_CHARS;
+        return Err(Error::invalid("name", format!("name must have 1 to {most} characters, none of them control characters.")));
+    }
+    Ok(())
+}
+
+/// Pairs of short texts: `metadata`, `labels`.
+pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+    use crate::bounds::{METADATA_NAME_CHARS, METADATA_PAIRS, METADATA_VALUE_CHARS};
+    let fits = |name: &str, value: &str| {
+        (1..=METADATA_NAME_CHARS).contains(&name.chars().count()) && value.chars().count() <= METADATA_VALUE_CHARS
+    };
+    if pairs.len() > METADATA_PAIRS || !pairs.iter().all(|(name, value)| fits(name, value)) {
+        return Err(Error::invalid(
+            field,
+            format!(
+                "{field} may have {METADATA_PAIRS} pairs, with names of 1 to {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters."
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(content_type: Option<&str>, body: &[u8]) -> Request<Bytes> {
+        let mut request = Request::new(Bytes::copy_from_slice(body));
+        if let Some(content_type) = content_type {
+            request.headers_mut().insert(http::header::CONTENT_TYPE, content_type.parse().unwrap());
+        }
+        request
+    }
+
+    #[test]
+    fn fields_are_taken_or_named() {
+        let json = Some("Application/JSON; charset=utf-8");
+        let mut fields = Fields::read(&request(json, br#"{"email":"a","name":null,"age":3}"#)).unwrap();
+        assert_eq!(fields.text("email").unwrap(), "a");
+        assert_eq!(fields.take::<String>("name", "a string").unwrap(), None);
+        assert_eq!(fields.text("password").unwrap_err().field(), Some("password"));
+        let error = fields.finish().unwrap_err();
+        assert_eq!((error.kind(), error.field()), (Kind::InvalidRequest, Some("age")));
+
+        let mut fields = Fields::read(&request(json, br#"{"email":3}"#)).unwrap();
+        assert_eq!(fields.text("email").unwrap_err().field(), Some("email"));
+        assert_eq!(Fields::read(&request(json, br#"{"a":1,"a":1}"#)).unwrap_err().field(), Some("a"));
+        assert!(Fields::read(&request(json, b"")).is_err());
+        Fields::read_if_any(&request(None, b"")).unwrap().finish().unwrap();
+        for content_type in [None, Some("text/plain"), Some("application/jsonx"), Some("application/x-www-form-urlencoded")] {
+            assert_eq!(Fields::read(&request(content_type, b"{}")).unwrap_err().kind(), Kind::UnsupportedMediaType);
+        }
+        for bad in [&b"[]"[..], b"3", b"{", b"{}{}", b"\xff"] {
+            assert_eq!(Fields::read(&request(json, bad)).unwrap_err().kind(), Kind::InvalidRequest);
+        }
+        let deep = [b"{\"a\":".to_vec(), vec![b'['; 10_000]].concat();
+        assert_eq!(Fields::read(&request(json, &deep)).unwrap_err().kind(), Kind::InvalidRequest);
+    }
+
+    #[test]
+    fn names_and_pairs_have_bounds() {
+        assert!(check_name("ci ✓").is_ok());
+        assert!(check_name(&"x".repeat(128)).is_ok());
+        for name in ["", "a\nb", &"x".repeat(129)] {
+            assert!(check_name(name).is_err());
+        }
+        let pairs = |count: usize, name: usize, value: usize| {
+            (0..count).map(|at| (format!("{at:0name$}"), "v".repeat(value))).collect::<BTreeMap<_, _>>()
+        };
+        assert!(check_pairs("metadata", &pairs(16, 64, 512)).is_ok());
+        for (count, name, value) in [(17, 2, 1), (1, 65, 1), (1, 1, 513)] {
+            assert_eq!(check_pairs("labels", &pairs(count, name, value)).unwrap_err().field(), Some("labels"));
+        }
+        assert!(check_pairs("metadata", &BTreeMap::from([(String::new(), String::new())])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(fields) = Fields::read_if_any(&request(Some("application/json"), &body)) {
+                prop_assert!(body.is_empty() || serde_json::from_slice::<serde_json::Map<String, Value>>(&body).is_ok());
+                drop(fields);
+            }
+        }
+    }
+}

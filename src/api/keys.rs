@@ -1,0 +1,270 @@
+//! API keys, the same nouns and verbs on every interface: the path says which one. Nothing here ever grants more than
+//! the caller has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::body::{Fields, check_name, check_pairs};
+use super::page::{self, Query};
+use super::{PathParams, answer};
+use crate::app::App;
+use crate::auth::{ADMIN_SCOPE, DEFAULT_SCOPES, Key, PEPPER_ID, Principal, Standing, token};
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result};
+use crate::id::{KeyId, UserId};
+use crate::interface::{Interface, Surface};
+use crate::store::{KeyRow, KeyStatus, Limits};
+
+/// Patterns of `limits.models`, and the characters of one.
+const MODELS: usize = 100;
+/// See [`MODELS`].
+const MODEL_CHARS: usize = 256;
+
+/// The keys of one interface: where they are, and which scopes there are.
+struct Shelf {
+    interface: Interface,
+    path: &'static str,
+    /// What a key has when its maker says nothing.
+    defaults: &'static [&'static str],
+    /// What only an admin grants.
+    reserved: &'static [&'static str],
+    /// What a key needs to come here.
+    needed: &'static str,
+}
+
+/// One row an interface.
+const SHELVES: &[Shelf] = &[Shelf {
+    interface: Interface::Router,
+    path: "/v1/router/keys",
+    defaults: &DEFAULT_SCOPES,
+    reserved: &["evaluate", "config", ADMIN_SCOPE],
+    needed: "keys",
+}];
+
+/// `POST K`
+pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (shelf, user) = enter(who, request)?;
+    let now = app.clock.now();
+    let mut fields = Fields::read_if_any(request)?;
+    let owner = owner(app, who, user, &mut fields)?;
+    let labels = labels(who, &mut fields)?;
+    let name: String = fields.take("name", "a string")?.unwrap_or_else(|| "key".to_owned());
+    check_name(&name)?;
+    let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
+    check_pairs("metadata", &metadata)?;
+    let scopes = fields.take("scopes", "a list of strings")?;
+    let limits = fields.take("limits", "an object")?;
+    let expires_at = fields.take::<String>("expires_at", "an RFC 3339 time")?;
+    fields.finish()?;
+    let secret = token::mint(shelf.interface.key_prefix(), &app.random);
+    let key = KeyRow {
+        id: KeyId::new(now, &app.random),
+        interface: shelf.interface,
+        name,
+        redacted: token::redact(secret.expose()),
+        digest: app.auth.digest(&secret),
+        pepper: PEPPER_ID,
+        owner,
+        created_by: who.actor(),
+        parent: who.key().map(|key| key.id.clone()),
+        scopes: grant(shelf, who, scopes)?,
+        labels,
+        limits: narrow(who, limits)?,
+        status: KeyStatus::Active,
+        created_at: now,
+        expires_at: shorten(who, expires_at.as_deref(), now)?,
+        revoked_at: None,
+        rotated_at: None,
+        metadata,
+    };
+    let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
+    let mut body = record(&key, Standing::Active);
+    if let Value::Object(body) = &mut body {
+        body.insert("key".to_owned(), Value::from(secret.expose()));
+    }
+    let committed = app.store.create_key(key).await?;
+    app.store.acknowledge(committed.rev).await?;
+    let mut response = answer::secret_json(StatusCode::CREATED, &body);
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}
+
+/// `GET K`
+pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (shelf, user) = enter(who, request)?;
+    let query = Query::read(request.uri().query(), &["limit", "after", "status", "owner"])?;
+    let limit = query.limit()?;
+    let parse = |text| KeyId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a key."));
+    let after = query.get("after").map(parse).transpose()?;
+    let parse = |text| Standing::parse(text).ok_or_else(|| Error::invalid("status", "status is active, inactive, expired or revoked."));
+    let status = query.get("status").map(parse).transpose()?;
+    let owner = match query.get("owner") {
+        None => (!who.is_admin()).then_some(user),
+        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
+        Some(_) => return Err(Error::new(Kind::Forbidden, "Only an admin lists the keys of others.").at("owner")),
+    };
+    let now = app.clock.now();
+    let keep = |key: &Key| match status {
+        Some(status) => key.standing(now) == status,
+        None => key.standing(now) != Standing::Revoked,
+    };
+    let found = app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep);
+    let found = found.iter().map(|key| record(key.row(), key.standing(now))).collect();
+    Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
+}
+
+/// `GET K/{id}`
+pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (shelf, user) = enter(who, request)?;
+    Query::read(request.uri().query(), &[])?;
+    let key = find(app, shelf, who, &user, request)?;
+    Ok(answer::json(StatusCode::OK, &record(key.row(), key.standing(app.clock.now()))))
+}
+
+/// `DELETE K/{id}`: dead in memory, then durable, then 204. A key may end itself and others of its owner.
+pub async fn revoke(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (shelf, user) = enter(who, request)?;
+    Query::read(request.uri().query(), &[])?;
+    let key = find(app, shelf, who, &user, request)?;
+    let committed = app.auth.revoke(&app.store, &key.row().id, app.clock.now()).await?;
+    app.store.acknowledge(committed.rev).await?;
+    Ok(answer::no_content())
+}
+
+/// The shelf of the path, and the user at it, who may come with this credential.
+fn enter(who: &Principal, request: &Request<Bytes>) -> Result<(&'static Shelf, UserId)> {
+    let interface = Surface::of(request.uri().path()).interface();
+    let shelf = SHELVES.iter().find(|shelf| shelf.interface == interface).ok_or_else(|| Error::not_found("route"))?;
+    if !who.has_scope(shelf.needed) {
+        return Err(Error::new(Kind::InsufficientScope, format!("The scope {} is needed.", shelf.needed)));
+    }
+    let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?;
+    Ok((shelf, user))
+}
+
+/// The key of the path; another owner's is no other than one that is not there.
+fn find(app: &App, shelf: &Shelf, who: &Principal, user: &UserId, request: &Request<Bytes>) -> Result<std::sync::Arc<Key>> {
+    let id = request.extensions().get::<PathParams>().and_then(|params| KeyId::parse(params.first()));
+    id.and_then(|id| app.auth.key(shelf.interface, &id))
+        .filter(|key| who.is_admin() || key.row().owner == *user)
+        .ok_or_else(|| Error::not_found("key"))
+}
+
+fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Result<UserId> {
+    only_admin(who, fields, "owner")?;
+    match fields.take::<String>("owner", "the id of a user")? {
+        None => Ok(user),
+        Some(owner) => {
+            let user = app.auth.user(&UserId::known(&owner));
+            user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
+        }
+    }
+}
+
+/// Labels steer routing, so only an admin sets them; what a key makes has the same as the key.
+fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, String>> {
+    only_admin(who, fields, "labels")?;
+    let labels = fields.take("labels", "an object of strings")?;
+    let labels = labels.unwrap_or_else(|| who.key().map(|key| key.labels.clone()).unwrap_or_default());
+    check_pairs("labels", &labels)?;
+    Ok(labels)
+}
+
+fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {
+    if fields.has(name) && !who.is_admin() {
+        return Err(Error::new(Kind::Forbidden, format!("Only an admin sets {name}.")).at(name));
+    }
+    Ok(())
+}
+
+/// The scopes of the new key: those asked for, each known and the caller's to give; else the usual ones that the caller has.
+fn grant(shelf: &Shelf, who: &Principal, asked: Option<Vec<String>>) -> Result<Vec<String>> {
+    let Some(asked) = asked else {
+        return Ok(shelf.defaults.iter().filter(|scope| who.has_scope(scope)).map(|scope| (*scope).to_owned()).collect());
+    };
+    if asked.is_empty() {
+        return Err(Error::invalid("scopes", "scopes must name at least one."));
+    }
+    for scope in &asked {
+        let scope = scope.as_str();
+        if !shelf.defaults.contains(&scope) && !shelf.reserved.contains(&scope) {
+            return Err(Error::invalid("scopes", format!("There is no scope {scope:?}.")));
+        }
+        if shelf.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
+            return Err(Error::new(Kind::Forbidden, format!("You may not grant the scope {scope}.")).at("scopes"));
+        }
+    }
+    Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
+}
+
+/// The limits of the new key: never wider than those of the key that makes it, and those when nothing is asked for.
+fn narrow(who: &Principal, asked: Option<serde_json::Map<String, Value>>) -> Result<Limits> {
+    let mut limits = Limits::default();
+    for (name, value) in asked.unwrap_or_default() {
+        let field = format!("limits.{name}");
+        match name.as_str() {
+            "models" => limits.models = models(value)?,
+            "rpm" | "tpm" | "concurrency" | "budget" | "keys_per_user" => {
+                return Err(Error::invalid(field, format!("The limit {name} is not supported by this version.")));
+            }
+            _ => return Err(Error::invalid(field, format!("Unknown limit {name}."))),
+        }
+    }
+    let Some(outer) = who.key().map(|key| &key.limits) else {
+        return Ok(limits);
+    };
+    if limits.models.is_none() {
+        limits.models.clone_from(&outer.models);
+    }
+    if !limits.within(outer) {
+        return Err(Error::new(Kind::Forbidden, "A key may not allow models that its creator may not use.").at("limits.models"));
+    }
+    Ok(limits)
+}
+
+fn models(value: Value) -> Result<Option<Vec<String>>> {
+    let models: Option<Vec<String>> =
+        serde_json::from_value(value).map_err(|_| Error::invalid("limits.models", "limits.models must be a list of names."))?;
+    let well = |name: &String| {
+        let plain = name.strip_suffix('*').unwrap_or(name);
+        !name.is_empty() && name.chars().count() <= MODEL_CHARS && !plain.contains('*') && !plain.chars().any(char::is_control)
+    };
+    if models.as_ref().is_some_and(|models| models.len() > MODELS || !models.iter().all(well)) {
+        return Err(Error::invalid("limits.models", "limits.models holds up to 100 names; a star may stand at the end of one."));
+    }
+    Ok(models)
+}
+
+/// When the new key ends: in the future, and not after the key that makes it.
+fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>> {
+    let outer = who.key().and_then(|key| key.expires_at);
+    let Some(asked) = asked else {
+        return Ok(outer);
+    };
+    let plain = asked.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TtZz".contains(&byte));
+    let parsed = asked.parse::<Timestamp>().ok().filter(|_| plain).and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
+    let asked = parsed.ok_or_else(|| Error::invalid("expires_at", "expires_at must be an RFC 3339 time."))?;
+    if asked <= now {
+        return Err(Error::invalid("expires_at", "expires_at must be in the future."));
+    }
+    if outer.is_some_and(|outer| asked > outer) {
+        return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
+    }
+    Ok(Some(asked))
+}
+
+/// The record that everyone sees; never the secret nor its digest.
+fn record(key: &KeyRow, standing: Standing) -> Value {
+    json!({
+        "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name, "redacted": key.redacted,
+        "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes, "labels": key.labels, "limits": key.limits,
+        "status": standing.as_str(), "created_at": rfc3339(key.created_at), "expires_at": key.expires_at.map(rfc3339),
+        "last_used_at": null, "revoked_at": key.revoked_at.map(rfc3339), "rotated_at": key.rotated_at.map(rfc3339),
+        "previous_secret_expires_at": null, "metadata": key.metadata,
+    })
+}

@@ -1,0 +1,120 @@
+//! The query of a list and the list itself, the same for every noun.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::bounds;
+use crate::error::{Error, Result};
+
+/// A query whose every parameter is known and there once.
+#[derive(Debug)]
+pub(super) struct Query(BTreeMap<String, String>);
+
+impl Query {
+    /// Reads a query that may have these parameters and no other.
+    pub(super) fn read(query: Option<&str>, known: &[&str]) -> Result<Self> {
+        let mut values = BTreeMap::new();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let malformed = || Error::invalid(name, "The query is not well encoded.");
+            let (name, value) = (decode(name).ok_or_else(malformed)?, decode(value).ok_or_else(malformed)?);
+            if !known.contains(&name.as_str()) {
+                return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
+            }
+            if values.insert(name.clone(), value).is_some() {
+                return Err(Error::invalid(name.clone(), format!("The parameter {name} is there twice.")));
+            }
+        }
+        Ok(Query(values))
+    }
+
+    /// A parameter's value.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// How many entries are asked for.
+    pub(super) fn limit(&self) -> Result<usize> {
+        match self.get("limit") {
+            None => Ok(bounds::PAGE_DEFAULT),
+            Some(text) => {
+                let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let limit = if digits { text.parse().ok() } else { None };
+                limit
+                    .filter(|limit| (1..=bounds::PAGE_MAX).contains(limit))
+                    .ok_or_else(|| Error::invalid("limit", format!("limit must be 1 to {}.", bounds::PAGE_MAX)))
+            }
+        }
+    }
+}
+
+/// A page of entries. `found` holds one more than `limit` when there are more; its ids are the cursors.
+pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = if has_more { found.last().and_then(|last| last.get("id")).cloned().unwrap_or(Value::Null) } else { Value::Null };
+    json!({"object": "list", "data": found, "has_more": has_more, "next": next})
+}
+
+/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte).
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let (high, low) = (char::from(rest.next()?).to_digit(16)?, char::from(rest.next()?).to_digit(16)?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_parameter_is_known_and_there_once() {
+        let query = Query::read(Some("limit=5&after=a%2Bb+c&"), &["limit", "after"]).unwrap();
+        assert_eq!((query.limit().unwrap(), query.get("after")), (5, Some("a+b c")));
+        assert_eq!(Query::read(None, &[]).unwrap().limit().unwrap(), 20);
+        for (text, field) in [("x=1", "x"), ("limit=1&limit=1", "limit"), ("after=%f", "after"), ("after=%ff", "after"), ("%61=1&b=2", "a")]
+        {
+            assert_eq!(Query::read(Some(text), &["limit", "after"]).unwrap_err().field(), Some(field), "{text}");
+        }
+        for bad in ["0", "101", "", "x", "+5", "-1", "1.0", "99999999999999999999999"] {
+            let query = Query::read(Some(&format!("limit={}", bad.replace('+', "%2B"))), &["limit"]).unwrap();
+            assert_eq!(query.limit().unwrap_err().field(), Some("limit"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_says_whether_there_is_more() {
+        let entries = |count: usize| (0..count).map(|id| json!({"id": id})).collect::<Vec<_>>();
+        assert_eq!(list(entries(0), 2), json!({"object": "list", "data": [], "has_more": false, "next": null}));
+        assert_eq!(list(entries(2), 2)["next"], Value::Null);
+        assert_eq!(list(entries(3), 2), json!({"object": "list", "data": [{"id": 0}, {"id": 1}], "has_more": true, "next": 1}));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_read_back(value: String) {
+            let encoded: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let query = Query::read(Some(&format!("after={encoded}")), &["after"]).unwrap();
+            prop_assert_eq!(query.get("after"), Some(value.as_str()));
+        }
+
+        #[test]
+        fn any_query_is_read_or_refused(text in "[ -~]{0,60}") {
+            if let Ok(query) = Query::read(Some(&text), &["limit", "after"]) {
+                prop_assert!(query.0.len() <= 2);
+            }
+        }
+    }
+}

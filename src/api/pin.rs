@@ -1,0 +1,154 @@
+//! PIN: whether the process is well, what it is, and who one is.
+
+use bytes::Bytes;
+use http::header::SET_COOKIE;
+use http::{HeaderValue, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::{Fields, check_name};
+use super::{Client, answer};
+use crate::app::App;
+use crate::auth::{Credential, Principal, set_cookie, token};
+use crate::bounds;
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result};
+use crate::id::{SessionId, UserId};
+use crate::secret::Secret;
+use crate::store::{Role, SessionRow, UserRow};
+
+/// `GET /health`
+pub async fn health(app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let reason = if app.store.check().is_err() {
+        Some("this gateway's tables may be stale")
+    } else if !app.store.healthy().await {
+        Some("the store does not answer")
+    } else {
+        None
+    };
+    Ok(match reason {
+        None => answer::json(StatusCode::OK, &json!({"status": "ok", "store": "ok", "revision": app.revision()})),
+        Some(reason) => answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "unavailable", "reason": reason})),
+    })
+}
+
+/// `GET /version`
+pub async fn version(_app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let commit = option_env!("REROUTER_COMMIT").unwrap_or("unknown");
+    Ok(answer::json(StatusCode::OK, &json!({"name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit, "api": ["v1"]})))
+}
+
+/// `POST /v1/auth/register`
+pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    if !app.server.registration_open {
+        return Err(Error::new(Kind::RegistrationClosed, "Registration is closed; an admin can add users."));
+    }
+    let mut fields = Fields::read(request)?;
+    let email = normal_email(&fields.text("email")?)?;
+    let password = Secret::new(fields.text("password")?);
+    let name: Option<String> = fields.take("name", "a string")?;
+    fields.finish()?;
+    if !(bounds::PASSWORD_MIN..=bounds::PASSWORD_MAX).contains(&password.expose().len()) {
+        let (least, most) = (bounds::PASSWORD_MIN, bounds::PASSWORD_MAX);
+        return Err(Error::invalid("password", format!("password must have {least} to {most} bytes.")));
+    }
+    name.as_deref().map_or(Ok(()), check_name)?;
+    let now = app.clock.now();
+    app.throttle.register(client(request).address, now)?;
+    let taken = || Error::new(Kind::Conflict, "This e-mail is registered already.");
+    if app.auth.user_by_email(&email).is_some() {
+        return Err(taken());
+    }
+    let user = UserRow {
+        id: UserId::new(now, &app.random),
+        email,
+        name,
+        role: Role::User,
+        password: app.passwords.hash(password).await?,
+        disabled: false,
+        labels: std::collections::BTreeMap::new(),
+        created_at: now,
+    };
+    let body = json!({"user": user_json(&user)});
+    let committed = app.store.create_user(user).await.map_err(|error| match error {
+        crate::store::StoreError::Conflict => taken(),
+        other => other.into(),
+    })?;
+    app.store.acknowledge(committed.rev).await?;
+    Ok(answer::json(StatusCode::CREATED, &body))
+}
+
+/// `POST /v1/auth/login`: a cookie, and a token for programs; two secrets of one session.
+pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let mut fields = Fields::read(request)?;
+    let email = normal_email(&fields.text("email")?)?;
+    let password = Secret::new(fields.text("password")?);
+    fields.finish()?;
+    if password.expose().len() > bounds::PASSWORD_MAX {
+        return Err(Error::invalid("password", format!("password must have at most {} bytes.", bounds::PASSWORD_MAX)));
+    }
+    let client = client(request);
+    app.throttle.login(&email, client.address, app.clock.now())?;
+    let user = app.auth.user_by_email(&email);
+    let verified = app.passwords.verify(user.as_ref().map(|user| user.password.clone()), password).await?;
+    let Some(user) = user.filter(|user| verified && !user.disabled) else {
+        return Err(Error::new(Kind::Unauthorized, "Wrong e-mail or password."));
+    };
+    let now = app.clock.now();
+    let (cookie, bearer) = (token::mint("ses", &app.random), token::mint("ses", &app.random));
+    let session = SessionRow {
+        id: SessionId::new(now, &app.random),
+        user: user.id.clone(),
+        cookie_digest: app.auth.digest(&cookie),
+        token_digest: app.auth.digest(&bearer),
+        created_at: now,
+        expires_at: now.checked_add(app.server.session.absolute).map_err(Error::internal)?,
+        last_seen: now,
+    };
+    let body = json!({
+        "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
+    });
+    let committed = app.store.create_session(session, bounds::SESSIONS_PER_USER).await?;
+    app.store.acknowledge(committed.rev).await?;
+    let mut response = answer::secret_json(StatusCode::OK, &body);
+    let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute)).map_err(Error::internal)?;
+    response.headers_mut().insert(SET_COOKIE, cookie);
+    Ok(response)
+}
+
+/// `GET /v1/auth/me`
+pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (mut me, auth) = match who {
+        Principal::Admin => {
+            let me = json!({"id": UserId::admin(), "email": null, "name": "admin", "role": "admin", "created_at": null});
+            (me, json!({"type": "admin_key"}))
+        }
+        Principal::User { user, via: Credential::Key(key) } => (user_json(user), json!({"type": "api_key", "key_id": key.id})),
+        Principal::User { user, via: Credential::Session(_) } => (user_json(user), json!({"type": "session"})),
+        Principal::AgentTenant { .. } | Principal::Anonymous => return Err(Error::new(Kind::Unauthorized, "Nobody is logged in.")),
+    };
+    if let Value::Object(me) = &mut me {
+        me.insert("auth".to_owned(), auth);
+    }
+    Ok(answer::json(StatusCode::OK, &me))
+}
+
+fn user_json(user: &UserRow) -> Value {
+    let email = (user.id != UserId::admin()).then_some(&user.email);
+    json!({"id": user.id, "email": email, "name": user.name, "role": user.role, "created_at": rfc3339(user.created_at)})
+}
+
+fn client(request: &Request<Bytes>) -> Client {
+    request.extensions().get::<Client>().cloned().unwrap_or_default()
+}
+
+/// Lower-case, with one `@` between two parts that hold no blanks.
+fn normal_email(given: &str) -> Result<String> {
+    let email = given.to_lowercase();
+    let parts: Vec<&str> = email.split('@').collect();
+    let well = matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());
+    if well && email.len() <= bounds::EMAIL_MAX && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        Ok(email)
+    } else {
+        Err(Error::invalid("email", "email must be an e-mail address."))
+    }
+}

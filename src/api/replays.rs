@@ -1,0 +1,256 @@
+//! Captures as their owners see them: a list of summaries, and one whole. Somebody else's is as absent as one that never was.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::page::{self, Query};
+use super::{PathParams, answer};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::capture::index::Archive;
+use crate::capture::record::{Capture, State};
+use crate::error::{Error, Kind, Result};
+use crate::id::{KeyId, RequestId, UserId};
+use crate::store::CaptureFilter;
+
+/// What a list may be asked for.
+const PARAMETERS: &[&str] = &[
+    "limit",
+    "after",
+    "since",
+    "until",
+    "alias",
+    "recipe",
+    "provider",
+    "model",
+    "decided_provider",
+    "decided_model",
+    "status",
+    "state",
+    "key",
+    "replay_of",
+    "owner",
+];
+/// Entries of a list of statuses: there are no more classes and codes worth telling apart.
+const STATUSES: usize = 32;
+
+/// `GET /v1/router/replay`
+pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let body = summaries(&app.archive, who, request.uri().query()).await?;
+    Ok(answer::json(StatusCode::OK, &body))
+}
+
+/// `GET /v1/router/replay/{id}`
+pub async fn show(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    let capture = find(&app.archive, who, id).await?;
+    Ok(answer::json(StatusCode::OK, &capture.whole()))
+}
+
+/// The capture of this id, if it is the caller's to see: the same 404 for one that is not there and one of somebody else.
+pub async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
+    let absent = || Error::not_found("replay");
+    let id = RequestId::parse(id).ok_or_else(absent)?;
+    let capture = archive.get(&id).await?.ok_or_else(absent)?;
+    let allowed = who.is_admin() || who.user_id().as_ref() == Some(&capture.head.owner);
+    if allowed { Ok(capture) } else { Err(absent()) }
+}
+
+async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> Result<Value> {
+    let query = Query::read(query, PARAMETERS)?;
+    let limit = query.limit()?;
+    let after = read(&query, "after", "the id of a replay", RequestId::parse)?;
+    let filter = filter(&query, who)?;
+    let heads = archive.list(filter, limit + 1, after).await?;
+    Ok(page::list(heads.iter().map(|head| head.summary()).collect(), limit))
+}
+
+fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
+    let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
+    let owner = match query.get("owner") {
+        None => (!who.is_admin()).then_some(user),
+        Some(owner) if who.is_admin() || owner == user.as_str() => Some(UserId::known(owner)),
+        Some(_) => return Err(Error::new(Kind::Forbidden, "Only an admin lists the replays of others.").at("owner")),
+    };
+    let text = |name| query.get(name).map(str::to_owned);
+    let time = |name| read(query, name, "an RFC 3339 time", |text| text.parse().ok().map(Timestamp::as_microsecond));
+    let state = |text: &str| State::ALL.into_iter().find(|state| state.as_str() == text).map(|state| state.as_str().to_owned());
+    Ok(CaptureFilter {
+        owner,
+        key: read(query, "key", "the id of a key", KeyId::parse)?,
+        since_us: time("since")?,
+        until_us: time("until")?,
+        alias: text("alias"),
+        recipe: text("recipe"),
+        provider: text("provider"),
+        model: text("model"),
+        decided_provider: text("decided_provider"),
+        decided_model: text("decided_model"),
+        statuses: read(query, "status", "a status like 200, a class like 4xx, or a list of them", statuses)?.unwrap_or_default(),
+        state: read(query, "state", "completed, failed, aborted or refused", state)?,
+        replay_of: read(query, "replay_of", "the id of a replay", RequestId::parse)?,
+    })
+}
+
+fn read<T>(query: &Query, name: &str, what: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
+    let Some(text) = query.get(name) else { return Ok(None) };
+    match parse(text) {
+        Some(value) => Ok(Some(value)),
+        None => Err(Error::invalid(name, format!("{name} has to be {what}."))),
+    }
+}
+
+/// `200`, `4xx`, or several with commas between, as ranges.
+fn statuses(text: &str) -> Option<Vec<(u16, u16)>> {
+    let ranges: Option<Vec<(u16, u16)>> = text.split(',').take(STATUSES + 1).map(|word| range(word.trim())).collect();
+    ranges.filter(|ranges| ranges.len() <= STATUSES)
+}
+
+fn range(word: &str) -> Option<(u16, u16)> {
+    let class = word.strip_suffix("xx");
+    let digits = class.unwrap_or(word);
+    if digits.len() != if class.is_some() { 1 } else { 3 } || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u16 = digits.parse().ok()?;
+    match class {
+        Some(_) => (1..=5).contains(&number).then_some((number * 100, number * 100 + 99)),
+        None => Some((number, number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::auth::Credential;
+    use crate::capture::record::tests::capture;
+    use crate::id::{Random, SessionId};
+    use crate::secret::SecretBytes;
+    use crate::store::{Role, Store, UserRow};
+
+    struct World {
+        archive: Archive,
+        captures: Vec<Capture>,
+        _dir: tempfile::TempDir,
+    }
+
+    /// Ann has four captures, Bob one, in this order.
+    async fn world() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5));
+        let random = Random::seeded(1);
+        let mut captures: Vec<Capture> =
+            (0..5).map(|second| capture(second, &UserId::known(if second == 4 { "usr_bob" } else { "usr_ann" }), &random)).collect();
+        captures[1].head.status = 429;
+        captures[1].head.state = State::Failed;
+        captures[2].head.status = 503;
+        captures[3].head.replay_of = Some(captures[0].head.id.clone());
+        archive.append(Arc::new(captures.clone())).await.unwrap();
+        World { archive, captures, _dir: dir }
+    }
+
+    fn user(id: &str) -> Principal {
+        let user = UserRow {
+            id: UserId::known(id),
+            email: "a@example.org".into(),
+            name: None,
+            role: Role::User,
+            password: String::new(),
+            disabled: false,
+            labels: BTreeMap::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+        };
+        Principal::User { user: Arc::new(user), via: Credential::Session(SessionId::known("sess_1")) }
+    }
+
+    impl World {
+        /// Which captures a list has, by number.
+        async fn list(&self, who: &Principal, query: &str) -> Vec<usize> {
+            let body = summaries(&self.archive, who, Some(query)).await.unwrap();
+            let number = |entry: &Value| self.captures.iter().position(|capture| capture.head.id.as_str() == entry["id"]).unwrap();
+            body["data"].as_array().unwrap().iter().map(number).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_has_one_s_own_and_what_is_asked_for() {
+        let world = world().await;
+        let ann = user("usr_ann");
+        let replay_of = format!("replay_of={}", world.captures[0].head.id);
+        for (query, expected) in [
+            ("", &[3, 2, 1, 0][..]),
+            ("owner=usr_ann&limit=2", &[3, 2]),
+            ("status=429", &[1]),
+            ("status=4xx,503", &[2, 1]),
+            ("state=failed", &[1]),
+            ("since=2025-11-24T16:00:01Z&until=2025-11-24T16:00:03Z", &[2, 1]),
+            ("since=2025-11-24T17:00:02%2B01:00", &[3, 2]),
+            ("provider=demo&model=echo&decided_provider=openai&decided_model=gpt-5&alias=auto&recipe=balanced&limit=1", &[3]),
+            ("provider=openai", &[]),
+            (&replay_of, &[3]),
+        ] {
+            assert_eq!(world.list(&ann, query).await, expected, "{query}");
+        }
+        assert_eq!(world.list(&Principal::Admin, "").await, [4, 3, 2, 1, 0]);
+        assert_eq!(world.list(&Principal::Admin, "owner=usr_bob").await, [4]);
+    }
+
+    #[tokio::test]
+    async fn pages_follow_each_other() {
+        let world = world().await;
+        let ann = user("usr_ann");
+        let first = summaries(&world.archive, &ann, Some("limit=3")).await.unwrap();
+        assert_eq!((&first["has_more"], &first["next"]), (&Value::from(true), &Value::from(world.captures[1].head.id.as_str())));
+        let query = format!("limit=3&after={}", first["next"].as_str().unwrap());
+        assert_eq!(world.list(&ann, &query).await, [0]);
+        let last = summaries(&world.archive, &ann, Some(&query)).await.unwrap();
+        assert_eq!((&last["has_more"], &last["next"]), (&Value::from(false), &Value::Null));
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_wrongly_names_the_parameter() {
+        let world = world().await;
+        let ann = user("usr_ann");
+        for (query, field, status) in [
+            ("colour=red", "colour", 400),
+            ("status=20", "status", 400),
+            ("status=6xx", "status", 400),
+            ("status=200,,400", "status", 400),
+            ("since=yesterday", "since", 400),
+            ("state=done", "state", 400),
+            ("key=abc", "key", 400),
+            ("after=abc", "after", 400),
+            ("limit=101", "limit", 400),
+            ("owner=usr_bob", "owner", 403),
+        ] {
+            let error = summaries(&world.archive, &ann, Some(query)).await.unwrap_err();
+            assert_eq!((error.field(), error.status().as_u16()), (Some(field), status), "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_sees_only_one_s_own() {
+        let world = world().await;
+        let (ann, bob) = (user("usr_ann"), user("usr_bob"));
+        let id = world.captures[4].head.id.as_str();
+        assert_eq!(find(&world.archive, &bob, id).await.unwrap(), world.captures[4]);
+        assert_eq!(find(&world.archive, &Principal::Admin, id).await.unwrap(), world.captures[4]);
+        let unknown = RequestId::new(Timestamp::UNIX_EPOCH, &Random::seeded(7));
+        let refusals = [
+            find(&world.archive, &ann, id).await,
+            find(&world.archive, &ann, unknown.as_str()).await,
+            find(&world.archive, &ann, "x").await,
+        ];
+        for refusal in refusals {
+            let error = refusal.unwrap_err();
+            assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
+        }
+    }
+}

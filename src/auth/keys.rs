@@ -1,0 +1,170 @@
+//! The in-memory key tables, the authority on what a key may do: a miss is a refusal without any look at the store.
+//! A revocation acts by a flag in the shared key, before the store has heard of it, and outlives every re-read of the row.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dashmap::{DashMap, DashSet};
+use jiff::Timestamp;
+
+use crate::id::{KeyId, UserId};
+use crate::interface::Interface;
+use crate::store::{KeyRow, KeyStatus};
+
+/// A key as requests share it.
+#[derive(Debug)]
+pub struct Key {
+    row: Arc<KeyRow>,
+    dead: AtomicBool,
+}
+
+/// Whether a key may be used now; the first that holds of this order is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Ended for good.
+    Revoked,
+    /// Past its time.
+    Expired,
+    /// Switched off.
+    Inactive,
+    /// It may.
+    Active,
+}
+
+impl Standing {
+    /// The word of it, in records, filters and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Revoked => "revoked",
+            Standing::Expired => "expired",
+            Standing::Inactive => "inactive",
+            Standing::Active => "active",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Standing::Revoked, Standing::Expired, Standing::Inactive, Standing::Active].into_iter().find(|known| known.as_str() == word)
+    }
+}
+
+impl Key {
+    /// What the store says of it.
+    pub fn row(&self) -> &Arc<KeyRow> {
+        &self.row
+    }
+
+    /// Whether it may be used at `now`.
+    pub fn standing(&self, now: Timestamp) -> Standing {
+        if self.dead.load(Ordering::Acquire) || self.row.revoked_at.is_some() {
+            Standing::Revoked
+        } else if self.row.expires_at.is_some_and(|end| end <= now) {
+            Standing::Expired
+        } else if self.row.status == KeyStatus::Inactive {
+            Standing::Inactive
+        } else {
+            Standing::Active
+        }
+    }
+}
+
+/// The keys of one interface.
+#[derive(Debug, Default)]
+struct Table {
+    by_digest: DashMap<[u8; 32], Arc<Key>>,
+    by_id: DashMap<KeyId, Arc<Key>>,
+    by_owner: DashMap<UserId, BTreeSet<KeyId>>,
+    ids: RwLock<BTreeSet<KeyId>>,
+}
+
+/// The keys of all interfaces; a key of one is unknown on the others.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    pin: Table,
+    agent: Table,
+    router: Table,
+    /// Killed here, and not yet seen as revoked in the store.
+    killed: DashSet<KeyId>,
+}
+
+impl Keys {
+    fn table(&self, interface: Interface) -> &Table {
+        match interface {
+            Interface::Pin => &self.pin,
+            Interface::Agent => &self.agent,
+            Interface::Router => &self.router,
+        }
+    }
+
+    /// The key with this secret.
+    pub(super) fn by_digest(&self, interface: Interface, digest: &[u8; 32]) -> Option<Arc<Key>> {
+        self.table(interface).by_digest.get(digest).map(|key| Arc::clone(key.value()))
+    }
+
+    /// The key with this id.
+    pub(super) fn by_id(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
+        self.table(interface).by_id.get(id).map(|key| Arc::clone(key.value()))
+    }
+
+    /// Takes a row as it is now. The look at `killed` comes after the insertion, so that a kill at the same
+    /// moment finds either the new entry or its own mark.
+    pub(super) fn apply(&self, row: Arc<KeyRow>) {
+        let table = self.table(row.interface);
+        let (id, digest, owner) = (row.id.clone(), row.digest, row.owner.clone());
+        let dead = row.revoked_at.is_some();
+        let key = Arc::new(Key { row, dead: AtomicBool::new(dead || self.killed.contains(&id)) });
+        if let Some(old) = table.by_id.insert(id.clone(), Arc::clone(&key))
+            && old.row.digest != digest
+        {
+            table.by_digest.remove(&old.row.digest);
+        }
+        table.by_digest.insert(digest, Arc::clone(&key));
+        table.by_owner.entry(owner).or_default().insert(id.clone());
+        table.ids.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        if dead {
+            self.killed.remove(&id);
+        } else if self.killed.contains(&id) {
+            key.dead.store(true, Ordering::Release);
+        }
+    }
+
+    /// Ends a key here and now.
+    pub(super) fn kill(&self, id: &KeyId) {
+        self.killed.insert(id.clone());
+        for interface in Interface::ALL {
+            if let Some(key) = self.table(interface).by_id.get(id) {
+                key.dead.store(true, Ordering::Release);
+                if key.row.revoked_at.is_some() {
+                    self.killed.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Keys from the newest on, those after `after` in that order, of one owner or of all.
+    pub(super) fn page(
+        &self,
+        interface: Interface,
+        owner: Option<&UserId>,
+        after: Option<&KeyId>,
+        limit: usize,
+        keep: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<Key>> {
+        let table = self.table(interface);
+        let pick = |ids: &BTreeSet<KeyId>| {
+            let older = |id: &&KeyId| after.is_none_or(|after| *id < after);
+            let found = ids.iter().rev().filter(older).filter_map(|id| self.by_id(interface, id));
+            found.filter(|key| keep(key)).take(limit).collect()
+        };
+        match owner {
+            Some(owner) => table.by_owner.get(owner).map(|ids| pick(&ids)).unwrap_or_default(),
+            None => pick(&table.ids.read().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// How many keys of an interface stand how, for the gauge.
+    pub(super) fn count(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
+        self.table(interface).by_id.iter().filter(|key| key.standing(now) == standing).count()
+    }
+}

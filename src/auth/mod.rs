@@ -1,0 +1,370 @@
+//! Who a request is. Decided from its head alone, against tables in memory, by one HMAC and one look-up, on every
+//! request anew. The tables change only by following the store, but for one thing: a revocation acts here first.
+
+mod browser;
+mod keys;
+mod password;
+mod principal;
+mod revocation;
+mod session;
+mod throttle;
+pub mod token;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use http::HeaderMap;
+use jiff::Timestamp;
+
+use crate::error::{Error, Kind};
+use crate::id::{KeyId, UserId};
+use crate::interface::{Interface, Surface};
+use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
+use crate::store::{Change, Committed, Role, Snapshot, Store, StoreError, UserRow};
+
+pub use browser::browser_allows;
+pub use keys::{Key, Standing};
+pub use password::Passwords;
+pub use principal::{ADMIN_SCOPE, AgentCredential, Credential, DEFAULT_SCOPES, Principal};
+pub use session::set_cookie;
+pub use throttle::Throttle;
+
+use keys::Keys;
+use session::{Cookie, Sessions, Shown, read_cookie};
+
+/// What the pepper of all digests is derived for. Another word would make every key unknown.
+const PEPPER: &str = "rerouter key pepper v1";
+/// The number of that pepper in stored rows.
+pub const PEPPER_ID: u32 = 1;
+
+/// A request that is nobody: what the client is told, and what the metric is.
+#[derive(Debug)]
+pub struct Refused {
+    /// The same for every reason, so that nothing can be learnt from it; but for a credential sent twice, which is 400.
+    pub error: Box<Error>,
+    /// `missing`, `malformed`, `unknown`, `revoked`, `expired`, `inactive`, `disabled` or `duplicate`.
+    pub reason: &'static str,
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        *refused.error
+    }
+}
+
+/// A cheap handle to the tables.
+#[derive(Clone)]
+pub struct Auth(Arc<Tables>);
+
+struct Tables {
+    pepper: SecretBytes,
+    admin: Option<[u8; 32]>,
+    agent_cloud: Option<[u8; 32]>,
+    idle: Duration,
+    keys: Keys,
+    sessions: Sessions,
+    users: DashMap<UserId, Arc<UserRow>>,
+    emails: DashMap<String, UserId>,
+    /// The owner of keys that `ADMIN_API_KEY` made.
+    built_in: Arc<UserRow>,
+    applied: Mutex<u64>,
+    /// Keys whose revocation is still being brought to the store.
+    revoking: Mutex<HashSet<KeyId>>,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Auth")
+    }
+}
+
+/// The credential of a request, as far as its form goes.
+enum Presented<'a> {
+    Secret(&'a str),
+    Cookie(&'a str),
+    Nothing,
+    Malformed,
+}
+
+impl Auth {
+    /// Empty tables. `admin_key` and `agent_key` are what the environment holds, empty meaning none; `idle` is how
+    /// long a session may be silent.
+    pub fn new(master: &SecretBytes, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
+        let pepper = derive(master, PEPPER);
+        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| token::digest(&pepper, key.expose()));
+        let (admin, agent_cloud) = (of(admin_key), of(agent_key));
+        let built_in = Arc::new(UserRow {
+            id: UserId::admin(),
+            email: String::new(),
+            name: Some("admin".to_owned()),
+            role: Role::Admin,
+            password: String::new(),
+            disabled: false,
+            labels: std::collections::BTreeMap::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+        });
+        Auth(Arc::new(Tables {
+            pepper,
+            admin,
+            agent_cloud,
+            idle,
+            keys: Keys::default(),
+            sessions: Sessions::default(),
+            users: DashMap::new(),
+            emails: DashMap::new(),
+            built_in,
+            applied: Mutex::new(0),
+            revoking: Mutex::default(),
+        }))
+    }
+
+    /// Follows the store from now on and takes in what it has. Call once, before the first request.
+    pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
+        let tables = self.clone();
+        store.follow(Box::new(move |committed| tables.apply(committed)));
+        self.load(store.load().await?);
+        Ok(())
+    }
+
+    /// Takes in a snapshot.
+    pub fn load(&self, snapshot: Snapshot) {
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        for user in snapshot.users {
+            self.change(Change::User(user.into()));
+        }
+        for key in snapshot.keys {
+            self.change(Change::Key(key.into()));
+        }
+        for session in snapshot.sessions {
+            self.change(Change::Session(session));
+        }
+        *applied = snapshot.rev.max(*applied);
+    }
+
+    /// Takes in one mutation; one that is in already changes nothing.
+    pub fn apply(&self, committed: &Committed) {
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        if committed.rev <= *applied {
+            return;
+        }
+        for change in &committed.changes {
+            self.change(change.clone());
+        }
+        *applied = committed.rev;
+    }
+
+    fn change(&self, change: Change) {
+        match change {
+            Change::User(user) => {
+                let (id, email) = (user.id.clone(), user.email.clone());
+                self.0.emails.insert(email.clone(), id.clone());
+                if let Some(old) = self.0.users.insert(id, user)
+                    && old.email != email
+                {
+                    self.0.emails.remove(&old.email);
+                }
+            }
+            Change::Key(key) => self.0.keys.apply(key),
+            Change::Session(session) => self.0.sessions.apply(session),
+            Change::SessionEnded(id) => self.0.sessions.end(&id),
+        }
+    }
+
+    /// Ends a key in this process at once, whatever the store says until it agrees.
+    pub fn kill(&self, id: &KeyId) {
+        self.0.keys.kill(id);
+    }
+
+    /// Whether AGENT asks for a key.
+    pub fn agent_is_enforced(&self) -> bool {
+        self.0.agent_cloud.is_some()
+    }
+
+    /// What is stored of a secret.
+    pub fn digest(&self, secret: &Secret) -> [u8; 32] {
+        token::digest(&self.0.pepper, secret.expose())
+    }
+
+    /// A user by id; the built-in one too.
+    pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
+        if *id == self.0.built_in.id {
+            return Some(Arc::clone(&self.0.built_in));
+        }
+        self.0.users.get(id).map(|user| Arc::clone(user.value()))
+    }
+
+    /// A user by normalised e-mail.
+    pub fn user_by_email(&self, email: &str) -> Option<Arc<UserRow>> {
+        let id = self.0.emails.get(email)?.value().clone();
+        self.user(&id)
+    }
+
+    /// How many users there are, the built-in one not counted.
+    pub fn users(&self) -> usize {
+        self.0.users.len()
+    }
+
+    /// A key of an interface.
+    pub fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
+        self.0.keys.by_id(interface, id)
+    }
+
+    /// Up to `limit` keys of an interface, newest first, older than `after`, of one owner or of all.
+    pub fn keys(
+        &self,
+        interface: Interface,
+        owner: Option<&UserId>,
+        after: Option<&KeyId>,
+        limit: usize,
+        keep: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<Key>> {
+        self.0.keys.page(interface, owner, after, limit, keep)
+    }
+
+    /// How many keys of an interface stand how.
+    pub fn count_keys(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
+        self.0.keys.count(interface, standing, now)
+    }
+
+    /// Brings to the store when sessions were last used, and ends those that are over. To be called every minute or so.
+    pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let (seen, over) = self.0.sessions.unsaved(self.0.idle, now);
+        if seen.is_empty() && over.is_empty() {
+            return Ok(());
+        }
+        let swept = store.sweep_sessions(seen.clone(), over).await;
+        if swept.is_err() {
+            self.0.sessions.still_unsaved(&seen);
+        }
+        swept.map(|_| ())
+    }
+
+    /// Who a request is. `secure` says whether it came by https, which decides the cookie's name.
+    pub fn identify(&self, headers: &HeaderMap, surface: Surface, secure: bool, now: Timestamp) -> Result<Principal, Refused> {
+        let answer = match surface {
+            Surface::NodeCallback => Err("unknown"),
+            Surface::Agent => match self.0.agent_cloud {
+                None => return Ok(Principal::Anonymous),
+                Some(cloud) => self.agent_tenant(credential(headers, surface, secure)?, &cloud, now),
+            },
+            Surface::Pin | Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
+                match credential(headers, surface, secure)? {
+                    Presented::Nothing => Err("missing"),
+                    Presented::Malformed => Err("malformed"),
+                    Presented::Cookie(value) => self.by_session(&token::digest(&self.0.pepper, value), Shown::Cookie, now),
+                    Presented::Secret(secret) => self.by_secret(secret, surface, now),
+                }
+            }
+        };
+        answer.map_err(|reason| Refused { error: Box::new(unauthorized(surface)), reason })
+    }
+
+    fn by_secret(&self, secret: &str, surface: Surface, now: Timestamp) -> Result<Principal, &'static str> {
+        let digest = token::digest(&self.0.pepper, secret);
+        if !surface.is_data_plane() && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest)) {
+            return Ok(Principal::Admin);
+        }
+        if !token::well_formed(secret) {
+            return Err("malformed");
+        }
+        match self.0.keys.by_digest(surface.interface(), &digest) {
+            Some(key) => self.by_key(&key, now),
+            None => self.by_session(&digest, Shown::Token, now),
+        }
+    }
+
+    fn by_key(&self, key: &Key, now: Timestamp) -> Result<Principal, &'static str> {
+        usable(key, now)?;
+        let user = self.user(&key.row().owner).ok_or("unknown")?;
+        if user.disabled {
+            return Err("disabled");
+        }
+        Ok(Principal::User { user, via: Credential::Key(Arc::clone(key.row())) })
+    }
+
+    fn by_session(&self, digest: &[u8; 32], shown: Shown, now: Timestamp) -> Result<Principal, &'static str> {
+        let session = self.0.sessions.find(digest, shown, self.0.idle, now)?;
+        let user = self.user(&session.row.user).ok_or("unknown")?;
+        if user.disabled {
+            return Err("disabled");
+        }
+        Ok(Principal::User { user, via: Credential::Session(session.row.id.clone()) })
+    }
+
+    fn agent_tenant(&self, shown: Presented<'_>, cloud: &[u8; 32], now: Timestamp) -> Result<Principal, &'static str> {
+        let secret = match shown {
+            Presented::Secret(secret) => secret,
+            Presented::Nothing => return Err("missing"),
+            Presented::Cookie(_) | Presented::Malformed => return Err("malformed"),
+        };
+        let digest = token::digest(&self.0.pepper, secret);
+        if constant_time_eq(cloud, &digest) {
+            return Ok(Principal::AgentTenant { via: AgentCredential::CloudKey });
+        }
+        if !token::well_formed(secret) {
+            return Err("malformed");
+        }
+        let key = self.0.keys.by_digest(Interface::Agent, &digest).ok_or("unknown")?;
+        usable(&key, now)?;
+        Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
+    }
+}
+
+fn usable(key: &Key, now: Timestamp) -> Result<(), &'static str> {
+    match key.standing(now) {
+        Standing::Active => Ok(()),
+        other => Err(other.as_str()),
+    }
+}
+
+/// One wording a surface, whatever the reason.
+fn unauthorized(surface: Surface) -> Error {
+    Error::new(
+        Kind::Unauthorized,
+        match surface {
+            Surface::Pin | Surface::RouterManagement => "A valid API key or session is required.",
+            Surface::NodeCallback => "A valid node signature is required.",
+            Surface::Agent => "A valid API key is required.",
+            Surface::Messages | Surface::DataPlane => "Missing or incorrect API key. Send a ROUTER key as: Authorization: Bearer rtr_…",
+        },
+    )
+}
+
+/// The first present of the places where a credential may be; it decides, even when bad. A place that is filled twice is 400.
+fn credential<'a>(headers: &'a HeaderMap, surface: Surface, secure: bool) -> Result<Presented<'a>, Refused> {
+    let key_headers: &[&str] = if surface.is_data_plane() { &["x-api-key", "api-key"] } else { &[] };
+    for name in ["authorization"].iter().chain(key_headers) {
+        if headers.get_all(*name).iter().nth(1).is_some() {
+            let error = Error::new(Kind::InvalidRequest, format!("The header {name} is there twice.")).at(*name);
+            return Err(Refused { error: Box::new(error), reason: "duplicate" });
+        }
+    }
+    if let Some(line) = headers.get(http::header::AUTHORIZATION) {
+        return Ok(line.to_str().ok().and_then(|line| bearer(line, surface)).map_or(Presented::Malformed, Presented::Secret));
+    }
+    if let Some(line) = key_headers.iter().find_map(|name| headers.get(*name)) {
+        return Ok(line.to_str().ok().filter(|key| !key.is_empty()).map_or(Presented::Malformed, Presented::Secret));
+    }
+    if surface == Surface::Agent {
+        return Ok(Presented::Nothing);
+    }
+    Ok(match read_cookie(headers, secure) {
+        Cookie::Absent => Presented::Nothing,
+        Cookie::One(value) => Presented::Cookie(value),
+        Cookie::Bad => Presented::Malformed,
+    })
+}
+
+/// The secret of an `Authorization` value of a scheme that the surface takes.
+fn bearer(line: &str, surface: Surface) -> Option<&str> {
+    let (scheme, secret) = line.split_once(' ')?;
+    let taken = scheme.eq_ignore_ascii_case("Bearer") || surface == Surface::Agent && scheme.eq_ignore_ascii_case("ApiKey");
+    let secret = secret.trim_matches(' ');
+    (taken && !secret.is_empty()).then_some(secret)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores and few waiting.
+//! Knowing whether a user exists must not be cheaper than knowing the password: one run, whichever it is.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
+use tokio::sync::Semaphore;
+
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+use crate::id::Random;
+use crate::secret::Secret;
+
+/// Memory in KiB, passes and lanes: OWASP's first recommendation.
+const COST: (u32, u32, u32) = (19_456, 2, 1);
+
+/// Where passwords are hashed.
+#[derive(Clone, Debug)]
+pub struct Passwords {
+    cores: Arc<Semaphore>,
+    inside: Arc<AtomicUsize>,
+    most: usize,
+    random: Random,
+}
+
+impl Passwords {
+    /// Hashing on every core, and no more than [`bounds::PASSWORD_QUEUE`] waiting for one.
+    pub fn new(random: Random) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self::bounded(random, cores, bounds::PASSWORD_QUEUE)
+    }
+
+    fn bounded(random: Random, cores: usize, waiting: usize) -> Self {
+        Passwords { cores: Arc::new(Semaphore::new(cores)), inside: Arc::default(), most: cores + waiting, random }
+    }
+
+    /// The hash to store, in PHC form.
+    pub async fn hash(&self, password: Secret) -> Result<String> {
+        let mut salt = [0; 16];
+        self.random.fill(&mut salt);
+        self.run(move || {
+            let hash = argon2()?.hash_password_with_salt(password.expose().as_bytes(), &salt).map_err(Error::internal)?;
+            Ok(hash.to_string())
+        })
+        .await
+    }
+
+    /// Whether the password is that of `stored`. Without one (no such user) it takes as long, and is not.
+    pub async fn verify(&self, stored: Option<String>, password: Secret) -> Result<bool> {
+        self.run(move || {
+            let Some(stored) = stored else {
+                argon2()?.hash_password_with_salt(password.expose().as_bytes(), &[0; 16]).map_err(Error::internal)?;
+                return Ok(false);
+            };
+            let hash = PasswordHash::new(&stored).map_err(Error::internal)?;
+            Ok(argon2()?.verify_password(password.expose().as_bytes(), &hash).is_ok())
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let place = Place::take(&self.inside, self.most)?;
+        let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
+        // Place and permit go along: a caller that leaves does not free a core that is still at work.
+        let work = move || {
+            let _held = (place, permit);
+            work()
+        };
+        tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+    }
+}
+
+/// One of the places at the cores or in the queue.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(inside: &Arc<AtomicUsize>, most: usize) -> Result<Self> {
+        let step = |inside: usize| (inside < most).then_some(inside + 1);
+        match inside.fetch_update(Ordering::AcqRel, Ordering::Acquire, step) {
+            Ok(_) => Ok(Place(Arc::clone(inside))),
+            Err(_) => Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.").retry_after(Duration::from_secs(1))),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn argon2() -> Result<Argon2<'static>> {
+    let (memory, passes, lanes) = COST;
+    let params = Params::new(memory, passes, lanes, None).map_err(Error::internal)?;
+    Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_password_verifies() {
+        let passwords = Passwords::new(Random::seeded(1));
+        let hash = passwords.hash(Secret::new("correct horse")).await.unwrap();
+        assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
+        assert!(passwords.verify(Some(hash.clone()), Secret::new("correct horse")).await.unwrap());
+        assert!(!passwords.verify(Some(hash.clone()), Secret::new("battery staple")).await.unwrap());
+        assert!(!passwords.verify(Some(hash.clone()), Secret::new(hash)).await.unwrap());
+        assert!(!passwords.verify(None, Secret::new("correct horse")).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_sheds() {
+        let passwords = Passwords::bounded(Random::seeded(1), 1, 0);
+        let held = Place::take(&passwords.inside, passwords.most).unwrap();
+        let error = passwords.verify(None, Secret::new("x")).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry_after_s()), (Kind::Unavailable, Some(1)));
+        drop(held);
+        assert!(!passwords.verify(None, Secret::new("x")).await.unwrap());
+    }
+}

@@ -1,0 +1,104 @@
+//! Who a request is, and the questions that endpoints ask about that.
+
+use std::sync::Arc;
+
+use crate::id::{SessionId, UserId};
+use crate::store::{Actor, KeyRow, Role, UserRow};
+
+/// What a session may do on ROUTER, and a key unless its maker said otherwise.
+pub const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
+/// The scope that makes a key of an admin act as that admin.
+pub const ADMIN_SCOPE: &str = "admin";
+
+/// Who a request is, after authentication.
+#[derive(Clone, Debug)]
+pub enum Principal {
+    /// The holder of `ADMIN_API_KEY`: the built-in `usr_admin`.
+    Admin,
+    /// A user, or the built-in one by a key that it made.
+    User {
+        /// As the tables had them at that moment.
+        user: Arc<UserRow>,
+        /// By what.
+        via: Credential,
+    },
+    /// The one tenant of AGENT.
+    AgentTenant {
+        /// By what.
+        via: AgentCredential,
+    },
+    /// Nobody in particular: open routes, and AGENT while it is open.
+    Anonymous,
+}
+
+/// How a user showed who they are.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// By a key of the interface.
+    Key(Arc<KeyRow>),
+    /// By a login, cookie or token.
+    Session(SessionId),
+}
+
+/// How AGENT's tenant showed itself.
+#[derive(Clone, Debug)]
+pub enum AgentCredential {
+    /// By a stored key.
+    Key(Arc<KeyRow>),
+    /// By `AGENT_CLOUD_API_KEY`.
+    CloudKey,
+}
+
+impl Principal {
+    /// The user on whose behalf it acts.
+    pub fn user_id(&self) -> Option<UserId> {
+        match self {
+            Principal::Admin => Some(UserId::admin()),
+            Principal::User { user, .. } => Some(user.id.clone()),
+            Principal::AgentTenant { .. } | Principal::Anonymous => None,
+        }
+    }
+
+    /// Whether it may do everything: `ADMIN_API_KEY`, an admin's session, an admin's key with the scope `admin`.
+    pub fn is_admin(&self) -> bool {
+        match self {
+            Principal::Admin => true,
+            Principal::User { user, via: Credential::Session(_) } => user.role == Role::Admin,
+            Principal::User { user, via: Credential::Key(key) } => user.role == Role::Admin && key.scopes.iter().any(|s| s == ADMIN_SCOPE),
+            Principal::AgentTenant { .. } | Principal::Anonymous => false,
+        }
+    }
+
+    /// The key that it came by.
+    pub fn key(&self) -> Option<&KeyRow> {
+        match self {
+            Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether it may use what `scope` stands for.
+    pub fn has_scope(&self, scope: &str) -> bool {
+        if self.is_admin() {
+            return true;
+        }
+        match self {
+            Principal::User { via: Credential::Session(_), .. } => DEFAULT_SCOPES.contains(&scope),
+            _ => self.key().is_some_and(|key| key.scopes.iter().any(|own| own == scope)),
+        }
+    }
+
+    /// Who it is in records of what was done.
+    pub fn actor(&self) -> Actor {
+        let (kind, id) = match self {
+            Principal::Admin => ("admin_key", UserId::admin().to_string()),
+            Principal::User { via: Credential::Session(id), .. } => ("session", id.to_string()),
+            Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => {
+                ("api_key", key.id.to_string())
+            }
+            Principal::AgentTenant { via: AgentCredential::CloudKey } => ("cloud_key", "agent_cloud".to_owned()),
+            Principal::Anonymous => ("anonymous", "anonymous".to_owned()),
+        };
+        Actor { kind: kind.to_owned(), id }
+    }
+}

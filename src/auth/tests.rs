@@ -1,0 +1,310 @@
+//! Identification as a table: each surface with each kind of credential.
+
+use std::collections::BTreeMap;
+
+use http::HeaderValue;
+
+use super::*;
+use crate::id::{Random, SessionId};
+use crate::store::{Actor, Faults, KeyRow, KeyStatus, Limits, SessionRow};
+
+type Headers = Vec<(&'static str, String)>;
+
+const IDLE: Duration = Duration::from_secs(1800);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_764_000_000 + second).unwrap()
+}
+
+struct World {
+    auth: Auth,
+    random: Random,
+    user: UserRow,
+    rev: u64,
+}
+
+impl World {
+    fn new(agent_key: Option<&str>) -> World {
+        let random = Random::seeded(7);
+        let auth = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), agent_key.map(Secret::new), IDLE);
+        let user = UserRow {
+            id: UserId::new(at(0), &random),
+            email: "ann@example.com".into(),
+            name: None,
+            role: Role::User,
+            password: String::new(),
+            disabled: false,
+            labels: BTreeMap::new(),
+            created_at: at(0),
+        };
+        let mut world = World { auth, random, user: user.clone(), rev: 0 };
+        world.commit(Change::User(user.into()));
+        world
+    }
+
+    fn commit(&mut self, change: Change) {
+        self.rev += 1;
+        self.auth.apply(&Committed { rev: self.rev, changes: vec![change] });
+    }
+
+    fn row(&self, interface: Interface, secret: &Secret) -> KeyRow {
+        KeyRow {
+            id: KeyId::new(at(0), &self.random),
+            interface,
+            name: "ci".into(),
+            redacted: token::redact(secret.expose()),
+            digest: self.auth.digest(secret),
+            pepper: PEPPER_ID,
+            owner: self.user.id.clone(),
+            created_by: Actor { kind: "session".into(), id: "sess_1".into() },
+            parent: None,
+            scopes: vec!["inference".into()],
+            labels: BTreeMap::new(),
+            limits: Limits::default(),
+            status: KeyStatus::Active,
+            created_at: at(0),
+            expires_at: None,
+            revoked_at: None,
+            rotated_at: None,
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    fn key(&mut self, interface: Interface) -> (Secret, KeyRow) {
+        let secret = token::mint(interface.key_prefix(), &self.random);
+        let row = self.row(interface, &secret);
+        self.commit(Change::Key(row.clone().into()));
+        (secret, row)
+    }
+
+    fn session(&mut self, user: &UserId, expires: i64) -> (Secret, Secret, SessionRow) {
+        let (cookie, bearer) = (token::mint("ses", &self.random), token::mint("ses", &self.random));
+        let row = SessionRow {
+            id: SessionId::new(at(0), &self.random),
+            user: user.clone(),
+            cookie_digest: self.auth.digest(&cookie),
+            token_digest: self.auth.digest(&bearer),
+            created_at: at(0),
+            expires_at: at(expires),
+            last_seen: at(0),
+        };
+        self.commit(Change::Session(row.clone()));
+        (cookie, bearer, row)
+    }
+
+    /// `ok`'s kind, or the reason of the refusal.
+    fn who(&self, surface: Surface, headers: &[(&'static str, String)], now: i64) -> &'static str {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap()))
+            .collect();
+        match self.auth.identify(&headers, surface, false, at(now)) {
+            Ok(Principal::Admin) => "Admin",
+            Ok(Principal::User { via: Credential::Key(_), .. }) => "Key",
+            Ok(Principal::User { via: Credential::Session(_), .. }) => "Session",
+            Ok(Principal::AgentTenant { via: AgentCredential::Key(_) }) => "AgentKey",
+            Ok(Principal::AgentTenant { via: AgentCredential::CloudKey }) => "CloudKey",
+            Ok(Principal::Anonymous) => "Anonymous",
+            Err(refused) if refused.reason == "duplicate" => {
+                assert_eq!(refused.error.kind(), Kind::InvalidRequest);
+                refused.reason
+            }
+            Err(refused) => {
+                assert_eq!(refused.error.kind(), Kind::Unauthorized);
+                assert_eq!(refused.error.detail(), unauthorized(surface).detail());
+                refused.reason
+            }
+        }
+    }
+}
+
+fn bearer(secret: &str) -> (&'static str, String) {
+    ("authorization", format!("Bearer {secret}"))
+}
+
+fn cookie(secret: &Secret) -> (&'static str, String) {
+    ("cookie", format!("rerouter_session={}", secret.expose()))
+}
+
+#[test]
+fn each_surface_takes_its_own_credentials() {
+    let mut world = World::new(Some("cloud"));
+    let (pin, _) = world.key(Interface::Pin);
+    let (agt, _) = world.key(Interface::Agent);
+    let (rtr, _) = world.key(Interface::Router);
+    let user = world.user.id.clone();
+    let (crumb, session, _) = world.session(&user, 43_200);
+    let x = |name: &'static str, secret: &Secret| (name, secret.expose().to_owned());
+    // credential, then the answer on: Pin, NodeCallback, Agent, RouterManagement, Messages, DataPlane
+    #[rustfmt::skip]
+    let table: [(&str, Headers, [&str; 6]); 17] = [
+        ("none", vec![], ["missing", "unknown", "missing", "missing", "missing", "missing"]),
+        ("pin key", vec![bearer(pin.expose())], ["Key", "unknown", "unknown", "unknown", "unknown", "unknown"]),
+        ("agt key", vec![bearer(agt.expose())], ["unknown", "unknown", "AgentKey", "unknown", "unknown", "unknown"]),
+        ("rtr key", vec![bearer(rtr.expose())], ["unknown", "unknown", "unknown", "Key", "Key", "Key"]),
+        ("ADMIN_API_KEY", vec![bearer("operator")], ["Admin", "unknown", "unknown", "Admin", "unknown", "unknown"]),
+        ("AGENT_CLOUD_API_KEY", vec![bearer("cloud")], ["unknown", "unknown", "CloudKey", "unknown", "unknown", "unknown"]),
+        ("session token", vec![bearer(session.expose())], ["Session", "unknown", "unknown", "Session", "Session", "Session"]),
+        ("session cookie", vec![cookie(&crumb)], ["Session", "unknown", "missing", "Session", "Session", "Session"]),
+        ("token as cookie", vec![cookie(&session)], ["unknown", "unknown", "missing", "unknown", "unknown", "unknown"]),
+        ("cookie as token", vec![bearer(crumb.expose())], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),
+        ("ApiKey", vec![("authorization", format!("apikey {}", agt.expose()))], ["malformed", "unknown", "AgentKey", "malformed", "malformed", "malformed"]),
+        ("x-api-key", vec![x("x-api-key", &rtr)], ["missing", "unknown", "missing", "missing", "Key", "Key"]),
+        ("api-key", vec![x("api-key", &session)], ["missing", "unknown", "missing", "missing", "Session", "Session"]),
+        ("a bad one before a good cookie", vec![bearer("nonsense"), cookie(&crumb)], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),
+        ("a wrong scheme before a good cookie", vec![("authorization", "Basic YTpi".into()), cookie(&crumb)], ["malformed", "unknown", "malformed", "malformed", "malformed", "malformed"]),
+        ("an empty one before a good x-api-key", vec![("authorization", String::new()), x("x-api-key", &rtr)], ["malformed", "unknown", "malformed", "malformed", "malformed", "malformed"]),
+        ("twice", vec![bearer(rtr.expose()), bearer(rtr.expose())], ["duplicate", "unknown", "duplicate", "duplicate", "duplicate", "duplicate"]),
+    ];
+    let surfaces = [Surface::Pin, Surface::NodeCallback, Surface::Agent, Surface::RouterManagement, Surface::Messages, Surface::DataPlane];
+    for (name, headers, answers) in table {
+        for (surface, answer) in surfaces.into_iter().zip(answers) {
+            assert_eq!(world.who(surface, &headers, 10), answer, "{name} on {surface:?}");
+        }
+    }
+}
+
+#[test]
+fn odd_spellings_decide_as_written() {
+    let mut world = World::new(None);
+    let (rtr, row) = world.key(Interface::Router);
+    let secret = rtr.expose();
+    let mistyped = format!("{}{}", &secret[..39], if secret.ends_with('0') { '1' } else { '0' });
+    let stored: String = row.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (value, answer) in [
+        (format!("bEaReR {secret}"), "Key"),
+        (format!("Bearer   {secret}"), "Key"),
+        (format!("Bearer{secret}"), "malformed"),
+        (secret.to_owned(), "malformed"),
+        ("Bearer".to_owned(), "malformed"),
+        (format!("Bearer {mistyped}"), "malformed"),
+        (format!("Bearer {secret} x"), "unknown"),
+        (format!("Bearer {stored}"), "unknown"),
+        ("Bearer \u{e9}".to_owned(), "malformed"),
+    ] {
+        assert_eq!(world.who(Surface::DataPlane, &[("authorization", value.clone())], 1), answer, "{value}");
+    }
+    let twice = [("x-api-key", secret.to_owned()), ("x-api-key", secret.to_owned())];
+    assert_eq!(world.who(Surface::DataPlane, &twice, 1), "duplicate");
+    // While AGENT is open no credential is looked at, not even one that is there twice.
+    assert_eq!(world.who(Surface::Agent, &[bearer("x"), bearer("y")], 1), "Anonymous");
+    let empty = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("")), Some(Secret::new("")), IDLE);
+    assert!(!empty.agent_is_enforced());
+    let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer "))]);
+    assert_eq!(empty.identify(&headers, Surface::Pin, false, at(0)).unwrap_err().reason, "malformed");
+}
+
+#[test]
+fn a_key_is_looked_at_on_every_request() {
+    let mut world = World::new(None);
+    let (secret, row) = world.key(Interface::Router);
+    let shown = [bearer(secret.expose())];
+    assert_eq!(world.who(Surface::DataPlane, &shown, 1), "Key");
+    world.commit(Change::Key(KeyRow { expires_at: Some(at(5)), ..row.clone() }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &shown, 4), "Key");
+    assert_eq!(world.who(Surface::DataPlane, &shown, 5), "expired");
+    world.commit(Change::Key(KeyRow { status: KeyStatus::Inactive, ..row.clone() }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &shown, 5), "inactive");
+    let rotated = token::mint("rtr", &world.random);
+    world.commit(Change::Key(KeyRow { digest: world.auth.digest(&rotated), ..row.clone() }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &shown, 5), "unknown");
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(rotated.expose())], 5), "Key");
+    world.commit(Change::User(UserRow { disabled: true, ..world.user.clone() }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(rotated.expose())], 5), "disabled");
+}
+
+#[test]
+fn a_killed_key_stays_dead_whatever_is_applied() {
+    let mut world = World::new(None);
+    let (secret, row) = world.key(Interface::Router);
+    let (other, _) = world.key(Interface::Router);
+    world.auth.kill(&row.id);
+    let shown = [bearer(secret.expose())];
+    assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
+    world.commit(Change::Key(KeyRow { name: "renamed".into(), ..row.clone() }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
+    world.auth.load(Snapshot { rev: world.rev, keys: vec![row.clone()], ..Snapshot::default() });
+    assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
+    world.commit(Change::Key(KeyRow { revoked_at: Some(at(1)), ..row }.into()));
+    assert_eq!(world.who(Surface::DataPlane, &shown, 1), "revoked");
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(other.expose())], 1), "Key");
+}
+
+#[test]
+fn a_session_ends_by_silence_by_age_and_by_the_store() {
+    let mut world = World::new(None);
+    let user = world.user.id.clone();
+    let (crumb, _, row) = world.session(&user, 5000);
+    let shown = [cookie(&crumb)];
+    assert_eq!(world.who(Surface::Pin, &shown, 1799), "Session");
+    assert_eq!(world.who(Surface::Pin, &shown, 1799 + 1799), "Session");
+    assert_eq!(world.auth.0.sessions.unsaved(IDLE, at(3600)), (vec![(row.id.clone(), at(3598))], vec![]));
+    assert_eq!(world.auth.0.sessions.unsaved(IDLE, at(3600)), (vec![], vec![]));
+    assert_eq!(world.who(Surface::Pin, &shown, 4999), "Session");
+    assert_eq!(world.who(Surface::Pin, &shown, 5000), "expired");
+    let (crumb, _, row) = world.session(&user, 50_000);
+    assert_eq!(world.who(Surface::Pin, &[cookie(&crumb)], 1800), "expired");
+    assert!(world.auth.0.sessions.unsaved(IDLE, at(1800)).1.contains(&row.id));
+    let (crumb, token, row) = world.session(&user, 50_000);
+    world.commit(Change::SessionEnded(row.id));
+    assert_eq!(world.who(Surface::Pin, &[cookie(&crumb)], 1), "unknown");
+    assert_eq!(world.who(Surface::Pin, &[bearer(token.expose())], 1), "unknown");
+}
+
+#[test]
+fn scopes_and_admin_go_by_role_and_key() {
+    let world = World::new(None);
+    let admin = Arc::new(UserRow { role: Role::Admin, ..world.user.clone() });
+    let row = world.row(Interface::Router, &Secret::new("x"));
+    let key = |scope: &str| Credential::Key(Arc::new(KeyRow { scopes: vec![scope.into()], ..row.clone() }));
+    let by = |user: &Arc<UserRow>, via: Credential| Principal::User { user: Arc::clone(user), via };
+    let plain = Arc::new(world.user.clone());
+    let login = || Credential::Session(SessionId::known("sess_1"));
+    for (who, is_admin, inference, config) in [
+        (Principal::Admin, true, true, true),
+        (by(&plain, login()), false, true, false),
+        (by(&admin, login()), true, true, true),
+        (by(&plain, key("inference")), false, true, false),
+        (by(&admin, key("inference")), false, true, false),
+        (by(&admin, key("admin")), true, true, true),
+        (by(&plain, key("admin")), false, false, false),
+        (Principal::Anonymous, false, false, false),
+    ] {
+        assert_eq!((who.is_admin(), who.has_scope("inference"), who.has_scope("config")), (is_admin, inference, config), "{who:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Faults::default();
+    let mut world = World::new(None);
+    let secret = token::mint("rtr", &world.random);
+    let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &secret) };
+    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
+    world.auth.attach(&store).await.unwrap();
+    store.create_key(row.clone()).await.unwrap();
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "Key");
+
+    faults.fail_every_write();
+    world.auth.revoke(&store, &row.id, at(2)).await.unwrap_err();
+    world.auth.revoke(&store, &row.id, at(2)).await.unwrap_err();
+    assert_eq!(world.auth.unsaved_revocations(), 1);
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 3), "revoked");
+    assert_eq!(store.load().await.unwrap().keys[0].revoked_at, None);
+    faults.clear();
+    let saved = async {
+        while world.auth.unsaved_revocations() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), saved).await.unwrap();
+    assert_eq!(store.load().await.unwrap().keys[0].revoked_at, Some(at(2)));
+    assert_eq!(world.auth.revoke(&store, &row.id, at(9)).await.unwrap().changes, []);
+
+    let restarted = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
+    restarted.load(store.load().await.unwrap());
+    world.auth = restarted;
+    assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 3), "revoked");
+}

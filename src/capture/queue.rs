@@ -1,0 +1,247 @@
+//! The queue between requests and the archive: bounded in records and bytes, never waited for. What finds no room is
+//! dropped and counted; what the store refuses is tried again a few times, then dropped and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::index::Archive;
+use super::record::Capture;
+use crate::bounds;
+use crate::metrics::Metrics;
+
+enum Message {
+    Capture(Box<Capture>),
+    Flush(oneshot::Sender<()>),
+}
+
+/// Where requests leave their captures. Cloning shares it.
+#[derive(Clone)]
+pub struct CaptureQueue {
+    sender: mpsc::Sender<Message>,
+    waiting: Waiting,
+}
+
+/// Bytes that wait, and what is told of them.
+#[derive(Clone)]
+struct Waiting {
+    bytes: Arc<AtomicUsize>,
+    limit: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Waiting {
+    fn take(&self, size: usize) -> bool {
+        let more = |bytes: usize| bytes.checked_add(size).filter(|sum| *sum <= self.limit);
+        let taken = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        if let Ok(before) = taken {
+            self.metrics.capture_queue_bytes(before + size);
+        }
+        taken.is_ok()
+    }
+
+    fn give_back(&self, size: usize) {
+        let before = self.bytes.fetch_sub(size, Ordering::AcqRel);
+        self.metrics.capture_queue_bytes(before.saturating_sub(size));
+    }
+}
+
+/// The other end of the queue, to be [run](CaptureWriter::run) once.
+pub struct CaptureWriter {
+    receiver: mpsc::Receiver<Message>,
+    waiting: Waiting,
+}
+
+impl CaptureQueue {
+    /// A queue of the usual bounds, and its writer.
+    pub fn new(metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
+        CaptureQueue::with_bounds(bounds::CAPTURE_QUEUE_RECORDS, bounds::CAPTURE_QUEUE_BYTES, metrics)
+    }
+
+    /// A queue of other bounds.
+    pub fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
+        let (sender, receiver) = mpsc::channel(records.max(1));
+        let waiting = Waiting { bytes: Arc::default(), limit, metrics };
+        (CaptureQueue { sender, waiting: waiting.clone() }, CaptureWriter { receiver, waiting })
+    }
+
+    /// Leaves a capture to be written. Never waits and never fails: false when it was dropped.
+    pub fn offer(&self, capture: Capture) -> bool {
+        let size = capture.size();
+        let taken = self.waiting.take(size) && {
+            let sent = self.sender.try_send(Message::Capture(Box::new(capture))).is_ok();
+            if !sent {
+                self.waiting.give_back(size);
+            }
+            sent
+        };
+        if !taken {
+            self.waiting.metrics.captures("dropped_full", 1);
+        }
+        taken
+    }
+
+    /// Waits until everything offered so far is durable or dropped.
+    pub async fn flush(&self) {
+        let (done, written) = oneshot::channel();
+        if self.sender.send(Message::Flush(done)).await.is_ok() {
+            // An error means that the writer has ended: nothing is left to wait for.
+            let _ended = written.await;
+        }
+    }
+}
+
+impl CaptureWriter {
+    /// Writes batches until every queue handle is gone.
+    pub async fn run(mut self, archive: Archive) {
+        while let Some(first) = self.receiver.recv().await {
+            let mut batch = Vec::new();
+            let mut flushed = None;
+            let mut next = Some(first);
+            let deadline = Instant::now() + bounds::CAPTURE_LINGER;
+            while let Some(message) = next {
+                match message {
+                    Message::Capture(capture) => batch.push(*capture),
+                    Message::Flush(done) => {
+                        flushed = Some(done);
+                        break;
+                    }
+                }
+                if batch.len() >= bounds::CAPTURE_BATCH {
+                    break;
+                }
+                next = timeout_at(deadline, self.receiver.recv()).await.ok().flatten();
+            }
+            self.write(&archive, batch).await;
+            if let Some(done) = flushed {
+                // The one who asked may have gone.
+                let _gone = done.send(());
+            }
+        }
+    }
+
+    async fn write(&self, archive: &Archive, batch: Vec<Capture>) {
+        if batch.is_empty() {
+            return;
+        }
+        let batch = Arc::new(batch);
+        let (mut stored, mut wait) = (0, bounds::CAPTURE_RETRY);
+        for left in (0..bounds::CAPTURE_TRIES).rev() {
+            match archive.append(Arc::clone(&batch)).await {
+                Ok(count) => {
+                    stored = count;
+                    break;
+                }
+                Err(error) if left > 0 => {
+                    log::warn!("captures are not stored, trying again: {error}");
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
+                }
+                Err(error) => log::error!("{} captures are lost: {error}", batch.len()),
+            }
+        }
+        let metrics = &self.waiting.metrics;
+        metrics.captures("stored", stored as u64);
+        if stored < batch.len() {
+            metrics.captures("dropped_store", (batch.len() - stored) as u64);
+        }
+        self.waiting.give_back(batch.iter().map(Capture::size).sum());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::capture;
+    use super::*;
+    use crate::id::{Random, UserId};
+    use crate::secret::SecretBytes;
+    use crate::store::{CaptureFilter, Faults, Store};
+
+    struct Room {
+        queue: CaptureQueue,
+        archive: Archive,
+        metrics: Arc<Metrics>,
+        faults: Faults,
+        _dir: tempfile::TempDir,
+    }
+
+    async fn room(records: usize, limit: usize) -> Room {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = Faults::default();
+        let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let (queue, writer) = CaptureQueue::with_bounds(records, limit, Arc::clone(&metrics));
+        tokio::spawn(writer.run(archive.clone()));
+        Room { queue, archive, metrics, faults, _dir: dir }
+    }
+
+    impl Room {
+        async fn kept(&self) -> usize {
+            self.archive.list(CaptureFilter::default(), 10_000, None).await.unwrap().len()
+        }
+
+        fn counts(&self) -> [u64; 3] {
+            ["stored", "dropped_full", "dropped_store"].map(|outcome| self.metrics.captures_so_far(outcome))
+        }
+
+        fn is_empty(&self) -> bool {
+            self.metrics.render().contains("rerouter_capture_queue_bytes 0")
+        }
+    }
+
+    fn captures(count: i64) -> Vec<Capture> {
+        let (owner, random) = (UserId::known("usr_1"), Random::seeded(3));
+        (0..count).map(|second| capture(second, &owner, &random)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_flushed_is_stored() {
+        let room = room(10_000, usize::MAX).await;
+        for capture in captures(1200) {
+            assert!(room.queue.offer(capture));
+        }
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.counts()), (1200, [1200, 0, 0]));
+        assert!(room.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_drops_and_counts_and_never_waits() {
+        let size = captures(1).remove(0).size();
+        for (records, limit) in [(3, usize::MAX), (100, size * 3)] {
+            let room = room(records, limit).await;
+            room.faults.stall_appends();
+            let taken = captures(20).into_iter().filter(|capture| room.queue.offer(capture.clone())).count();
+            assert_eq!((taken, room.counts()), (3, [0, 17, 0]));
+            room.faults.clear();
+            room.queue.flush().await;
+            assert_eq!((room.kept().await, room.counts()), (3, [3, 17, 0]));
+            assert!(room.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failing_store_is_tried_again_then_given_up() {
+        let room = room(100, usize::MAX).await;
+        room.faults.fail_appends(bounds::CAPTURE_TRIES - 1);
+        assert!(room.queue.offer(captures(1).remove(0)));
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 0]));
+        room.faults.fail_appends(bounds::CAPTURE_TRIES);
+        assert!(room.queue.offer(captures(2).remove(1)));
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 1]));
+        assert!(room.is_empty());
+    }
+
+    #[tokio::test]
+    async fn without_a_writer_nothing_hangs() {
+        let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+        drop(writer);
+        assert!(!queue.offer(captures(1).remove(0)));
+        queue.flush().await;
+    }
+}

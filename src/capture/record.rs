@@ -1,0 +1,443 @@
+//! One capture: its head, which reads without the bodies, and the two shapes that the API shows (contract, section 6.4).
+
+use base64::Engine;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind};
+use crate::id::{KeyId, RequestId, UserId};
+use crate::protocol::openai::Usage;
+use crate::protocol::stream;
+use crate::routing::decide::Decision;
+use crate::routing::inputs::Inputs;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Answered to the end.
+    Completed,
+    /// No provider answered, or one broke off.
+    Failed,
+    /// The client went away.
+    Aborted,
+    /// Refused by the gateway before any provider was asked.
+    Refused,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 4] = [State::Completed, State::Failed, State::Aborted, State::Refused];
+
+    /// The word in records and filters.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Completed => "completed",
+            State::Failed => "failed",
+            State::Aborted => "aborted",
+            State::Refused => "refused",
+        }
+    }
+}
+
+/// One try at a target of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The provider tried.
+    pub provider: String,
+    /// The model asked of it.
+    pub model: String,
+    /// The status that it answered, if it did.
+    pub status: Option<u16>,
+    /// Why it was not the last, in one word of ours.
+    pub error: Option<String>,
+    /// From its begin to its end.
+    pub duration_ms: u64,
+}
+
+/// Who answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The node, where nodes serve.
+    pub node: Option<String>,
+}
+
+/// Everything about a call but its bodies. `version` changes when an older reader would misread it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // contract 6.4 explains each
+pub struct Head {
+    pub version: u32,
+    pub id: RequestId,
+    #[serde(with = "micros")]
+    pub created_at: Timestamp,
+    pub state: State,
+    pub endpoint: String,
+    pub owner: UserId,
+    pub key: Option<KeyId>,
+    pub agent: Option<String>,
+    pub client_request_id: Option<String>,
+    pub stream: bool,
+    pub status: u16,
+    pub request_headers: Vec<(String, String)>,
+    pub response_headers: Vec<(String, String)>,
+    /// Whether the answer's body is an event stream.
+    pub response_stream: bool,
+    pub inputs: Option<Inputs>,
+    pub decision: Option<Decision>,
+    pub routing_us: u64,
+    pub attempts: Vec<Attempt>,
+    pub served: Option<Served>,
+    pub usage: Option<Usage>,
+    pub cost_usd: Option<f64>,
+    pub ttft_ms: Option<u64>,
+    pub total_ms: u64,
+    /// Whether the bodies were kept.
+    pub request_captured: bool,
+    pub request_truncated: bool,
+    pub response_truncated: bool,
+    /// Whether a credential was taken out of the request's body. Set where the bodies are sealed.
+    pub redacted: bool,
+    pub replay_of: Option<RequestId>,
+    pub replayed_by: Option<String>,
+    pub error: Option<String>,
+}
+
+/// The bytes of both directions, as the client sent and got them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bodies {
+    /// The request's, decoded.
+    pub request: Bytes,
+    /// The response's.
+    pub response: Bytes,
+}
+
+/// A call, whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capture {
+    /// Everything but the bodies.
+    pub head: Head,
+    /// The bodies.
+    pub bodies: Bodies,
+}
+
+impl Head {
+    /// The version that this build writes, and the newest that it reads.
+    pub const VERSION: u32 = 1;
+
+    /// The bare beginning of a record; the caller fills in what it learns.
+    pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
+        Head {
+            version: Self::VERSION,
+            id,
+            created_at,
+            state: State::Failed,
+            endpoint: endpoint.to_owned(),
+            owner,
+            key: None,
+            agent: None,
+            client_request_id: None,
+            stream: false,
+            status: 0,
+            request_headers: Vec::new(),
+            response_headers: Vec::new(),
+            response_stream: false,
+            inputs: None,
+            decision: None,
+            routing_us: 0,
+            attempts: Vec::new(),
+            served: None,
+            usage: None,
+            cost_usd: None,
+            ttft_ms: None,
+            total_ms: 0,
+            request_captured: false,
+            request_truncated: false,
+            response_truncated: false,
+            redacted: false,
+            replay_of: None,
+            replayed_by: None,
+            error: None,
+        }
+    }
+
+    /// Why the call cannot be run again; `None` when it can.
+    pub fn not_replayable(&self) -> Option<Kind> {
+        if !self.request_captured {
+            Some(Kind::NotCaptured)
+        } else if self.request_truncated {
+            Some(Kind::Truncated)
+        } else if self.redacted {
+            Some(Kind::Redacted)
+        } else {
+            None
+        }
+    }
+
+    /// Refuses with 409 to run again what cannot be.
+    pub fn check_replayable(&self) -> Result<(), Error> {
+        let detail = match self.not_replayable() {
+            None => return Ok(()),
+            Some(Kind::NotCaptured) => "The request's body was not captured.",
+            Some(Kind::Truncated) => "The request's body was captured in part only.",
+            Some(_) => "A credential was taken out of the captured body, so it cannot be sent again.",
+        };
+        Err(Error::new(self.not_replayable().unwrap_or(Kind::NotCaptured), detail))
+    }
+
+    /// The summary of contract 6.4, every field there.
+    pub fn summary(&self) -> Value {
+        self.fields().into()
+    }
+
+    fn fields(&self) -> Map<String, Value> {
+        let decision = self.decision.as_ref().map(|decision| {
+            let Decision { provider, model, recipe, rule, revision, .. } = decision;
+            json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
+        });
+        let served = self.served.as_ref().map(|served| json!({ "provider": served.provider, "model": served.model }));
+        let not_replayable = self.not_replayable().map(|kind| kind.row().word);
+        let fields: [(&str, Value); 20] = [
+            ("object", "replay".into()),
+            ("id", self.id.as_str().into()),
+            ("created_at", rfc3339(self.created_at).into()),
+            ("state", self.state.as_str().into()),
+            ("endpoint", self.endpoint.as_str().into()),
+            ("model", self.inputs.as_ref().map(|inputs| inputs.request.model.as_str()).into()),
+            ("key", self.key.as_ref().map(KeyId::as_str).into()),
+            ("user", self.owner.as_str().into()),
+            ("agent", self.agent.as_deref().into()),
+            ("decision", decision.into()),
+            ("served", served.into()),
+            ("status", self.status.into()),
+            ("stream", self.stream.into()),
+            ("usage", self.usage.map(|usage| json!(usage)).into()),
+            ("cost_usd", self.cost_usd.into()),
+            ("latency", json!({ "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms })),
+            ("replayable", not_replayable.is_none().into()),
+            ("not_replayable", not_replayable.into()),
+            ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),
+            ("replayed_by", self.replayed_by.as_deref().into()),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// What a reroute's answer says of the call that it repeats.
+    pub fn as_original(&self) -> Value {
+        let mut fields = self.fields();
+        let mut original = Map::new();
+        for name in ["decision", "served", "status", "usage", "cost_usd", "latency"] {
+            original.insert(name.to_owned(), fields.remove(name).unwrap_or_default());
+        }
+        original.into()
+    }
+
+    /// The decision as answers show it: as made, and what came of it.
+    pub fn decision_json(&self) -> Value {
+        let Some(decision) = &self.decision else { return Value::Null };
+        let mut shown = json!(decision);
+        if let Some(fields) = shown.as_object_mut() {
+            fields.insert("routing_us".into(), self.routing_us.into());
+            fields.insert("served".into(), json!(self.served));
+            fields.insert("attempts".into(), json!(self.attempts));
+        }
+        shown
+    }
+}
+
+impl Capture {
+    /// The summary of contract 6.4.
+    pub fn summary(&self) -> Value {
+        self.head.summary()
+    }
+
+    /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full decision.
+    pub fn whole(&self) -> Value {
+        let head = &self.head;
+        let mut whole = head.fields();
+        let (body, body_base64) = if head.request_captured { body_json(&self.bodies.request) } else { (Value::Null, None) };
+        let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
+        add_base64(&mut request, body_base64);
+        let kept = head.request_captured || !self.bodies.response.is_empty();
+        let (body, body_base64) = if kept { body_json(&self.bodies.response) } else { (Value::Null, None) };
+        let assembled = if kept && head.response_stream { stream::assemble(&self.bodies.response) } else { Value::Null };
+        let mut response = json!({
+            "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
+            "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,
+        });
+        add_base64(&mut response, body_base64);
+        whole.insert("decision".into(), head.decision_json());
+        whole.insert("inputs".into(), json!(head.inputs));
+        whole.insert("request".into(), request);
+        whole.insert("response".into(), response);
+        whole.insert("redacted".into(), head.redacted.into());
+        whole.insert("client_request_id".into(), json!(head.client_request_id));
+        whole.insert("error".into(), json!(head.error));
+        whole.into()
+    }
+
+    /// About how much memory it holds.
+    pub fn size(&self) -> usize {
+        let headers = self.head.request_headers.iter().chain(&self.head.response_headers);
+        let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
+        // Inputs and decision: two kilobytes and the plan's names, times two.
+        4096 + headers + self.bodies.request.len() + self.bodies.response.len()
+    }
+}
+
+/// Text as text; bytes that are no text in base64 beside a null.
+fn body_json(body: &Bytes) -> (Value, Option<String>) {
+    match std::str::from_utf8(body) {
+        Ok(text) => (text.into(), None),
+        Err(_) => (Value::Null, Some(base64::engine::general_purpose::STANDARD.encode(body))),
+    }
+}
+
+fn add_base64(part: &mut Value, body: Option<String>) {
+    if let (Some(body), Some(fields)) = (body, part.as_object_mut()) {
+        fields.insert("body_base64".into(), body.into());
+    }
+}
+
+/// Repeated headers joined as RFC 9110 section 5.3 joins them.
+fn headers_json(headers: &[(String, String)]) -> Value {
+    let mut joined: Map<String, Value> = Map::new();
+    for (name, value) in headers {
+        match joined.get_mut(name) {
+            Some(Value::String(before)) => {
+                before.push_str(", ");
+                before.push_str(value);
+            }
+            _ => {
+                joined.insert(name.clone(), value.as_str().into());
+            }
+        }
+    }
+    joined.into()
+}
+
+/// A time as microseconds since the epoch, so that it reads back equal.
+mod micros {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_i64(at.as_microsecond())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        Timestamp::from_microsecond(i64::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::id::Random;
+    use crate::routing::decide::{Candidate, Choice};
+    use crate::routing::inputs::{RequestFacts, Who};
+
+    /// A capture of an ordinary answer, `second` seconds after the beginning of the tests' time.
+    pub(crate) fn capture(second: i64, owner: &UserId, random: &Random) -> Capture {
+        let at = Timestamp::from_second(1_764_000_000 + second).unwrap();
+        let mut head = Head::new(RequestId::new(at, random), at, owner.clone(), "chat.completions");
+        let request =
+            RequestFacts { endpoint: "chat.completions".into(), model: "auto".into(), name: "auto".into(), ..RequestFacts::default() };
+        head.inputs = Some(Inputs {
+            version: Inputs::VERSION,
+            at,
+            request,
+            principal: Who::default(),
+            seed: u64::MAX,
+            health: std::collections::BTreeMap::new(),
+        });
+        head.decision = Some(Decision {
+            provider: "openai".into(),
+            model: "gpt-5".into(),
+            recipe: "balanced".into(),
+            rule: Some("default".into()),
+            strategy: "priority".into(),
+            alias: Some("auto".into()),
+            revision: "9f2c41d07a1b".into(),
+            seed: u64::MAX,
+            propensity: 1.0,
+            plan: vec![Choice { provider: "openai".into(), model: "gpt-5".into() }],
+            candidates: vec![Candidate { provider: "openai".into(), model: "gpt-5".into(), eligible: true, reason: None }],
+            trace: Vec::new(),
+        });
+        head.attempts = vec![Attempt {
+            provider: "openai".into(),
+            model: "gpt-5".into(),
+            status: Some(429),
+            error: Some("rate_limited".into()),
+            duration_ms: 41,
+        }];
+        head.served = Some(Served { provider: "demo".into(), model: "echo".into(), node: None });
+        head.usage = Some(Usage { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7, cached_tokens: None, estimated: false });
+        (head.state, head.status, head.request_captured, head.routing_us, head.total_ms) = (State::Completed, 200, true, 7, 934);
+        head.request_headers = vec![("accept".into(), "a".into()), ("accept".into(), "b".into())];
+        let bodies = Bodies { request: Bytes::from_static(b"{\"model\": \"auto\"}"), response: Bytes::from_static(b"{\"id\":\"x\"}") };
+        Capture { head, bodies }
+    }
+
+    #[test]
+    fn the_summary_is_the_contract_s() {
+        let capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
+        let expected = json!({
+            "object": "replay", "id": capture.head.id, "created_at": "2025-11-24T16:00:00.000000Z", "state": "completed",
+            "endpoint": "chat.completions", "model": "auto", "key": null, "user": "usr_1", "agent": null,
+            "decision": {"provider": "openai", "model": "gpt-5", "recipe": "balanced", "rule": "default", "revision": "9f2c41d07a1b"},
+            "served": {"provider": "demo", "model": "echo"}, "status": 200, "stream": false,
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "cached_tokens": null, "estimated": false},
+            "cost_usd": null, "latency": {"routing_us": 7, "ttft_ms": null, "total_ms": 934},
+            "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null,
+        });
+        assert_eq!(capture.summary(), expected);
+    }
+
+    #[test]
+    fn the_whole_holds_exact_bodies_and_the_full_decision() {
+        let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
+        let whole = capture.whole();
+        assert_eq!(whole["request"], json!({"headers": {"accept": "a, b"}, "body": "{\"model\": \"auto\"}", "truncated": false}));
+        assert_eq!(whole["response"]["assembled"], Value::Null);
+        assert_eq!(whole["decision"]["seed"], "ffffffffffffffff");
+        assert_eq!(whole["decision"]["served"], json!({"provider": "demo", "model": "echo", "node": null}));
+        assert_eq!(whole["decision"]["attempts"][0]["status"], 429);
+        assert_eq!(whole["inputs"]["request"]["model"], "auto");
+        assert_eq!(whole["redacted"], false);
+        capture.head.response_stream = true;
+        capture.bodies.request = Bytes::from_static(b"\xff\x00");
+        capture.bodies.response = Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n");
+        let whole = capture.whole();
+        assert_eq!((&whole["request"]["body"], &whole["request"]["body_base64"]), (&Value::Null, &json!("/wA=")));
+        assert_eq!(whole["response"]["assembled"]["choices"][0]["message"]["content"], "hi");
+    }
+
+    #[test]
+    fn what_cannot_run_again_says_why() {
+        let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
+        assert!(capture.head.check_replayable().is_ok());
+        capture.head.redacted = true;
+        assert_eq!(capture.summary()["not_replayable"], "redacted");
+        capture.head.request_truncated = true;
+        assert_eq!(capture.summary()["not_replayable"], "truncated");
+        capture.head.request_captured = false;
+        assert_eq!((&capture.summary()["not_replayable"], &capture.summary()["replayable"]), (&json!("not_captured"), &json!(false)));
+        assert_eq!(capture.head.check_replayable().unwrap_err().status().as_u16(), 409);
+        assert_eq!(capture.whole()["request"]["body"], Value::Null);
+    }
+
+    #[test]
+    fn a_head_reads_back_equal() {
+        let head = capture(1, &UserId::known("usr_1"), &Random::seeded(1)).head;
+        let text = serde_json::to_vec(&head).unwrap();
+        assert_eq!(serde_json::from_slice::<Head>(&text).unwrap(), head);
+    }
+}

@@ -1,0 +1,130 @@
+//! `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value can never become structure.
+//! `$${` stands for `${`. What was put in never appears in a message.
+
+use super::read::Faults;
+use super::tree::{Entry, Node, Value};
+use crate::routing::document::Fault;
+
+/// Looks a variable up; `Err` says why it may not be used.
+pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
+
+/// The text with its variables in place, or what is wrong with one of them. A variable that is empty counts as unset.
+pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        if let Some(before) = before.strip_suffix('$') {
+            out.push_str(before);
+            out.push_str("${");
+            rest = from.get(2..).unwrap_or("");
+            continue;
+        }
+        out.push_str(before);
+        let (inside, after) =
+            from.get(2..).and_then(|inside| inside.split_once('}')).ok_or("`${` without its `}`; `$${` stands for `${`")?;
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let letters = !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if name.is_empty() || !letters {
+            return Err("`${…}` must hold the name of a variable; `$${` stands for `${`".to_owned());
+        }
+        match (lookup(name)?.filter(|value| !value.is_empty()), default) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(default)) => out.push_str(default),
+            (None, None) => return Err(format!("the variable `{name}` is not set, and there is no default")),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Expands every scalar of a tree.
+pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: &mut Faults) -> Node {
+    let value = match &node.value {
+        Value::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
+            Ok(text) => Value::Text { text, plain: true },
+            Err(message) => {
+                faults.push(Fault { path: path.to_owned(), at: node.at, message, hint: None });
+                Value::Null
+            }
+        },
+        Value::List(items) => {
+            let expanded = |(at, item)| expand_tree(item, &format!("{path}[{at}]"), lookup, faults);
+            Value::List(items.iter().enumerate().map(expanded).collect())
+        }
+        Value::Map(entries) => {
+            let expanded = |entry: &Entry| {
+                let below = super::tree::join(path, &entry.key);
+                Entry { key: entry.key.clone(), at: entry.at, node: expand_tree(&entry.node, &below, lookup, faults) }
+            };
+            Value::Map(entries.iter().map(expanded).collect())
+        }
+        other => other.clone(),
+    };
+    Node { at: node.at, value }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any run of characters.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    let mut rest = rest;
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or(""),
+            None => return false,
+        }
+    }
+    rest.len() >= last.len() && rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(name: &str) -> Result<Option<String>, String> {
+        match name {
+            "SET" => Ok(Some("value ${SET}".to_owned())),
+            "EMPTY" => Ok(Some(String::new())),
+            "SECRET" => Err("not allowed".to_owned()),
+            _ => Ok(None),
+        }
+    }
+
+    #[test]
+    fn variables_are_put_in_once() {
+        for (text, wanted) in [
+            ("a${SET}b", Ok("avalue ${SET}b")),
+            ("${NOPE:-x}/${EMPTY:-}", Ok("x/")),
+            ("$${SET} $5", Ok("${SET} $5")),
+            ("${EMPTY}", Err("the variable `EMPTY` is not set, and there is no default")),
+            ("${SECRET:-x}", Err("not allowed")),
+        ] {
+            assert_eq!(expand(text, &look), wanted.map(str::to_owned).map_err(str::to_owned), "{text}");
+        }
+        for bad in ["${", "${}", "${A B}", "${1A}", "${:-x}"] {
+            assert!(expand(bad, &look).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        for (pattern, name, wanted) in [
+            ("*_API_KEY", "OPENAI_API_KEY", true),
+            ("*_API_KEY", "OPENAI_API_KEY2", false),
+            ("A", "A", true),
+            ("A", "AB", false),
+            ("A*B*C", "AxBxBC", true),
+            ("A*A", "A", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The two documents: read, checked against each other, and every problem of them reported at once, with its place.
+//! The only door to the YAML parser and, through the lookup handed in, to the environment.
+
+mod expand;
+mod net;
+mod reach;
+mod read;
+mod routing;
+mod server;
+mod tree;
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+pub use net::Net;
+pub use read::Problem;
+pub use server::{CaptureSettings, LimitSettings, Listener, RoutingFile, Server, SessionSettings, TlsFiles};
+
+use crate::bounds;
+use crate::routing::document::{Fault, Place};
+use crate::routing::recipe::{Origin, Routing};
+use read::{Field, problems};
+
+/// Reads a variable of the environment.
+pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// Where the server document is looked for when none is named.
+pub const SERVER_FILE: &str = "conf/rerouter.yaml";
+/// Where the routing document is looked for when none is named.
+pub const ROUTING_FILE: &str = "conf/routing.yaml";
+
+/// The demo document that runs when there is no file: a mock provider, so that everything can be tried without a credential.
+pub fn demo_routing() -> &'static str {
+    include_str!("../../conf/routing.yaml")
+}
+
+/// A document with the name that its problems carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// File name, or what stands for it.
+    pub file: String,
+    /// The text.
+    pub text: String,
+}
+
+/// The server document: `path`, else [`SERVER_FILE`] if it is there, else nothing but defaults.
+pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
+    let source = match path {
+        Some(path) => load(path)?,
+        None if Path::new(SERVER_FILE).exists() => load(Path::new(SERVER_FILE))?,
+        None => Source { file: "built-in defaults".to_owned(), text: String::new() },
+    };
+    read_server(&source.file, &source.text, env)
+}
+
+/// Where the routing document is: the server document's file, else [`ROUTING_FILE`] if it is there.
+pub fn routing_path(server: &Server) -> Option<PathBuf> {
+    server.routing.file.clone().or_else(|| Path::new(ROUTING_FILE).exists().then(|| PathBuf::from(ROUTING_FILE)))
+}
+
+/// The text of the routing document: the server document's file, else [`ROUTING_FILE`] if it is there, else the demo.
+pub fn load_routing(server: &Server) -> Result<Source, Vec<Problem>> {
+    match routing_path(server) {
+        Some(path) => load(&path),
+        None => Ok(Source { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() }),
+    }
+}
+
+/// A document's text from its file, bounded.
+pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
+    let file = path.display().to_string();
+    let mut bytes = Vec::new();
+    let limit = bounds::DOCUMENT_BYTES as u64 + 1;
+    let read = std::fs::File::open(path).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
+    let refused =
+        |message: String| problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint: None }]);
+    read.map_err(|error| refused(format!("cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
+    Ok(Source { file, text })
+}
+
+/// Reads a server document.
+pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
+    let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
+    let mut faults = Vec::new();
+    let expanded = expand::expand_tree(&written, "", &|name| Ok(env(name)), &mut faults);
+    match server::read(&Field::root(&expanded), &mut faults) {
+        Some(server) if faults.is_empty() => Ok(server),
+        _ => Err(problems(file, faults)),
+    }
+}
+
+/// Reads a routing document. `mock` is where the in-process mock listens; a check without a server has none.
+pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
+    let mut faults = Vec::new();
+    let lookup = |name: &str| allowed(name, server).map(|()| env(name));
+    let Some(spec) = routing::read(&Field::root(&written), &lookup, &mut faults) else { return Err(problems(file, faults)) };
+    let revision = revision(&tree::canonical(&written));
+    let origin = Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
+    match Routing::build(spec, &origin) {
+        Ok(routing) if faults.is_empty() => Ok(routing),
+        Ok(_) => Err(problems(file, faults)),
+        Err(more) => {
+            faults.extend(more);
+            Err(problems(file, faults))
+        }
+    }
+}
+
+/// Whether a routing document may use a variable: our own credentials never, whatever the patterns say.
+fn allowed(name: &str, server: &Server) -> Result<(), String> {
+    let ours = matches!(name, "ADMIN_API_KEY" | "AGENT_CLOUD_API_KEY") || name.starts_with("REROUTER_");
+    if ours {
+        return Err(format!("the variable `{name}` is never given to a routing document"));
+    }
+    if !server.routing.env_allow.iter().any(|pattern| expand::fits(pattern, name)) {
+        return Err(format!("the variable `{name}` fits no pattern of `routing.env_allow` in the server document"));
+    }
+    Ok(())
+}
+
+/// First 12 hex digits of the hash of a canonical document.
+fn revision(canonical: &str) -> String {
+    Sha256::digest(canonical.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

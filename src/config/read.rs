@@ -1,0 +1,328 @@
+//! Readers over the tree: each takes one value of one type and notes what is wrong, so that one run over a document
+//! finds every problem in it. Messages never quote a value: it may have come from the environment.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::tree::{self, Entry, Node, Value, join};
+use crate::bounds;
+use crate::routing::document::{Fault, Located, Place, did_you_mean};
+
+/// One thing wrong with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The document's file name.
+    pub file: String,
+    /// Path of the value at fault; empty for the document itself.
+    pub path: String,
+    /// Line, from one.
+    pub line: usize,
+    /// Column in characters, from one.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The problems of a document, in its order, without repetitions and bounded.
+pub(super) fn problems(file: &str, mut faults: Vec<Fault>) -> Vec<Problem> {
+    faults.sort_by_key(|fault| fault.at);
+    faults.dedup();
+    faults.truncate(bounds::DOCUMENT_PROBLEMS);
+    let problem = |fault: Fault| Problem {
+        file: file.to_owned(),
+        path: fault.path,
+        line: fault.at.line,
+        column: fault.at.column,
+        message: fault.message,
+        hint: fault.hint,
+    };
+    faults.into_iter().map(problem).collect()
+}
+
+/// A value with its path.
+#[derive(Clone)]
+pub(super) struct Field<'a> {
+    pub(super) node: &'a Node,
+    pub(super) path: String,
+}
+
+/// Where faults are collected.
+pub(super) type Faults = Vec<Fault>;
+
+impl<'a> Field<'a> {
+    pub(super) fn root(node: &'a Node) -> Self {
+        Field { node, path: String::new() }
+    }
+
+    pub(super) fn fault(&self, message: impl Into<String>) -> Fault {
+        self.located(()).fault(message)
+    }
+
+    pub(super) fn located<T>(&self, value: T) -> Located<T> {
+        Located { value, path: self.path.clone(), at: self.node.at }
+    }
+
+    fn wrong<T>(&self, faults: &mut Faults, wanted: &str) -> Option<T> {
+        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())));
+        None
+    }
+
+    /// The scalar, where it came from a variable by the type that its text now has.
+    fn resolved(&self) -> Value {
+        match &self.node.value {
+            Value::Text { text, plain: true } => tree::plain(text),
+            other => other.clone(),
+        }
+    }
+
+    /// Says that this version does not act on the value.
+    pub(super) fn unsupported(&self, faults: &mut Faults) {
+        faults.push(self.fault("not supported by this version"));
+    }
+
+    pub(super) fn section(&self, faults: &mut Faults) -> Option<Section<'a>> {
+        match &self.node.value {
+            Value::Map(entries) => Some(Section { entries, path: self.path.clone(), at: self.node.at, known: Vec::new() }),
+            // A key whose lines are all comments.
+            Value::Null => Some(Section { entries: &[], path: self.path.clone(), at: self.node.at, known: Vec::new() }),
+            _ => self.wrong(faults, "a mapping"),
+        }
+    }
+
+    pub(super) fn list(&self, faults: &mut Faults) -> Option<Vec<Field<'a>>> {
+        match &self.node.value {
+            Value::List(items) => {
+                let field = |(at, node)| Field { node, path: format!("{}[{at}]", self.path) };
+                Some(items.iter().enumerate().map(field).collect())
+            }
+            _ => self.wrong(faults, "a list"),
+        }
+    }
+
+    pub(super) fn text(&self, faults: &mut Faults) -> Option<&'a str> {
+        match &self.node.value {
+            Value::Text { text, .. } => Some(text),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+                faults.push(self.fault(format!("must be text, not {}", self.node.value.kind())).hint(Some("put it in quotes")));
+                None
+            }
+            _ => self.wrong(faults, "text"),
+        }
+    }
+
+    /// Text that the messages may quote, with its place.
+    pub(super) fn name(&self, faults: &mut Faults) -> Option<Located<String>> {
+        self.text(faults).map(|text| self.located(text.to_owned()))
+    }
+
+    pub(super) fn bool(&self, faults: &mut Faults) -> Option<bool> {
+        match self.resolved() {
+            Value::Bool(value) => Some(value),
+            _ => self.wrong(faults, "true or false"),
+        }
+    }
+
+    pub(super) fn whole(&self, faults: &mut Faults, least: u64, most: u64) -> Option<u64> {
+        match self.resolved() {
+            Value::Int(value) => match u64::try_from(value) {
+                Ok(value) if (least..=most).contains(&value) => Some(value),
+                _ => {
+                    faults.push(self.fault(format!("must be from {least} to {most}")));
+                    None
+                }
+            },
+            _ => self.wrong(faults, "a whole number"),
+        }
+    }
+
+    pub(super) fn number(&self, faults: &mut Faults) -> Option<f64> {
+        match self.resolved() {
+            Value::Int(value) => Some(value as f64),
+            Value::Float(value) => Some(value),
+            _ => self.wrong(faults, "a number"),
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&self, faults: &mut Faults, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text(faults)?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let all = words.iter().map(|(word, _)| *word);
+            let list = all.clone().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all)));
+        }
+        found
+    }
+
+    pub(super) fn duration(&self, faults: &mut Faults) -> Option<Duration> {
+        const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        let found = match &self.node.value {
+            Value::Int(0) => Some(0),
+            Value::Text { text, .. } => measure(text, &UNITS),
+            _ => None,
+        };
+        if found.is_none() {
+            faults.push(self.fault("must be a duration").hint(Some("for example `20ms`, `30s`, `5m`, `12h` or `7d`")));
+        }
+        found.map(Duration::from_millis)
+    }
+
+    /// A duration that is not zero.
+    pub(super) fn positive_duration(&self, faults: &mut Faults) -> Option<Duration> {
+        let found = self.duration(faults)?;
+        if found.is_zero() {
+            faults.push(self.fault("must be more than nothing"));
+            return None;
+        }
+        Some(found)
+    }
+
+    pub(super) fn size(&self, faults: &mut Faults) -> Option<u64> {
+        let found = match &self.node.value {
+            Value::Int(bytes) => u64::try_from(*bytes).ok(),
+            Value::Text { text, .. } => measure(text, &SIZES),
+            _ => None,
+        };
+        if found.is_none() {
+            faults.push(self.fault("must be a size").hint(Some("for example `8KiB`, `64MiB`, `1GiB` or a number of bytes")));
+        }
+        found
+    }
+
+    /// Bytes a second.
+    pub(super) fn rate(&self, faults: &mut Faults) -> Option<u64> {
+        let found = match &self.node.value {
+            Value::Int(0) => Some(0),
+            Value::Text { text, .. } => text.strip_suffix("/s").and_then(|size| measure(size, &SIZES)),
+            _ => None,
+        };
+        if found.is_none() {
+            faults.push(self.fault("must be a rate").hint(Some("for example `1KiB/s`")));
+        }
+        found
+    }
+
+    /// Each item of a list read by `read`, at most `most`.
+    pub(super) fn each<T>(&self, faults: &mut Faults, most: usize, mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>) -> Vec<T> {
+        let Some(items) = self.list(faults) else { return Vec::new() };
+        if items.len() > most {
+            faults.push(self.fault(format!("more than {most} entries")));
+        }
+        items.iter().take(most).filter_map(|item| read(item, faults)).collect()
+    }
+}
+
+const SIZES: [(&str, u64); 5] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+
+/// A whole number with one of the units.
+fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let factor = units.iter().find(|(name, _)| *name == unit.trim_start()).map(|(_, factor)| *factor)?;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A mapping whose keys are known in advance; what is not asked for is an unknown key.
+pub(super) struct Section<'a> {
+    entries: &'a [Entry],
+    path: String,
+    at: Place,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    /// The value of a key, unless missing or null.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
+        self.known.push(key);
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        let unset = match &entry.node.value {
+            Value::Null => true,
+            // `${NAME:-}` with nothing in it.
+            Value::Text { text, plain: true } => text.is_empty(),
+            _ => false,
+        };
+        (!unset).then(|| Field { node: &entry.node, path: join(&self.path, key) })
+    }
+
+    /// The value of a key read by `read`.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &'static str,
+        faults: &mut Faults,
+        read: impl FnOnce(&Field<'a>, &mut Faults) -> Option<T>,
+    ) -> Option<T> {
+        self.take(key).and_then(|field| read(&field, faults))
+    }
+
+    /// A mapping below; an empty one when it is missing.
+    pub(super) fn below(&mut self, key: &'static str, faults: &mut Faults) -> Section<'a> {
+        let empty = Section { entries: &[], path: join(&self.path, key), at: self.at, known: Vec::new() };
+        self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
+    }
+
+    /// Keys that this version does not act on.
+    pub(super) fn unsupported(&mut self, keys: &[&'static str], faults: &mut Faults) {
+        for key in keys {
+            if let Some(field) = self.take(key) {
+                field.unsupported(faults);
+            }
+        }
+    }
+
+    /// Says that a key is missing.
+    pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
+        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint: None });
+    }
+
+    /// Every key that was not asked for is a fault.
+    pub(super) fn finish(self, faults: &mut Faults) {
+        for entry in self.entries {
+            if !self.known.contains(&entry.key.as_str()) {
+                let hint =
+                    did_you_mean(&entry.key, self.known.iter().copied()).or_else(|| Some(format!("known: {}", self.known.join(", "))));
+                let path = join(&self.path, &entry.key);
+                faults.push(Fault { path, at: entry.at, message: "unknown key".to_owned(), hint });
+            }
+        }
+    }
+
+    /// Every pair of a mapping whose keys are names of the document's own, with the place of the key.
+    pub(super) fn named(&self) -> Vec<(Located<String>, Field<'a>)> {
+        let pair = |entry: &'a Entry| {
+            let path = join(&self.path, &entry.key);
+            (Located { value: entry.key.clone(), path: path.clone(), at: entry.at }, Field { node: &entry.node, path })
+        };
+        self.entries.iter().map(pair).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_need_their_unit() {
+        assert_eq!(measure("64MiB", &SIZES), Some(64 << 20));
+        assert_eq!(measure("8 KiB", &SIZES), Some(8 << 10));
+        for bad in ["", "MiB", "64", "64MB", "-1MiB", "1.5MiB", "99999999999999999999B", "18446744073709551615KiB"] {
+            assert_eq!(measure(bad, &SIZES), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The routing document, from its tree to `RoutingSpec`: shapes, words and ranges. What names mean is checked by `routing`.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use super::expand::{Lookup, expand};
+use super::read::{Faults, Field, Section};
+use super::tree::Value;
+use crate::bounds;
+use crate::routing::document::{
+    Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+    TimeoutsSpec,
+};
+use crate::secret::Secret;
+
+/// Headers of a request to a provider that are ours to set.
+const OUR_HEADERS: [&str; 12] = [
+    "host",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "accept-encoding",
+];
+/// What a model can be said to be able to do.
+const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
+/// A deadline beyond this is a mistake of units.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Reads the document from its tree; `lookup` is for credentials only.
+pub(super) fn read(root: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
+    let mut top = root.section(faults)?;
+    let spec = RoutingSpec {
+        timezone: top.read("timezone", faults, |f, p| f.name(p)),
+        providers: named(&mut top, "providers", faults, |name, field, faults| provider(name, field, lookup, faults)),
+        models: named(&mut top, "models", faults, model),
+        recipes: named(&mut top, "recipes", faults, recipe),
+        aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
+    };
+    top.unsupported(&["keywords"], faults);
+    top.finish(faults);
+    Some(spec)
+}
+
+/// Each pair of a mapping from the document's own names.
+fn named<'a, T>(
+    top: &mut Section<'a>,
+    key: &'static str,
+    faults: &mut Faults,
+    mut read: impl FnMut(Located<String>, &Field<'a>, &mut Faults) -> Option<T>,
+) -> Vec<T> {
+    let pairs = top.below(key, faults).named();
+    pairs.into_iter().filter_map(|(name, field)| read(name, &field, faults)).collect()
+}
+
+fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<ProviderSpec> {
+    let mut section = field.section(faults)?;
+    let protocol = section.read("protocol", faults, |field, faults| {
+        if field.text(faults)? == "anthropic" {
+            field.unsupported(faults);
+            return None;
+        }
+        field.word(faults, &[("openai", ProtocolSpec::OpenAi), ("mock", ProtocolSpec::Mock)]).map(|protocol| field.located(protocol))
+    });
+    if section.take("protocol").is_none() {
+        section.missing("protocol", faults);
+    }
+    let spec = ProviderSpec {
+        name,
+        protocol,
+        base_url: section.read("base_url", faults, |f, p| secret(f, lookup, p)),
+        api_key: section.read("api_key", faults, |field, faults| {
+            let key = secret(field, lookup, faults)?;
+            let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
+            if !sendable {
+                faults.push(field.fault("must be visible ASCII characters, as it is sent in a header"));
+            }
+            sendable.then_some(key)
+        }),
+        headers: section.read("headers", faults, |f, p| headers(f, lookup, p)).unwrap_or_default(),
+        timeouts: timeouts(&mut section, faults),
+        latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
+    };
+    section.unsupported(&["api_keys", "ca", "max_concurrency", "http2", "stream_usage", "breaker"], faults);
+    section.finish(faults);
+    Some(spec)
+}
+
+/// A text that may hold variables, and is never shown once it has them.
+fn secret(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    match expand(field.text(faults)?, lookup) {
+        Ok(text) => Some(field.located(Secret::new(text))),
+        Err(message) => {
+            faults.push(field.fault(message));
+            None
+        }
+    }
+}
+
+fn headers(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<Vec<(Located<HeaderName>, HeaderValue)>> {
+    let mut found: Vec<(Located<HeaderName>, HeaderValue)> = Vec::new();
+    for (name, field) in field.section(faults)?.named() {
+        let Ok(header) = name.value.parse::<HeaderName>() else {
+            faults.push(name.fault("must be the name of a header"));
+            continue;
+        };
+        if OUR_HEADERS.contains(&header.as_str()) {
+            faults.push(name.fault("is set by the gateway"));
+            continue;
+        }
+        if found.iter().any(|(other, _)| other.value == header) {
+            faults.push(name.fault("is here twice"));
+            continue;
+        }
+        let Some(text) = secret(&field, lookup, faults) else { continue };
+        match HeaderValue::from_str(text.value.expose()) {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                found.push((Located { value: header, path: name.path, at: name.at }, value));
+            }
+            Err(_) => faults.push(field.fault("must be visible ASCII characters")),
+        }
+    }
+    Some(found)
+}
+
+fn timeouts(section: &mut Section<'_>, faults: &mut Faults) -> TimeoutsSpec {
+    let mut below = section.below("timeouts", faults);
+    let mut read = |key, faults: &mut Faults| {
+        below.read(key, faults, |field, faults| {
+            let found = field.positive_duration(faults)?;
+            if found > TIMEOUT_MAX {
+                faults.push(field.fault("must be at most a day"));
+            }
+            Some(found)
+        })
+    };
+    let spec = TimeoutsSpec {
+        connect: read("connect", faults),
+        first_byte: read("first_byte", faults),
+        idle: read("idle", faults),
+        total: read("total", faults),
+    };
+    below.finish(faults);
+    spec
+}
+
+fn model(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Option<ModelSpec> {
+    let mut section = field.section(faults)?;
+    let mut price = |key, faults: &mut Faults| {
+        section.read(key, faults, |field, faults| {
+            let price = field.number(faults)?;
+            if price < 0.0 {
+                faults.push(field.fault("a price cannot be negative"));
+            }
+            Some(price)
+        })
+    };
+    let spec = ModelSpec {
+        name,
+        input_per_mtok: price("input_per_mtok", faults),
+        output_per_mtok: price("output_per_mtok", faults),
+        cached_input_per_mtok: price("cached_input_per_mtok", faults),
+        context: section.read("context", faults, |f, p| f.whole(p, 1, 1 << 40)),
+        capabilities: section.read("capabilities", faults, |f, p| {
+            let words = CAPABILITIES.map(|word| (word, word));
+            Some(f.each(p, CAPABILITIES.len(), |item, p| item.word(p, &words).map(str::to_owned)))
+        }),
+    };
+    section.finish(faults);
+    Some(spec)
+}
+
+fn recipe(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Option<RecipeSpec> {
+    let mut section = field.section(faults)?;
+    let rules = section.take("rules");
+    if rules.is_none() {
+        section.missing("rules", faults);
+    }
+    // One more than allowed is read, so that the check of the whole can say which one is too many.
+    let rules = rules.map(|field| field.each(faults, bounds::RULES, rule));
+    let retry = retry(section.below("retry", faults), faults);
+    section.unsupported(&["shadow"], faults);
+    section.finish(faults);
+    Some(RecipeSpec { name, rules: rules?, retry })
+}
+
+fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
+    let mut section = field.section(faults)?;
+    let name = section.read("name", faults, |f, p| f.name(p));
+    if section.take("name").is_none() {
+        section.missing("name", faults);
+    }
+    let when = section.read("when", faults, |f, p| match &f.node.value {
+        // `when: true` and `when: stream` are expressions as well as texts.
+        Value::Bool(value) => Some(f.located(value.to_string())),
+        _ => f.name(p),
+    });
+    let strategy = section.read("strategy", faults, |field, faults| {
+        if matches!(field.text(faults)?, "least_latency" | "least_busy" | "cheapest" | "sticky") {
+            field.unsupported(faults);
+            return None;
+        }
+        let words = [Strategy::Priority, Strategy::Weighted].map(|strategy| (strategy.as_str(), strategy));
+        field.word(faults, &words)
+    });
+    // Weights are judged by the strategy that was meant.
+    let strategy_is_wrong = strategy.is_none() && section.take("strategy").is_some();
+    let targets = section.take("targets");
+    if targets.is_none() {
+        section.missing("targets", faults);
+    }
+    let mut targets = targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
+    if strategy_is_wrong {
+        targets.iter_mut().for_each(|target| target.weight = None);
+    }
+    section.unsupported(&["key"], faults);
+    section.finish(faults);
+    let name = name.unwrap_or_else(|| field.located("unnamed".to_owned()));
+    Some(RuleSpec { name, when, strategy: strategy.unwrap_or_default(), targets })
+}
+
+fn target(field: &Field<'_>, faults: &mut Faults) -> Option<TargetSpec> {
+    let mut section = field.section(faults)?;
+    let target = section.read("target", faults, |f, p| f.name(p));
+    if section.take("target").is_none() {
+        section.missing("target", faults);
+    }
+    let weight = section.read("weight", faults, |f, p| f.number(p).map(|weight| f.located(weight)));
+    section.finish(faults);
+    Some(TargetSpec { target: target?, weight })
+}
+
+fn retry(mut section: Section<'_>, faults: &mut Faults) -> RetrySpec {
+    let attempts = section.read("attempts", faults, |f, p| f.whole(p, 1, bounds::ATTEMPTS_MAX as u64));
+    let on = section.read("on", faults, |field, faults| {
+        let mut on = RetryOn::default();
+        field.each(faults, 4, |item, faults| {
+            let words: [(&str, fn(&mut RetryOn)); 4] = [
+                ("connect", |on| on.connect = true),
+                ("timeout", |on| on.timeout = true),
+                ("429", |on| on.rate_limited = true),
+                ("5xx", |on| on.server_error = true),
+            ];
+            if matches!(item.node.value, Value::Int(429)) {
+                on.rate_limited = true;
+                return Some(());
+            }
+            item.word(faults, &words).map(|set| set(&mut on))
+        });
+        Some(on)
+    });
+    section.unsupported(&["budget"], faults);
+    section.finish(faults);
+    RetrySpec { attempts: attempts.and_then(|n| usize::try_from(n).ok()), on }
+}

@@ -1,0 +1,379 @@
+//! The server document: how this process listens, keeps and bounds. Every key has its default here.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::net::Net;
+use super::read::{Faults, Field, Section};
+use crate::bounds;
+use crate::interface::Interface;
+use crate::routing::recipe::Base;
+
+/// The settings of this process.
+#[derive(Clone)]
+pub struct Server {
+    /// Where clients connect.
+    pub listeners: Vec<Listener>,
+    /// How clients reach us: `https://gw.example.com`, without a slash at its end.
+    pub public_url: Option<String>,
+    /// Accepted `Host` values beside the obvious ones, lower-case.
+    pub hosts: Vec<String>,
+    /// Where metrics and probes are served.
+    pub metrics: SocketAddr,
+    /// Worker threads; 0: one a core.
+    pub threads: usize,
+    /// Where accounts, keys and captures are kept.
+    pub data_dir: PathBuf,
+    /// Where the routing document comes from.
+    pub routing: RoutingFile,
+    /// What is kept of requests.
+    pub capture: CaptureSettings,
+    /// Whether anybody may register.
+    pub registration_open: bool,
+    /// How long logins last.
+    pub session: SessionSettings,
+    /// What a client may take.
+    pub limits: LimitSettings,
+    /// Networks that are never connected to.
+    pub egress_deny: Vec<Net>,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Net>,
+    /// Whether each request is logged, as JSON.
+    pub access_log: bool,
+}
+
+impl fmt::Debug for Server {
+    /// Shows nothing: any value may have come from the environment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// One address that is listened on.
+#[derive(Clone)]
+pub struct Listener {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Certificate chain and key, as PEM files.
+    pub tls: Option<TlsFiles>,
+    /// What is served there.
+    pub interfaces: Vec<Interface>,
+}
+
+/// The files of a listener's identity.
+#[derive(Clone)]
+pub struct TlsFiles {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Where the routing document comes from, and what it may see.
+#[derive(Clone)]
+pub struct RoutingFile {
+    /// Its file, if the server document names one.
+    pub file: Option<PathBuf>,
+    /// Patterns of the environment variables that it may use.
+    pub env_allow: Vec<String>,
+    /// Lower-case names of the headers that its expressions may look at.
+    pub signal_headers: Vec<String>,
+}
+
+/// What is kept of requests.
+#[derive(Clone)]
+pub struct CaptureSettings {
+    /// Anything at all.
+    pub enabled: bool,
+    /// Bodies too, not heads only.
+    pub bodies: bool,
+    /// Bodies encrypted at rest.
+    pub encrypt: bool,
+    /// Whether a client may keep its bodies out.
+    pub client_opt_out: bool,
+    /// Bytes of a body beyond which it is cut and the capture marked.
+    pub max_body: usize,
+}
+
+/// How long logins last.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// Without use.
+    pub idle: Duration,
+    /// In all.
+    pub absolute: Duration,
+}
+
+/// What a client may take.
+#[derive(Clone)]
+pub struct LimitSettings {
+    /// Time for a request's head.
+    pub header_timeout: Duration,
+    /// Bytes a second that a body must arrive with; 0: any.
+    pub body_min_rate: u64,
+    /// Bytes of a request body, decoded.
+    pub request_body: usize,
+    /// Connections at once.
+    pub connections: usize,
+}
+
+/// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
+const EGRESS_DENY: [&str; 4] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "0.0.0.0/8"];
+/// Variables that a routing document may use.
+const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
+/// Headers that expressions never see: they would be copied into captures.
+const CREDENTIAL_HEADERS: [&str; 6] = ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"];
+
+/// Reads the document from its expanded tree.
+pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
+    let mut top = root.section(faults)?;
+    let listeners = listeners(&mut top, faults);
+    let loopback_only = listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
+    let server = Server {
+        public_url: top.read("public_url", faults, public_url),
+        hosts: top.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default(),
+        metrics: metrics(&mut top, faults),
+        threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
+        data_dir: top.read("data_dir", faults, path).unwrap_or_else(|| PathBuf::from("./data")),
+        routing: routing_file(&mut top, faults),
+        capture: capture(&mut top, faults),
+        registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
+        session: session(&mut top, faults),
+        limits: limits(&mut top, faults),
+        egress_deny: egress(&mut top, faults),
+        trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
+        access_log: access_log(&mut top, faults),
+        listeners,
+    };
+    store(&mut top, faults);
+    let mut agent = top.below("agent", faults);
+    // Both this version and the default never call what nobody vouched for.
+    agent.read("call_untrusted", faults, |field, faults| {
+        if field.bool(faults)? {
+            field.unsupported(faults);
+        }
+        Some(())
+    });
+    agent.finish(faults);
+    top.finish(faults);
+    Some(server)
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
+    let text = field.text(faults)?;
+    if text.is_empty() || text.contains('\0') {
+        faults.push(field.fault("must be the path of a file or directory"));
+        return None;
+    }
+    Some(PathBuf::from(text))
+}
+
+fn address(field: &Field<'_>, faults: &mut Faults) -> Option<SocketAddr> {
+    let found = field.text(faults)?.parse().ok();
+    if found.is_none() {
+        faults.push(field.fault("must be an address and a port").hint(Some("for example `127.0.0.1:8080` or `[::]:8080`")));
+    }
+    found
+}
+
+fn net(field: &Field<'_>, faults: &mut Faults) -> Option<Net> {
+    let found = Net::parse(field.text(faults)?);
+    if found.is_none() {
+        faults.push(field.fault("must be a network").hint(Some("for example `10.0.0.0/8`")));
+    }
+    found
+}
+
+fn host(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
+    let text = field.text(faults)?;
+    let authority = text.parse::<http::uri::Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
+    if authority.is_none() {
+        faults.push(field.fault("must be a host name, with a port if it is not the usual one").hint(Some("for example `gw.example.com`")));
+    }
+    authority.map(|authority| authority.as_str().to_ascii_lowercase())
+}
+
+fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
+    let found = Base::parse(field.text(faults)?);
+    let wrong = match &found {
+        Ok(base) if base.path.is_empty() => None,
+        Ok(_) => Some("must not have a path"),
+        Err(wrong) => Some(*wrong),
+    };
+    if let Some(wrong) = wrong {
+        faults.push(field.fault(format!("the URL {wrong}")));
+    }
+    found.ok().map(|base| format!("{}://{}", if base.tls { "https" } else { "http" }, base.authority()))
+}
+
+fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+    let Some(field) = top.take("listeners") else {
+        return vec![Listener { address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
+    };
+    let mut seen = Vec::new();
+    let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
+        let mut section = field.section(faults)?;
+        let address = section.read("address", faults, address);
+        if section.take("address").is_none() {
+            section.missing("address", faults);
+        }
+        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
+            faults.push(field.fault("another listener has this address"));
+        }
+        seen.extend(address);
+        let tls = section.read("tls", faults, tls);
+        let interfaces = section.read("interfaces", faults, |field, faults| {
+            let words = Interface::ALL.map(|interface| (interface.as_str(), interface));
+            let found = field.each(faults, Interface::ALL.len(), |item, faults| item.word(faults, &words));
+            if found.is_empty() {
+                faults.push(field.fault("a listener serves at least one interface"));
+            }
+            Some(found)
+        });
+        section.finish(faults);
+        Some(Listener { address: address?, tls, interfaces: interfaces.unwrap_or_else(|| Interface::ALL.to_vec()) })
+    });
+    if read.is_empty() {
+        faults.push(field.fault("at least one listener is needed"));
+    }
+    read
+}
+
+fn tls(field: &Field<'_>, faults: &mut Faults) -> Option<TlsFiles> {
+    let mut section = field.section(faults)?;
+    let (cert, key) = (section.read("cert", faults, path), section.read("key", faults, path));
+    for name in ["cert", "key"] {
+        if section.take(name).is_none() {
+            section.missing(name, faults);
+        }
+    }
+    section.finish(faults);
+    Some(TlsFiles { cert: cert?, key: key? })
+}
+
+fn metrics(top: &mut Section<'_>, faults: &mut Faults) -> SocketAddr {
+    let mut section = top.below("metrics", faults);
+    let found = section.read("address", faults, address);
+    section.finish(faults);
+    found.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)))
+}
+
+fn store(top: &mut Section<'_>, faults: &mut Faults) {
+    let mut section = top.below("store", faults);
+    section.read("url", faults, |field, faults| {
+        let url = field.text(faults)?;
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            field.unsupported(faults);
+        } else if url != "sqlite" {
+            faults.push(field.fault("must be `sqlite`"));
+        }
+        Some(())
+    });
+    section.finish(faults);
+}
+
+fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
+    let mut section = top.below("routing", faults);
+    let found = RoutingFile {
+        file: section.read("file", faults, path),
+        env_allow: section
+            .read("env_allow", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned))))
+            .unwrap_or_else(|| ENV_ALLOW.map(str::to_owned).to_vec()),
+        signal_headers: section.read("signal_headers", faults, |f, p| Some(f.each(p, bounds::SIGNAL_HEADERS, header))).unwrap_or_default(),
+    };
+    section.unsupported(&["store"], faults);
+    section.finish(faults);
+    found
+}
+
+fn header(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
+    let Ok(name) = field.text(faults)?.parse::<http::HeaderName>() else {
+        faults.push(field.fault("must be the name of a header"));
+        return None;
+    };
+    if CREDENTIAL_HEADERS.contains(&name.as_str()) {
+        faults.push(field.fault("holds credentials and is never shown to expressions"));
+        return None;
+    }
+    Some(name.as_str().to_owned())
+}
+
+fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
+    let mut section = top.below("capture", faults);
+    let flag = |section: &mut Section<'_>, key, faults: &mut Faults| section.read(key, faults, |f, p| f.bool(p)).unwrap_or(true);
+    let found = CaptureSettings {
+        enabled: flag(&mut section, "enabled", faults),
+        bodies: flag(&mut section, "bodies", faults),
+        encrypt: flag(&mut section, "encrypt", faults),
+        client_opt_out: flag(&mut section, "client_opt_out", faults),
+        max_body: section.read("max_body", faults, |f, p| f.size(p)).map_or(8 << 20, to_usize),
+    };
+    section.unsupported(&["retention", "objects"], faults);
+    if let Some(field) = section.take("redact")
+        && field.list(faults).is_some_and(|items| !items.is_empty())
+    {
+        field.unsupported(faults);
+    }
+    section.finish(faults);
+    found
+}
+
+fn registration(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
+    let mut section = top.below("pin", faults);
+    let found = section.read("registration", faults, |f, p| f.word(p, &[("open", true), ("closed", false)]));
+    section.finish(faults);
+    found
+}
+
+fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
+    let mut section = top.below("session", faults);
+    let idle = section.read("idle", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(30 * 60));
+    let absolute = section.read("absolute", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(12 * 3600));
+    if let Some(field) = section.take("idle").filter(|_| idle > absolute) {
+        faults.push(field.fault("longer than `absolute`"));
+    }
+    section.finish(faults);
+    SessionSettings { idle, absolute }
+}
+
+fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
+    let mut section = top.below("limits", faults);
+    let found = LimitSettings {
+        header_timeout: section.read("header_timeout", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(10)),
+        body_min_rate: section.read("body_min_rate", faults, |f, p| f.rate(p)).unwrap_or(1 << 10),
+        request_body: section
+            .read("request_body", faults, |field, faults| {
+                let size = field.size(faults)?;
+                if !(1..=1 << 30).contains(&size) {
+                    faults.push(field.fault("must be from 1 byte to 1GiB"));
+                }
+                Some(size)
+            })
+            .map_or(32 << 20, to_usize),
+        connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
+    };
+    section.finish(faults);
+    found
+}
+
+fn egress(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Net> {
+    let mut section = top.below("egress", faults);
+    let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
+    section.finish(faults);
+    found.unwrap_or_else(|| EGRESS_DENY.iter().filter_map(|text| Net::parse(text)).collect())
+}
+
+fn access_log(top: &mut Section<'_>, faults: &mut Faults) -> bool {
+    let mut section = top.below("access_log", faults);
+    // Plain `off` is text in YAML 1.2, and a boolean to those who know 1.1.
+    let found = section.read("format", faults, |f, p| f.word(p, &[("json", true), ("off", false)]));
+    section.finish(faults);
+    found.unwrap_or(true)
+}

@@ -1,0 +1,292 @@
+//! Documents as operators write them: defaults, mistakes, variables, revisions.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::*;
+use crate::routing::recipe::{Protocol, Retry};
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "OPENAI_API_KEY" => Some("sk-canary".to_owned()),
+        "BAD_API_KEY" => Some("sk canary\n".to_owned()),
+        "X_BASE_URL" => Some("https://canary.example/v1/".to_owned()),
+        "PORT" => Some("9000".to_owned()),
+        "ADMIN_API_KEY" | "REROUTER_MASTER_KEY" | "HOME" => Some("canary".to_owned()),
+        _ => None,
+    }
+}
+
+fn server(text: &str) -> Server {
+    read_server("conf/rerouter.yaml", text, &env).unwrap_or_else(|problems| panic!("{}", shown(&problems)))
+}
+
+fn server_problems(text: &str) -> String {
+    shown(&read_server("s.yaml", text, &env).unwrap_err())
+}
+
+fn routing(text: &str) -> Result<Routing, Vec<Problem>> {
+    let server = server("routing: { signal_headers: [X-Tier] }");
+    read_routing("r.yaml", text, &server, &env, Some(SocketAddr::from(([127, 0, 0, 1], 4000))))
+}
+
+fn routing_problems(text: &str) -> String {
+    shown(&routing(text).unwrap_err())
+}
+
+fn shown(problems: &[Problem]) -> String {
+    problems.iter().map(|problem| format!("{problem}\n")).collect()
+}
+
+#[test]
+fn an_empty_server_document_is_the_defaults() {
+    let server = server("");
+    assert_eq!(server.listeners.len(), 1);
+    assert_eq!(server.listeners[0].address.to_string(), "127.0.0.1:8080");
+    assert_eq!(server.listeners[0].interfaces.len(), 3);
+    assert_eq!(server.metrics.to_string(), "127.0.0.1:9090");
+    assert!(server.registration_open && server.capture.encrypt && server.access_log);
+    assert_eq!((server.capture.max_body, server.limits.request_body, server.limits.body_min_rate), (8 << 20, 32 << 20, 1024));
+    assert_eq!(server.session.absolute, Duration::from_secs(43_200));
+    assert!(server.egress_deny.iter().any(|net| net.contains("169.254.169.254".parse().unwrap())));
+}
+
+#[test]
+fn every_key_of_the_server_document_is_read() {
+    let text = r#"
+listeners:
+  - address: 0.0.0.0:${PORT}
+    tls: { cert: a.crt, key: a.key }
+    interfaces: [router]
+public_url: https://GW.example.com/
+hosts: [Other.example.com]
+metrics: { address: "127.0.0.1:${NOPE:-9191}" }
+threads: ${THREADS:-4}
+data_dir: /var/lib/rerouter
+store: { url: sqlite }
+routing: { file: r.yaml, env_allow: ["A_*"], signal_headers: [X-Tier] }
+capture: { enabled: true, bodies: false, encrypt: false, client_opt_out: false, max_body: 1MiB, redact: [] }
+pin: { registration: closed }
+agent: { call_untrusted: false }
+session: { idle: 5m, absolute: 7d }
+limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5 }
+egress: { deny: [] }
+trusted_proxies: [10.0.0.0/8]
+access_log: { format: off }
+"#;
+    let server = server(text);
+    assert_eq!(server.listeners[0].address.to_string(), "0.0.0.0:9000");
+    assert_eq!(server.listeners[0].interfaces, [crate::interface::Interface::Router]);
+    assert_eq!(server.public_url.as_deref(), Some("https://gw.example.com"));
+    assert_eq!((server.hosts[0].as_str(), server.metrics.port(), server.threads), ("other.example.com", 9191, 4));
+    assert_eq!(server.routing.signal_headers, ["x-tier"]);
+    assert!(!server.capture.bodies && !server.capture.encrypt && !server.capture.client_opt_out && !server.registration_open);
+    assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
+    assert!(server.egress_deny.is_empty() && !server.access_log);
+    assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
+}
+
+#[test]
+fn every_mistake_of_a_server_document_is_found_at_once() {
+    let text = "\
+listeners:
+  - addres: 127.0.0.1:8080
+  - { address: localhost, tls: { cert: x }, interfaces: [rooter] }
+public_url: https://u:p@x
+threads: many
+data_dir: [x]
+store: { url: postgres://u:canary@h/db }
+capture: { retention: { age: 7d }, max_body: 8MB, redact: [a] }
+session: { idle: 2h, absolute: 1h }
+limits: { request_body: 2GiB, header_timeout: 0s }
+egress: { deny: [10.0.0.0/99] }
+routing: { store: true, signal_headers: [Authorization] }
+access_log: { format: jsn }
+hosts: ${HOSTS}
+agents: {}
+";
+    let wanted = "\
+s.yaml:2:5: listeners[0]: `address` is missing
+s.yaml:2:5: listeners[0].addres: unknown key (did you mean `address`?)
+s.yaml:3:16: listeners[1].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
+s.yaml:3:32: listeners[1].tls: `key` is missing
+s.yaml:3:56: listeners[1].interfaces: a listener serves at least one interface
+s.yaml:3:57: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
+s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key`
+s.yaml:5:10: threads: must be a whole number, not text
+s.yaml:6:11: data_dir: must be text, not a list
+s.yaml:7:15: store.url: not supported by this version
+s.yaml:8:23: capture.retention: not supported by this version
+s.yaml:8:46: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:8:59: capture.redact: not supported by this version
+s.yaml:9:18: session.idle: longer than `absolute`
+s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB
+s.yaml:10:47: limits.header_timeout: must be more than nothing
+s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
+s.yaml:12:19: routing.store: not supported by this version
+s.yaml:12:42: routing.signal_headers[0]: holds credentials and is never shown to expressions
+s.yaml:13:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
+s.yaml:14:8: hosts: the variable `HOSTS` is not set, and there is no default
+s.yaml:15:1: agents: unknown key (did you mean `agent`?)
+";
+    similar(&server_problems(text), wanted);
+}
+
+/// Compares line by line, so that a difference is readable.
+fn similar(found: &str, wanted: &str) {
+    let (found, wanted): (Vec<&str>, Vec<&str>) = (found.lines().collect(), wanted.lines().collect());
+    for (at, line) in wanted.iter().enumerate() {
+        assert_eq!(found.get(at), Some(line), "problem {at} of:\n{}", found.join("\n"));
+    }
+    assert_eq!(found.len(), wanted.len(), "{}", found.join("\n"));
+}
+
+#[test]
+fn the_demo_document_runs() {
+    let routing = routing(demo_routing()).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let demo = routing.provider("demo").unwrap();
+    assert_eq!((demo.protocol, demo.base.authority().as_str(), demo.base.path.as_str()), (Protocol::Mock, "127.0.0.1:4000", "/20/v1"));
+    assert_eq!(routing.targets().map(|target| &*target.name).collect::<Vec<_>>(), ["demo/large", "demo/small"]);
+    assert_eq!(routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(), Some(("auto", "balanced")));
+    assert_eq!(routing.alias("auto").unwrap().retry(), Retry::default());
+    assert_eq!(routing.target("demo/small").unwrap().prices.unwrap().output_per_mtok, Some(2.0));
+}
+
+#[test]
+fn every_mistake_of_a_routing_document_is_found_at_once() {
+    let text = "\
+timezone: Europe/Berlinn
+providers:
+  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: {} }
+  demo: { protocol: mock, latency: 90s, api_key: x }
+  direct: { protocol: mock }
+  claude: { protocol: anthropic }
+models:
+  opnai/x: { input_per_mtok: -1, capabilities: [visoin] }
+recipes:
+  balanced:
+    rules:
+      - { name: a, when: 'promt_tokens > 1', targets: [{ target: openai/m }, { target: openai/m }] }
+      - { name: a, strategy: weighted, targets: [{ target: demo/m, weight: 0 }] }
+      - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, { target: nodes/q }] }
+    retry: { attempts: 99, on: [429, 4xx], budget: 20% }
+    shadow: { target: demo/m, percent: 1 }
+  empty: { rules: [] }
+  headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
+aliases: { auto: balancd, agent/x: balanced }
+keywords: {}
+";
+    let wanted = "\
+r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
+r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http://
+r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document
+r.yaml:3:80: providers.openai.breaker: not supported by this version
+r.yaml:4:36: providers.demo.latency: more than 60 seconds
+r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process
+r.yaml:5:3: providers.direct: `direct` is a reserved name
+r.yaml:6:23: providers.claude.protocol: not supported by this version
+r.yaml:8:3: models[\"opnai/x\"]: unknown provider `opnai` (did you mean `openai`?)
+r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative
+r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
+r.yaml:12:26: recipes.balanced.rules[0].when: unknown signal `promt_tokens` (did you mean `prompt_tokens`?)
+r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: `openai/m` comes before in this rule
+r.yaml:13:17: recipes.balanced.rules[1].name: a rule `a` comes before
+r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0
+r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches
+r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
+r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights (strategy: weighted)
+r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version
+r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16
+r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
+r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version
+r.yaml:16:13: recipes.balanced.shadow: not supported by this version
+r.yaml:17:3: recipes.empty: a recipe needs at least one rule
+r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
+r.yaml:18:123: recipes.headers.rules[1].strategy: not supported by this version
+r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
+r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
+r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name
+r.yaml:20:11: keywords: not supported by this version
+";
+    similar(&routing_problems(text), wanted);
+}
+
+#[test]
+fn the_last_rule_must_always_match() {
+    let rule = |when: &str| format!("{{ name: r, {when} targets: [{{ target: d/m }}] }}");
+    let document = |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}");
+    assert!(routing(&document(&rule(""))).is_ok());
+    assert!(routing_problems(&document(&rule("when: stream,"))).contains("the last rule must have no `when`"));
+    let same =
+        [rule("when: stream,"), rule("when: stream,").replace("name: r", "name: s"), rule("").replace("name: r", "name: t")].join(",");
+    assert!(routing_problems(&document(&same)).contains("never reached: `r` before it has the same condition"));
+    assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
+}
+
+#[test]
+fn variables_are_used_and_never_shown() {
+    let document = |key: &str| {
+        format!(
+            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\n"
+        )
+    };
+    let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let provider = routing.provider("o").unwrap();
+    assert_eq!(provider.api_key.as_ref().map(|key| key.expose()), Some("sk-canary"));
+    assert_eq!((provider.base.host.as_str(), provider.base.path.as_str()), ("canary.example", "/v1"));
+    assert!(routing.text().contains("${OPENAI_API_KEY}"));
+    let debug = format!("{routing:?} {provider:?} {:?}", server("data_dir: ${HOME}"));
+    assert!(!debug.contains("canary"), "{debug}");
+    for (key, wanted) in [
+        ("${ADMIN_API_KEY}", "never given to a routing document"),
+        ("${REROUTER_API_KEY}", "never given to a routing document"),
+        ("${HOME}", "fits no pattern"),
+        ("${MISSING_API_KEY}", "is not set"),
+        ("${BAD_API_KEY}", "must be visible ASCII"),
+    ] {
+        let found = routing_problems(&document(key));
+        assert!(found.contains(wanted) && !found.contains("canary"), "{key}: {found}");
+    }
+    let refused = server_problems(
+        "threads: ${OPENAI_API_KEY}\nmetrics: { address: '${OPENAI_API_KEY}' }\naccess_log: { format: '${OPENAI_API_KEY}' }",
+    );
+    assert_eq!(refused.lines().count(), 3, "{refused}");
+    assert!(!refused.contains("canary"), "{refused}");
+}
+
+#[test]
+fn one_document_has_one_revision() {
+    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\n";
+    let json = r#"{"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
+    let revision = |text: &str| routing(text).unwrap_or_else(|problems| panic!("{}", shown(&problems))).revision().to_owned();
+    assert_eq!(revision(yaml), revision(json));
+    assert_eq!(revision(yaml).len(), 12);
+    assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
+    assert_ne!(revision(yaml), revision(&yaml.replace("${OPENAI_API_KEY}", "sk-canary")));
+    assert_eq!(revision("{}"), "44136fa355b3"); // of the two bytes {}
+}
+
+#[test]
+fn files_are_read_or_the_reason_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.yaml");
+    assert!(shown(&load(&path).unwrap_err()).contains("cannot be read"));
+    std::fs::write(&path, "a: \u{e4}").unwrap();
+    assert_eq!(load(&path).unwrap().text, "a: \u{e4}");
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(shown(&load(&path).unwrap_err()).contains("UTF-8"));
+    std::fs::write(&path, " ".repeat(bounds::DOCUMENT_BYTES + 9)).unwrap();
+    let source = load(&path).unwrap();
+    assert!(shown(&read_server(&source.file, &source.text, &env).unwrap_err()).contains("longer than"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_document_panics(at in 0usize..2000, with in "\\PC{0,3}|[\\[\\]{}:,'\"#&*!|>\n ]{0,3}") {
+        let text = demo_routing();
+        let at = text.floor_char_boundary(at.min(text.len()));
+        let bent = format!("{}{with}{}", &text[..at], text.get(at + 1..).unwrap_or(""));
+        let _ = routing(&bent);
+        let _ = read_server("s.yaml", &bent, &env);
+    }
+}

@@ -1,0 +1,320 @@
+//! A document as a tree that keeps where everything was written. YAML 1.2 core schema, of which JSON is a part;
+//! aliases, anchors, tags, duplicate keys and depth beyond the bound are refused, so a small text stays a small tree.
+
+use std::collections::HashSet;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+
+use crate::bounds;
+use crate::routing::document::{Fault, Place};
+
+/// A value and where it begins.
+#[derive(Clone)]
+pub(super) struct Node {
+    /// Where it begins.
+    pub at: Place,
+    /// The value.
+    pub value: Value,
+}
+
+/// What a node holds.
+#[derive(Clone)]
+pub(super) enum Value {
+    /// `null`, `~` or nothing.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// Any other finite number.
+    Float(f64),
+    /// Text; `plain` when it was written without quotes.
+    Text {
+        /// The text.
+        text: String,
+        /// Whether it was written without quotes.
+        plain: bool,
+    },
+    /// A sequence.
+    List(Vec<Node>),
+    /// A mapping in document order, keys unique.
+    Map(Vec<Entry>),
+}
+
+/// One pair of a mapping.
+#[derive(Clone)]
+pub(super) struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key begins.
+    pub at: Place,
+    /// The value.
+    pub node: Node,
+}
+
+impl Value {
+    /// The kind of value in words, for messages that must not quote it.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "nothing",
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) => "a whole number",
+            Value::Float(_) => "a number",
+            Value::Text { .. } => "text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// Parses one document. A syntax error ends it; duplicate keys are collected.
+pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
+    if text.len() > bounds::DOCUMENT_BYTES {
+        return Err(vec![fault(Place { line: 1, column: 1 }, "", format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES))]);
+    }
+    let mut builder = Builder { parser: Parser::new_from_str(text.trim_start_matches('\u{feff}')), faults: Vec::new() };
+    match builder.document() {
+        Ok(node) if builder.faults.is_empty() => Ok(node),
+        Ok(_) => Err(builder.faults),
+        Err(fault) => {
+            builder.faults.push(fault);
+            Err(builder.faults)
+        }
+    }
+}
+
+fn fault(at: Place, path: &str, message: impl Into<String>) -> Fault {
+    Fault { path: path.to_owned(), at, message: message.into(), hint: None }
+}
+
+/// `path.key`, or `path["odd key"]`.
+pub(super) fn join(path: &str, key: &str) -> String {
+    let simple = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    match (path, simple) {
+        ("", true) => key.to_owned(),
+        (_, true) => format!("{path}.{key}"),
+        (_, false) => format!("{path}[{key:?}]"),
+    }
+}
+
+struct Builder<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Builder<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Place), Fault> {
+        match self.parser.next_event() {
+            Some(Ok((event, Span { start, .. }))) => Ok((event, Place { line: start.line(), column: start.col() + 1 })),
+            Some(Err(error)) => {
+                let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
+                Err(fault(at, "", format!("not YAML: {}", error.info())))
+            }
+            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early")),
+        }
+    }
+
+    fn document(&mut self) -> Result<Node, Fault> {
+        let mut root = None;
+        loop {
+            let (event, at) = self.next()?;
+            match event {
+                Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
+                Event::DocumentStart(_) if root.is_some() => return Err(fault(at, "", "only one document a file")),
+                Event::DocumentStart(_) => {}
+                Event::StreamEnd => break,
+                other => root = Some(self.node(other, at, "", 0)?),
+            }
+        }
+        Ok(root.unwrap_or(Node { at: Place { line: 1, column: 1 }, value: Value::Map(Vec::new()) }))
+    }
+
+    fn node(&mut self, event: Event<'a>, at: Place, path: &str, depth: usize) -> Result<Node, Fault> {
+        if depth > bounds::DOCUMENT_DEPTH {
+            return Err(fault(at, path, format!("nested more than {} deep", bounds::DOCUMENT_DEPTH)));
+        }
+        let value = match event {
+            Event::Alias(_) => {
+                return Err(fault(at, path, "aliases (`*name`) are not supported").hint(Some("quote a text that begins with `*`")));
+            }
+            Event::Scalar(_, _, anchor, ref tag) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
+            Event::SequenceStart(anchor, ref tag) | Event::MappingStart(anchor, ref tag) if anchor > 0 || tag.is_some() => {
+                return Err(marked(at, path));
+            }
+            Event::Scalar(text, ScalarStyle::Plain, ..) => plain(&text),
+            Event::Scalar(text, ..) => Value::Text { text: text.into_owned(), plain: false },
+            Event::SequenceStart(..) => Value::List(self.list(path, depth)?),
+            Event::MappingStart(..) => Value::Map(self.map(path, depth)?),
+            _ => return Err(fault(at, path, "a value is missing")),
+        };
+        Ok(Node { at, value })
+    }
+
+    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<Node>, Fault> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(items),
+                (event, at) => items.push(self.node(event, at, &format!("{path}[{}]", items.len()), depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<Entry>, Fault> {
+        let mut entries = Vec::new();
+        let mut seen = HashSet::new();
+        loop {
+            let (key, at) = match self.next()? {
+                (Event::MappingEnd, _) => return Ok(entries),
+                (Event::Scalar(_, _, anchor, ref tag), at) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
+                (Event::Scalar(key, ..), at) => (key.into_owned(), at),
+                (Event::Alias(_), at) => return Err(fault(at, path, "aliases (`*name`) are not supported")),
+                (_, at) => return Err(fault(at, path, "a key must be text").hint(Some("quote a value that begins with `{` or `[`"))),
+            };
+            let below = join(path, &key);
+            let (event, value_at) = self.next()?;
+            let node = self.node(event, value_at, &below, depth + 1)?;
+            if seen.insert(key.clone()) {
+                entries.push(Entry { key, at, node });
+            } else if self.faults.len() < bounds::DOCUMENT_PROBLEMS {
+                self.faults.push(fault(at, &below, format!("`{key}` is here twice")));
+            }
+        }
+    }
+}
+
+fn marked(at: Place, path: &str) -> Fault {
+    fault(at, path, "anchors (`&name`) and tags (`!name`) are not supported").hint(Some("quote a text that begins with `&` or `!`"))
+}
+
+/// Resolves an unquoted scalar by the core schema (YAML 1.2.2, section 10.3.2), without its octal and infinite numbers.
+pub(super) fn plain(text: &str) -> Value {
+    let number = text.strip_prefix(['-', '+']).unwrap_or(text);
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    if !number.is_empty()
+        && number.bytes().all(|b| b.is_ascii_digit())
+        && let Ok(int) = text.parse()
+    {
+        return Value::Int(int);
+    }
+    let numeric = number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    if number.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && numeric
+        && let Ok(float) = text.parse::<f64>()
+        && float.is_finite()
+    {
+        return Value::Float(float);
+    }
+    Value::Text { text: text.to_owned(), plain: true }
+}
+
+/// The tree as canonical JSON: keys sorted by their bytes, no blanks, comments gone. Two spellings of one document have one canonical form.
+pub(super) fn canonical(node: &Node) -> String {
+    let mut out = String::new();
+    write_canonical(node, &mut out);
+    out
+}
+
+fn write_canonical(node: &Node, out: &mut String) {
+    match &node.value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Int(value) => out.push_str(&value.to_string()),
+        Value::Float(value) => out.push_str(&serde_json::Value::from(*value).to_string()),
+        Value::Text { text, .. } => out.push_str(&quoted(text)),
+        Value::List(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        Value::Map(entries) => {
+            let mut sorted: Vec<&Entry> = entries.iter().collect();
+            sorted.sort_by(|a, b| a.key.cmp(&b.key));
+            out.push('{');
+            for (at, entry) in sorted.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                out.push_str(&quoted(&entry.key));
+                out.push(':');
+                write_canonical(&entry.node, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn form(text: &str) -> String {
+        canonical(&parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}")))
+    }
+
+    fn refusal(text: &str) -> Fault {
+        match parse(text) {
+            Ok(node) => panic!("{text}: {}", canonical(&node)),
+            Err(mut faults) => faults.remove(0),
+        }
+    }
+
+    #[test]
+    fn scalars_have_their_type() {
+        let yaml = "a: [1, -2, 1.0, 1e3, .5, '1', x, true, no, ~, 0x1f, 1.2.3, 99999999999999999999, .inf, -, 2026-01-01]";
+        let wanted = "{\"a\":[1,-2,1.0,1000.0,0.5,\"1\",\"x\",true,\"no\",null,\"0x1f\",\"1.2.3\",1e20,\".inf\",\"-\",\"2026-01-01\"]}";
+        assert_eq!(form(&yaml.replace(", -,", ", \"-\",")), wanted);
+        assert_eq!(form(""), "{}");
+    }
+
+    #[test]
+    fn yaml_and_json_are_one() {
+        let yaml = "# comment\nb: {x: 1, a: 'text'}\na:\n  - on: [connect, 429]\n    f: 0.25\n";
+        let json = "{\"a\":[{\"f\":0.25,\"on\":[\"connect\",429]}],\n\t\"b\":{\"a\":\"te\\u0078t\",\"x\":1}}";
+        assert_eq!(form(yaml), form(json));
+        assert_ne!(form("a: 1"), form("a: '1'"));
+        assert_ne!(form("a: 1"), form("a: 1.0"));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for (text, message, line, column) in [
+            ("a: &x 1\nb: *x\n", "anchors", 1, 4),
+            ("a: 1\nb: *x\n", "not YAML", 2, 4),
+            ("a: !!str 1\n", "anchors", 1, 4),
+            ("a: 1\nb: 2\na: 3\n", "`a` is here twice", 3, 1),
+            ("a: 1\n---\nb: 2\n", "only one document", 2, 1),
+            ("a: [1\nb: 2", "not YAML", 2, 2),
+            ("? [a]\n: 1\n", "a key must be text", 1, 3),
+        ] {
+            let found = refusal(text);
+            assert!(found.message.contains(message), "{text}: {found:?}");
+            assert_eq!((found.at.line, found.at.column), (line, column), "{text}: {found:?}");
+        }
+        assert!(refusal(&"[".repeat(40)).message.contains("nested"));
+        assert!(refusal(&format!("a: {}", "x".repeat(bounds::DOCUMENT_BYTES))).message.contains("longer"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,80}|[ -\\[\\]{}:,'\"#&*!|>%@`\na-c0-9\t]{0,80}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Two streams of JSON lines: diagnostics to standard error, one line a request to standard output. A slow reader of
+//! either never delays a request, and no credential, header value or body is ever written.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use serde::Serialize;
+
+use crate::bounds;
+use crate::clock::{Clock, rfc3339};
+
+/// Starts the diagnostics log; `filter` is in `env_logger`'s words (`info`, `rerouter=debug,warn`). Once a process.
+pub fn init(filter: &str) -> Result<(), String> {
+    env_logger::Builder::new()
+        .parse_filters(filter)
+        .format(|out, record| {
+            let line = Diagnostic {
+                at: rfc3339(Clock::System.now()),
+                level: record.level().as_str(),
+                target: record.target(),
+                message: record.args().to_string(),
+            };
+            writeln!(out, "{}", serde_json::to_string(&line).unwrap_or_default())
+        })
+        .try_init()
+        .map_err(|error| error.to_string())
+}
+
+#[derive(Serialize)]
+struct Diagnostic<'a> {
+    at: String,
+    level: &'a str,
+    target: &'a str,
+    message: String,
+}
+
+/// One request, as the access log tells it. `route` is the pattern, `path` comes without its query.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs)] // the names are the line's, and say it
+pub struct AccessLine {
+    pub at: String,
+    pub request_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_request_id: Option<String>,
+    pub client: Option<String>,
+    pub method: String,
+    pub route: String,
+    pub path: String,
+    pub status: u16,
+    pub duration_us: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub interface: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served_model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+enum Message {
+    Line(Box<AccessLine>),
+    Flush(SyncSender<()>),
+}
+
+/// Where access lines go. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub struct AccessLog {
+    queue: Option<SyncSender<Message>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl AccessLog {
+    /// A log that says nothing.
+    pub fn off() -> Self {
+        AccessLog::default()
+    }
+
+    /// A log on standard output.
+    pub fn stdout() -> std::io::Result<Self> {
+        AccessLog::to(std::io::stdout(), bounds::LOG_QUEUE)
+    }
+
+    /// A log into `out`, with room for `waiting` lines.
+    pub fn to(out: impl Write + Send + 'static, waiting: usize) -> std::io::Result<Self> {
+        let (queue, lines) = sync_channel(waiting);
+        std::thread::Builder::new().name("access-log".into()).spawn(move || write_lines(out, &lines))?;
+        Ok(AccessLog { queue: Some(queue), dropped: Arc::default() })
+    }
+
+    /// Writes a line when there is room for it; false when it was dropped.
+    pub fn line(&self, line: AccessLine) -> bool {
+        let Some(queue) = &self.queue else { return true };
+        let taken = queue.try_send(Message::Line(Box::new(line))).is_ok();
+        if !taken {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Whether lines are written at all, so that callers need not make them.
+    pub fn is_on(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Lines that found no room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits, at most `patience`, until the lines so far are written. Blocks: for the end of the process only.
+    pub fn flush(&self, patience: std::time::Duration) {
+        let Some(queue) = &self.queue else { return };
+        let (done, written) = sync_channel(1);
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = queue.try_send(Message::Flush(done)) {
+            return;
+        }
+        // An error means that it took too long; the lines are lost with the process.
+        let _late = written.recv_timeout(patience);
+    }
+}
+
+fn write_lines(out: impl Write, lines: &Receiver<Message>) {
+    let mut out = std::io::BufWriter::new(out);
+    while let Ok(first) = lines.recv() {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            let written = match message {
+                Message::Line(line) => {
+                    serde_json::to_writer(&mut out, &line).map_err(std::io::Error::from).and_then(|()| out.write_all(b"\n"))
+                }
+                Message::Flush(done) => {
+                    let flushed = out.flush();
+                    // The one who asked may have gone.
+                    let _gone = done.send(());
+                    flushed
+                }
+            };
+            if written.is_err() {
+                // Nobody reads any more: go on taking lines so that their senders see no difference.
+                out = std::io::BufWriter::new(out.into_parts().0);
+            }
+            next = lines.try_recv().ok();
+        }
+        let _closed = out.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        gate: Arc<Mutex<()>>,
+    }
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _open = self.gate.lock().unwrap();
+            self.bytes.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_a_request() {
+        let sink = Sink::default();
+        let log = AccessLog::to(sink.clone(), 8).unwrap();
+        assert!(log.line(AccessLine { request_id: "req_1".into(), path: "/v1/\n\"x".into(), status: 200, ..AccessLine::default() }));
+        assert!(log.line(AccessLine { request_id: "req_2".into(), ..AccessLine::default() }));
+        log.flush(Duration::from_secs(10));
+        let text = String::from_utf8(sink.bytes.lock().unwrap().clone()).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((&lines[0]["path"], &lines[0]["status"], lines[0].get("key")), (&"/v1/\n\"x".into(), &200.into(), None));
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_costs_lines_not_time() {
+        let sink = Sink::default();
+        let closed = sink.gate.lock().unwrap();
+        let log = AccessLog::to(sink.clone(), 2).unwrap();
+        let path = "x".repeat(10_000);
+        let taken = (0..100).filter(|_| log.line(AccessLine { path: path.clone(), ..AccessLine::default() })).count();
+        assert!(taken < 100);
+        assert_eq!(log.dropped(), 100 - taken as u64);
+        drop(closed);
+        assert!(AccessLog::off().line(AccessLine::default()));
+        assert!(!AccessLog::off().is_on());
+    }
+}

@@ -1,0 +1,321 @@
+//! What Prometheus reads, on a registry of our own. Label values come from configuration only (routes are the table's
+//! patterns, never paths), so their number is bounded; series of what a reload removed are removed.
+//!
+//! | name | labels | what it tells |
+//! |---|---|---|
+//! | `rerouter_requests_total` | interface, route, code | requests answered |
+//! | `rerouter_request_duration_seconds` | interface, route | from head to last byte |
+//! | `rerouter_overhead_seconds` | | what of a proxied request the gateway itself took |
+//! | `rerouter_time_to_first_token_seconds` | provider, model | from request to first content event |
+//! | `rerouter_upstream_attempts_total` | provider, model, outcome | tries at a provider |
+//! | `rerouter_decisions_total` | recipe, rule, provider, model | decisions by their first choice |
+//! | `rerouter_tokens_total` | provider, model, kind | tokens used: prompt, completion, cached |
+//! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
+//! | `rerouter_inflight` | provider, model | tries under way |
+//! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
+//! | `rerouter_keys` | interface, status | keys in the tables |
+//! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
+//! | `rerouter_captures_total` | outcome | captures: stored, dropped_full (no room in the queue), dropped_store (the store refused) |
+//! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
+//! | `rerouter_routing_info` | revision | 1 for the live routing document |
+//! | `rerouter_reloads_total` | result | routing documents offered: ok, refused |
+//! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
+
+use std::time::Duration;
+
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::{
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+const TARGET: &[&str] = &["provider", "model"];
+/// Five milliseconds to five minutes: a refusal to a long stream.
+const DURATION: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Ten microseconds to a tenth of a second.
+const OVERHEAD: &[f64] =
+    &[0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1];
+
+/// Every metric of the process. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    overhead: Histogram,
+    first_token: HistogramVec,
+    attempts: IntCounterVec,
+    decisions: IntCounterVec,
+    tokens: IntCounterVec,
+    cost: CounterVec,
+    inflight: IntGaugeVec,
+    auth_failures: IntCounterVec,
+    keys: IntGaugeVec,
+    agent_open: IntGauge,
+    captures: IntCounterVec,
+    capture_queue: Gauge,
+    routing: IntGaugeVec,
+    reloads: IntCounterVec,
+    log_dropped: IntCounter,
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("rerouter_{name}"), help)
+}
+
+fn buckets(name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
+    HistogramOpts::from(opts(name, help)).buckets(bounds.to_vec())
+}
+
+fn kept<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> Result<C, String> {
+    let metric = made.map_err(|error| error.to_string())?;
+    registry.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
+    Ok(metric)
+}
+
+impl Metrics {
+    /// All metrics at zero. Fails only if two of them had one name.
+    pub fn new() -> Result<Self, String> {
+        let registry = Registry::new();
+        let r = &registry;
+        let counters = |name, help, labels: &[&str]| kept(r, IntCounterVec::new(opts(name, help), labels));
+        let gauges = |name, help, labels: &[&str]| kept(r, IntGaugeVec::new(opts(name, help), labels));
+        let times = |name, help, bounds, labels: &[&str]| kept(r, HistogramVec::new(buckets(name, help, bounds), labels));
+        Ok(Metrics {
+            requests: counters("requests_total", "Requests answered.", &["interface", "route", "code"])?,
+            duration: times("request_duration_seconds", "From head to last byte.", DURATION, &["interface", "route"])?,
+            overhead: kept(r, Histogram::with_opts(buckets("overhead_seconds", "Gateway time of a proxied request.", OVERHEAD)))?,
+            first_token: times("time_to_first_token_seconds", "From request to first content event.", DURATION, TARGET)?,
+            attempts: counters("upstream_attempts_total", "Tries at a provider.", &["provider", "model", "outcome"])?,
+            decisions: counters("decisions_total", "Decisions by their first choice.", &["recipe", "rule", "provider", "model"])?,
+            tokens: counters("tokens_total", "Tokens used.", &["provider", "model", "kind"])?,
+            cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
+            inflight: gauges("inflight", "Tries under way.", TARGET)?,
+            auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
+            keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
+            agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
+            captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
+            capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
+            routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
+            reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
+            log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
+            registry,
+        })
+    }
+
+    /// A request was answered.
+    pub fn request(&self, interface: &str, route: &str, code: u16, took: Duration) {
+        self.requests.with_label_values(&[interface, route, code.to_string().as_str()]).inc();
+        self.duration.with_label_values(&[interface, route]).observe(took.as_secs_f64());
+    }
+
+    /// The gateway's own share of a proxied request.
+    pub fn overhead(&self, took: Duration) {
+        self.overhead.observe(took.as_secs_f64());
+    }
+
+    /// The first content event of a stream left for the client.
+    pub fn first_token(&self, provider: &str, model: &str, took: Duration) {
+        self.first_token.with_label_values(&[provider, model]).observe(took.as_secs_f64());
+    }
+
+    /// A try at a provider ended; `outcome` is one of our own words.
+    pub fn attempt(&self, provider: &str, model: &str, outcome: &str) {
+        self.attempts.with_label_values(&[provider, model, outcome]).inc();
+    }
+
+    /// A decision was made; these are its first choice.
+    pub fn decision(&self, recipe: &str, rule: &str, provider: &str, model: &str) {
+        self.decisions.with_label_values(&[recipe, rule, provider, model]).inc();
+    }
+
+    /// An answer used tokens of one kind: `prompt`, `completion`, `cached`.
+    pub fn tokens(&self, provider: &str, model: &str, kind: &str, count: u64) {
+        self.tokens.with_label_values(&[provider, model, kind]).inc_by(count);
+    }
+
+    /// An answer cost this much. What is not a positive amount is not counted.
+    pub fn cost(&self, provider: &str, model: &str, usd: f64) {
+        if usd.is_finite() && usd > 0.0 {
+            self.cost.with_label_values(&[provider, model]).inc_by(usd);
+        }
+    }
+
+    /// So many more (or less) tries at a target are under way.
+    pub fn inflight(&self, provider: &str, model: &str, change: i64) {
+        self.inflight.with_label_values(&[provider, model]).add(change);
+    }
+
+    /// A credential was refused; `reason` is one of our own words.
+    pub fn auth_failure(&self, interface: &str, reason: &str) {
+        self.auth_failures.with_label_values(&[interface, reason]).inc();
+    }
+
+    /// So many keys of a status are in a table.
+    pub fn keys(&self, interface: &str, status: &str, count: usize) {
+        self.keys.with_label_values(&[interface, status]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Whether AGENT is open.
+    pub fn agent_open(&self, open: bool) {
+        self.agent_open.set(i64::from(open));
+    }
+
+    /// This became of so many captures.
+    pub fn captures(&self, outcome: &str, count: u64) {
+        self.captures.with_label_values(&[outcome]).inc_by(count);
+    }
+
+    /// How many captures came to this so far.
+    pub fn captures_so_far(&self, outcome: &str) -> u64 {
+        self.captures.with_label_values(&[outcome]).get()
+    }
+
+    /// So many bytes wait for the capture writer.
+    pub fn capture_queue_bytes(&self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        self.capture_queue.set(bytes as f64);
+    }
+
+    /// A routing document was offered: `ok` or `refused`.
+    pub fn reload(&self, result: &str) {
+        self.reloads.with_label_values(&[result]).inc();
+    }
+
+    /// This revision is the live one, and no other.
+    pub fn live_revision(&self, revision: &str) {
+        self.routing.reset();
+        self.routing.with_label_values(&[revision]).set(1);
+    }
+
+    /// An access log line found no room.
+    pub fn log_line_dropped(&self) {
+        self.log_dropped.inc();
+    }
+
+    /// Removes the series of every (provider, model) that is not in this list.
+    pub fn retain_targets(&self, live: &[(String, String)]) {
+        let keep = |values: &[&str], _: f64| matches!(values, [provider, model] if live.iter().any(|(p, m)| p == provider && m == model));
+        retain(&self.first_token, TARGET, keep);
+        retain(&self.attempts, TARGET, keep);
+        retain(&self.decisions, TARGET, keep);
+        retain(&self.tokens, TARGET, keep);
+        retain(&self.cost, TARGET, keep);
+        // A try that is still under way takes its count back later: its series stays until a reload finds it at zero.
+        retain(&self.inflight, TARGET, |values, now| now != 0.0 || keep(values, now));
+    }
+
+    /// Removes the decisions of every (recipe, rule) that is not in this list; `direct` is no recipe of a document and stays.
+    pub fn retain_rules(&self, live: &[(String, String)]) {
+        retain(&self.decisions, &["recipe", "rule"], |values, _| match values {
+            ["direct", _] => true,
+            [recipe, rule] => live.iter().any(|(r, name)| r == recipe && name == rule),
+            _ => false,
+        });
+    }
+
+    /// Everything in Prometheus' text format.
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_else(|error| {
+            log::error!("metrics do not encode: {error}");
+            String::new()
+        })
+    }
+}
+
+/// Removes the series that are not to be kept, by their values of the labels `of` and, of gauges, what they stand at.
+fn retain<B: MetricVecBuilder>(metrics: &MetricVec<B>, of: &[&str], keep: impl Fn(&[&str], f64) -> bool)
+where
+    MetricVec<B>: Collector,
+{
+    for family in metrics.collect() {
+        for series in family.get_metric() {
+            let labels: std::collections::HashMap<&str, &str> = series.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
+            let values: Vec<&str> = of.iter().filter_map(|name| labels.get(name).copied()).collect();
+            if !keep(&values, series.get_gauge().get_value()) && metrics.remove(&labels).is_err() {
+                log::debug!("series of {} went on its own", family.name());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(a: &str, b: &str) -> (String, String) {
+        (a.into(), b.into())
+    }
+
+    #[test]
+    fn what_a_reload_removed_is_gone_and_the_rest_stays() {
+        let metrics = Metrics::new().unwrap();
+        for model in ["old", "new"] {
+            metrics.attempt("openai", model, "ok");
+            metrics.decision("balanced", model, "openai", model);
+            metrics.inflight("openai", model, 2);
+            metrics.inflight("openai", model, -2);
+            metrics.cost("openai", model, 0.25);
+            metrics.first_token("openai", model, Duration::from_millis(3));
+        }
+        metrics.decision("direct", "", "openai", "new");
+        metrics.retain_targets(&[pair("openai", "new")]);
+        let text = metrics.render();
+        assert!(!text.contains("model=\"old\""), "{text}");
+        assert!(text.contains("rerouter_cost_usd_total{model=\"new\",provider=\"openai\"} 0.25"), "{text}");
+        metrics.retain_rules(&[]);
+        let text = metrics.render();
+        assert!(text.contains("rerouter_decisions_total{model=\"new\",provider=\"openai\",recipe=\"direct\",rule=\"\"} 1"), "{text}");
+        assert!(!text.contains("recipe=\"balanced\""), "{text}");
+    }
+
+    #[test]
+    fn a_try_under_way_keeps_its_series() {
+        let metrics = Metrics::new().unwrap();
+        metrics.inflight("openai", "old", 1);
+        metrics.retain_targets(&[]);
+        metrics.inflight("openai", "old", -1);
+        assert!(metrics.render().contains("rerouter_inflight{model=\"old\",provider=\"openai\"} 0"));
+        metrics.retain_targets(&[]);
+        assert!(!metrics.render().contains("rerouter_inflight{"));
+    }
+
+    #[test]
+    fn only_the_live_revision_shows() {
+        let metrics = Metrics::new().unwrap();
+        metrics.live_revision("aaaaaaaaaaaa");
+        metrics.live_revision("bbbbbbbbbbbb");
+        let text = metrics.render();
+        assert!(text.contains("rerouter_routing_info{revision=\"bbbbbbbbbbbb\"} 1"));
+        assert!(!text.contains("aaaaaaaaaaaa"));
+    }
+
+    #[test]
+    fn the_table_above_names_every_metric() {
+        let metrics = Metrics::new().unwrap();
+        metrics.request("router", "/v1/models", 200, Duration::from_millis(1));
+        metrics.overhead(Duration::from_micros(80));
+        metrics.first_token("p", "m", Duration::ZERO);
+        metrics.attempt("p", "m", "ok");
+        metrics.decision("r", "u", "p", "m");
+        metrics.tokens("p", "m", "prompt", 3);
+        metrics.cost("p", "m", 1.0);
+        metrics.inflight("p", "m", 1);
+        metrics.auth_failure("router", "unknown");
+        metrics.keys("router", "active", 1);
+        metrics.agent_open(true);
+        metrics.captures("stored", 2);
+        metrics.capture_queue_bytes(10);
+        metrics.live_revision("r");
+        metrics.reload("ok");
+        metrics.log_line_dropped();
+        let text = metrics.render();
+        let source = include_str!("metrics.rs");
+        let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
+        assert_eq!(listed.len(), 17);
+        for name in listed {
+            assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+        }
+        assert_eq!(text.matches("# TYPE").count(), 17);
+    }
+}

@@ -1,0 +1,489 @@
+//! A cursor over the raw bytes of a JSON text: it validates (RFC 8259), finds spans and skips, without a copy and without
+//! recursion, so that edits are made in place and every byte that is not edited survives. Depth is bounded.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::bounds;
+use crate::error::{Error, Kind};
+
+// The stack of open brackets is one bit each.
+const _: () = assert!(bounds::JSON_DEPTH <= 128);
+
+/// Why a walk over a text ended early.
+#[derive(Debug)]
+pub enum Fault {
+    /// Not JSON; where and why is asked of `serde_json`, whose messages people know.
+    Syntax,
+    /// Nested beyond [`bounds::JSON_DEPTH`].
+    Deep,
+    /// JSON, but not what the reader wants.
+    Refused(Box<Error>),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Refused(Box::new(error))
+    }
+}
+
+/// The kind of the value ahead, by its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // JSON's own words
+pub enum Shape {
+    Object,
+    Array,
+    String,
+    Number,
+    True,
+    False,
+    Null,
+}
+
+/// A member's name, as written.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    quoted: &'a [u8],
+    /// Where its opening quote stands.
+    pub start: usize,
+}
+
+impl<'a> Name<'a> {
+    /// The name with its escapes resolved; one that has no Unicode text (a lone surrogate) matches nothing.
+    pub fn text(&self) -> Cow<'a, str> {
+        text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))
+    }
+}
+
+/// The text of a quoted JSON string; `None` when it holds a lone surrogate.
+pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
+    if memchr::memchr(b'\\', quoted).is_none() {
+        let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned)
+}
+
+/// A place in a text that is walked through once, forward.
+#[derive(Debug)]
+pub struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+        if self.peek() != Some(byte) {
+            return Err(Fault::Syntax);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn enter(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        self.depth += 1;
+        if self.depth > bounds::JSON_DEPTH { Err(Fault::Deep) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+    }
+
+    /// The bytes of a span that this cursor gave.
+    pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// What value comes next.
+    pub fn shape(&mut self) -> Result<Shape, Fault> {
+        self.blank();
+        Ok(match self.peek() {
+            Some(b'{') => Shape::Object,
+            Some(b'[') => Shape::Array,
+            Some(b'"') => Shape::String,
+            Some(b't') => Shape::True,
+            Some(b'f') => Shape::False,
+            Some(b'n') => Shape::Null,
+            Some(b'-' | b'0'..=b'9') => Shape::Number,
+            _ => return Err(Fault::Syntax),
+        })
+    }
+
+    fn string(&mut self) -> Result<Range<usize>, Fault> {
+        let start = self.at;
+        self.expect(b'"')?;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let length = memchr::memchr2(b'"', b'\\', rest).ok_or(Fault::Syntax)?;
+            let plain = rest.get(..length).unwrap_or_default();
+            // No early exit, so that this runs many bytes at a time.
+            if plain.iter().fold(false, |bad, byte| bad | (*byte < 0x20)) {
+                return Err(Fault::Syntax);
+            }
+            self.at += length + 1;
+            if rest.get(length) == Some(&b'"') {
+                return Ok(start..self.at);
+            }
+            match self.peek() {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+                Some(b'u') => {
+                    let digits = self.text.get(self.at + 1..self.at + 5).ok_or(Fault::Syntax)?;
+                    if !digits.iter().all(u8::is_ascii_hexdigit) {
+                        return Err(Fault::Syntax);
+                    }
+                    self.at += 5;
+                }
+                _ => return Err(Fault::Syntax),
+            }
+        }
+    }
+
+    fn digits(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start { Err(Fault::Syntax) } else { Ok(()) }
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
+        if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
+            return Err(Fault::Syntax);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn name(&mut self) -> Result<Name<'a>, Fault> {
+        self.blank();
+        let span = self.string()?;
+        self.blank();
+        self.expect(b':')?;
+        Ok(Name { quoted: self.raw(&span), start: span.start })
+    }
+
+    /// Reads a scalar or opens a bracket; true when a value is complete.
+    fn begin(&mut self, objects: &mut u128) -> Result<bool, Fault> {
+        match self.shape()? {
+            Shape::String => self.string().map(|_| true),
+            Shape::Number => self.number().map(|()| true),
+            Shape::True => self.word(b"true").map(|()| true),
+            Shape::False => self.word(b"false").map(|()| true),
+            Shape::Null => self.word(b"null").map(|()| true),
+            shape => {
+                self.enter()?;
+                self.blank();
+                let object = shape == Shape::Object;
+                if self.peek() == Some(if object { b'}' } else { b']' }) {
+                    self.leave();
+                    return Ok(true);
+                }
+                *objects = (*objects << 1) | u128::from(object);
+                if object {
+                    self.name()?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Passes over one value of any kind and tells where it was.
+    pub fn skip(&mut self) -> Result<Range<usize>, Fault> {
+        self.blank();
+        let (start, depth) = (self.at, self.depth);
+        let mut objects: u128 = 0;
+        loop {
+            if !self.begin(&mut objects)? {
+                continue;
+            }
+            loop {
+                if self.depth == depth {
+                    return Ok(start..self.at);
+                }
+                self.blank();
+                let object = objects & 1 == 1;
+                match self.peek() {
+                    Some(b',') => {
+                        self.at += 1;
+                        if object {
+                            self.name()?;
+                        }
+                        break;
+                    }
+                    Some(b'}') if object => self.leave(),
+                    Some(b']') if !object => self.leave(),
+                    _ => return Err(Fault::Syntax),
+                }
+                objects >>= 1;
+            }
+        }
+    }
+
+    /// Walks through the object ahead; `each` has to consume the member's value. Any other value is skipped.
+    pub fn members(&mut self, mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), Fault>) -> Result<(), Fault> {
+        if self.shape()? != Shape::Object {
+            return self.skip().map(|_| ());
+        }
+        self.enter()?;
+        self.blank();
+        if self.peek() == Some(b'}') {
+            self.leave();
+            return Ok(());
+        }
+        loop {
+            let name = self.name()?;
+            each(self, name)?;
+            self.blank();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.leave();
+                    return Ok(());
+                }
+                _ => return Err(Fault::Syntax),
+            }
+        }
+    }
+
+    /// Walks through the array ahead; `each` has to consume the element. Any other value is skipped.
+    pub fn elements(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+        if self.shape()? != Shape::Array {
+            return self.skip().map(|_| ());
+        }
+        self.enter()?;
+        self.blank();
+        if self.peek() == Some(b']') {
+            self.leave();
+            return Ok(());
+        }
+        loop {
+            each(self)?;
+            self.blank();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.leave();
+                    return Ok(());
+                }
+                _ => return Err(Fault::Syntax),
+            }
+        }
+    }
+}
+
+/// Walks through the members of a body that has to be one JSON object and nothing else.
+pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a>) -> Result<(), Fault>) -> Result<(), Error> {
+    if let Err(error) = std::str::from_utf8(body) {
+        return Err(Error::new(Kind::InvalidRequest, format!("The body is not UTF-8 text: byte {} is wrong.", error.valid_up_to())));
+    }
+    let mut cursor = Cursor { text: body, at: 0, depth: 0 };
+    let walked = match cursor.shape() {
+        Ok(Shape::Object) => cursor.members(each),
+        Ok(_) => cursor.skip().and_then(|_| {
+            cursor.blank();
+            if cursor.at != body.len() {
+                return Err(Fault::Syntax);
+            }
+            Err(Error::new(Kind::InvalidRequest, "The body has to be a JSON object.").into())
+        }),
+        Err(fault) => Err(fault),
+    };
+    let ended = walked.and_then(|()| {
+        cursor.blank();
+        if cursor.at == body.len() { Ok(()) } else { Err(Fault::Syntax) }
+    });
+    ended.map_err(|fault| match fault {
+        Fault::Refused(error) => *error,
+        Fault::Deep => Error::new(Kind::InvalidRequest, format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH)),
+        Fault::Syntax => {
+            let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+                Err(error) => error.to_string(),
+                Ok(_) => format!("unexpected character at byte {}", cursor.at),
+            };
+            Error::new(Kind::InvalidRequest, format!("The body is not valid JSON: {why}."))
+        }
+    })
+}
+
+/// The body with each span replaced; spans are in order and do not overlap. Every other byte is as it was.
+pub fn splice(body: &Bytes, edits: &[(Range<usize>, &[u8])]) -> Bytes {
+    if edits.is_empty() {
+        return body.clone();
+    }
+    let added: usize = edits.iter().map(|(_, with)| with.len()).sum();
+    let mut out = BytesMut::with_capacity(body.len() + added);
+    let mut from = 0;
+    for (span, with) in edits {
+        out.put_slice(body.get(from..span.start).unwrap_or_default());
+        out.put_slice(with);
+        from = span.end;
+    }
+    out.put_slice(body.get(from..).unwrap_or_default());
+    out.freeze()
+}
+
+/// The object with the top-level members of these names taken out, commas and all.
+pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
+    let mut members: Vec<(Range<usize>, bool)> = Vec::new();
+    read_object(body, |cursor, name| {
+        let value = cursor.skip()?;
+        members.push((name.start..value.end, names.contains(&&*name.text())));
+        Ok(())
+    })?;
+    let mut edits: Vec<(Range<usize>, &[u8])> = Vec::new();
+    let mut kept_before = None;
+    let mut following = members.iter().skip(1);
+    let mut last_end = 0;
+    for (span, goes) in &members {
+        let next = following.next();
+        if !goes {
+            kept_before = Some(span.end);
+        } else if kept_before.is_some() {
+            edits.push((last_end..span.end, b""));
+        } else {
+            edits.push((span.start..next.map_or(span.end, |(next, _)| next.start), b""));
+        }
+        last_end = span.end;
+    }
+    Ok(splice(body, &edits))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn nested(depth: usize) -> String {
+        format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1))
+    }
+
+    fn read(body: &[u8]) -> Result<(), Error> {
+        read_object(body, |cursor, _| cursor.skip().map(|_| ()))
+    }
+
+    #[test]
+    fn depth_is_bounded_exactly_and_without_recursion() {
+        assert!(read(nested(128).as_bytes()).is_ok());
+        assert!(read(nested(129).as_bytes()).unwrap_err().detail().contains("nested"));
+        assert!(read(nested(5_000_000).as_bytes()).unwrap_err().detail().contains("nested"));
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_place() {
+        assert_eq!(read(b"{\"a\":1,\n}").unwrap_err().detail(), "The body is not valid JSON: key must be a string at line 2 column 1.");
+        assert!(read(b"[1]").unwrap_err().detail().contains("JSON object"));
+        assert!(read(b"{\"a\":\"\xff\"}").unwrap_err().detail().contains("UTF-8"));
+        assert!(read(b"{} x").is_err());
+        assert!(read(b"").is_err());
+    }
+
+    #[test]
+    fn members_leave_with_their_commas() {
+        for (before, after) in [
+            (r#"{"stream":true}"#, r#"{}"#),
+            (r#"{ "stream" : true , "a":1 }"#, r#"{ "a":1 }"#),
+            (r#"{"a":1, "stream":true}"#, r#"{"a":1}"#),
+            ("{\"a\":1,\n \"stream\":true ,\n \"b\":2}", "{\"a\":1 ,\n \"b\":2}"),
+            (r#"{"stream_options":{"include_usage":true},"stream":true}"#, r#"{}"#),
+            (r#"{"stream":1,"a":[],"stream_options":{},"b":0,"str\u0065am":2}"#, r#"{"a":[],"b":0}"#),
+        ] {
+            let out = without_members(&Bytes::from(before), &["stream", "stream_options"]).unwrap();
+            assert_eq!(std::str::from_utf8(&out).unwrap(), after);
+        }
+    }
+
+    pub(super) fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "\\PC{0,6}|[\"\\\\\n\u{1F600}]{0,4}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec(("[a-z\"\\\\]{0,6}", inner), 0..4).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// We call JSON exactly what `serde_json` calls JSON.
+        #[test]
+        fn the_same_language_as_serde_json(value in value(), at in 0usize..200, byte in prop::sample::select(&b"{}[],:\"\\u0-9.eE+ tn\n\x01"[..])) {
+            let text = format!("{{\"x\":{}}}", serde_json::to_string_pretty(&value).unwrap());
+            prop_assert!(read(text.as_bytes()).is_ok());
+            let mut bent = text.into_bytes();
+            let at = at % bent.len();
+            bent[at] = byte;
+            let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&bent).is_ok() && std::str::from_utf8(&bent).is_ok();
+            let is_object = bent.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
+            prop_assert_eq!(read(&bent).is_ok(), theirs && is_object);
+        }
+
+        #[test]
+        fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&body);
+            let _ = without_members(&Bytes::from(body), &["a"]);
+        }
+
+        #[test]
+        fn taking_members_out_leaves_the_rest(members in prop::collection::vec(("[ab]|stream|stream_options", value()), 0..6), pretty in any::<bool>()) {
+            let written: Vec<String> = members.iter().map(|(name, value)| {
+                format!("\"{name}\":{}", if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) }.unwrap())
+            }).collect();
+            let separator = if pretty { " ,\n  " } else { "," };
+            let body = Bytes::from(format!("{{{}}}", written.join(separator)));
+            let kept: Vec<&String> = written.iter().filter(|m| !m.starts_with("\"stream")).collect();
+            let out = without_members(&body, &["stream", "stream_options"]).unwrap();
+            let mut rest = std::str::from_utf8(&out).unwrap();
+            for member in &kept {
+                let at = rest.find(member.as_str());
+                prop_assert!(at.is_some());
+                rest = &rest[at.unwrap() + member.len()..];
+            }
+            let left: Value = serde_json::from_slice(&out).unwrap();
+            prop_assert!(left.get("stream").is_none() && left.get("stream_options").is_none());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The wire protocols, one file each, as bytes in and facts out: nothing here opens a connection but the mock provider.
+
+pub mod json;
+pub mod mock;
+pub mod openai;
+pub mod sse;
+pub mod stream;

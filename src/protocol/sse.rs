@@ -1,0 +1,239 @@
+//! Server-sent events (WHATWG HTML section 9.2), split as their bytes arrive: no byte is lost or copied without need,
+//! any chunking gives the same events, and an event over the bound passes in pieces instead of filling memory.
+
+use std::borrow::Cow;
+
+use crate::bounds;
+
+/// A part of the stream; all of them put together are the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole event with the blank line that ends it.
+    Whole(&'a [u8]),
+    /// A part of an event over [`bounds::SSE_EVENT_BYTES`]; nothing may be read out of it.
+    Piece(&'a [u8]),
+    /// What stood at the end of the stream without its blank line.
+    Rest(&'a [u8]),
+}
+
+impl<'a> Event<'a> {
+    /// The bytes of it.
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Event::Whole(bytes) | Event::Piece(bytes) | Event::Rest(bytes) => bytes,
+        }
+    }
+}
+
+/// Finds the ends of events in chunks of any size.
+#[derive(Debug)]
+pub struct Splitter {
+    held: Vec<u8>,
+    limit: usize,
+    line_start: bool,
+    /// The last byte was a carriage return: a line feed now belongs to it.
+    after_return: bool,
+    /// The line that this carriage return ended was blank.
+    blank: bool,
+    oversized: bool,
+}
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Splitter::with_limit(bounds::SSE_EVENT_BYTES)
+    }
+}
+
+impl Splitter {
+    /// A splitter that holds no more than `limit` bytes.
+    pub fn with_limit(limit: usize) -> Self {
+        Splitter { held: Vec::new(), limit, line_start: true, after_return: false, blank: false, oversized: false }
+    }
+
+    /// Takes the next bytes and gives each event that they complete.
+    pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(Event<'_>)) {
+        let (mut from, mut at) = (0, 0);
+        while let Some(&byte) = chunk.get(at) {
+            if self.after_return {
+                self.after_return = false;
+                self.line_start = true;
+                at += usize::from(byte == b'\n');
+                if self.blank {
+                    self.complete(chunk.get(from..at).unwrap_or_default(), &mut each);
+                    from = at;
+                }
+                continue;
+            }
+            let rest = chunk.get(at..).unwrap_or_default();
+            let Some(length) = memchr::memchr2(b'\r', b'\n', rest) else {
+                self.line_start = false;
+                break;
+            };
+            let blank = self.line_start && length == 0;
+            at += length + 1;
+            self.line_start = true;
+            if rest.get(length) == Some(&b'\r') {
+                // Whether the event ends here or one byte on is known with the next byte.
+                self.after_return = true;
+                self.blank = blank;
+            } else if blank {
+                self.complete(chunk.get(from..at).unwrap_or_default(), &mut each);
+                from = at;
+            }
+        }
+        self.hold(chunk.get(from..).unwrap_or_default(), &mut each);
+    }
+
+    /// The stream is over: gives what is left.
+    pub fn finish(&mut self, mut each: impl FnMut(Event<'_>)) {
+        let held = std::mem::take(&mut self.held);
+        let ended = self.after_return && self.blank;
+        if !held.is_empty() {
+            each(match (self.oversized, ended) {
+                (true, _) => Event::Piece(&held),
+                (false, true) => Event::Whole(&held),
+                (false, false) => Event::Rest(&held),
+            });
+        }
+        *self = Splitter::with_limit(self.limit);
+    }
+
+    fn complete(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+        if self.oversized || self.held.len() + bytes.len() > self.limit {
+            self.pass(bytes, each);
+        } else if self.held.is_empty() {
+            each(Event::Whole(bytes));
+        } else {
+            self.held.extend_from_slice(bytes);
+            each(Event::Whole(&self.held));
+            self.held.clear();
+        }
+        self.oversized = false;
+        self.line_start = true;
+    }
+
+    fn hold(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+        if self.oversized || self.held.len() + bytes.len() > self.limit {
+            self.oversized = true;
+            self.pass(bytes, each);
+        } else {
+            self.held.extend_from_slice(bytes);
+        }
+    }
+
+    fn pass(&mut self, bytes: &[u8], each: &mut impl FnMut(Event<'_>)) {
+        for piece in [std::mem::take(&mut self.held).as_slice(), bytes] {
+            if !piece.is_empty() {
+                each(Event::Piece(piece));
+            }
+        }
+    }
+}
+
+/// What an event says: its name and its data, lines joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields<'a> {
+    /// The `event` field, when there is one.
+    pub name: Option<&'a [u8]>,
+    /// The `data` fields; `None` when there are none (comments, keep-alives).
+    pub data: Option<Cow<'a, [u8]>>,
+}
+
+/// Reads the fields of an event's bytes.
+pub fn fields(event: &[u8]) -> Fields<'_> {
+    let mut found = Fields::default();
+    let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
+    for line in event.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        let (name, value) = match memchr::memchr(b':', line) {
+            Some(at) => (line.get(..at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default()),
+            None => (line, &b""[..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {
+                found.data = Some(match found.data.take() {
+                    None => Cow::Borrowed(value),
+                    Some(before) => Cow::Owned([before.as_ref(), value].join(&b'\n')),
+                });
+            }
+            b"event" => found.name = Some(value),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split(stream: &[u8], sizes: &[usize], limit: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let mut splitter = Splitter::with_limit(limit);
+        let (mut whole, mut all) = (Vec::new(), Vec::new());
+        let mut take = |event: Event<'_>| {
+            all.extend_from_slice(event.bytes());
+            if let Event::Whole(bytes) = event {
+                whole.push(bytes.to_vec());
+            }
+        };
+        let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+            splitter.feed(chunk, &mut take);
+            assert!(splitter.held.len() <= limit);
+            rest = after;
+        }
+        splitter.finish(&mut take);
+        (whole, all)
+    }
+
+    #[test]
+    fn every_line_ending_ends_an_event() {
+        for (stream, expected) in [
+            (&b"data: a\n\ndata: b\n\n"[..], &[&b"data: a\n\n"[..], b"data: b\n\n"][..]),
+            (b"data: a\r\n\r\ndata: b\r\n\r\n", &[b"data: a\r\n\r\n", b"data: b\r\n\r\n"]),
+            (b"data: a\r\rdata: b\r\r", &[b"data: a\r\r", b"data: b\r\r"]),
+            (b": hi\n\nid: 1\ndata: b\n\ndata: cut", &[b": hi\n\n", b"id: 1\ndata: b\n\n"]),
+        ] {
+            let (whole, all) = split(stream, &[], 1024);
+            assert_eq!(whole, expected);
+            assert_eq!(all, stream);
+        }
+    }
+
+    #[test]
+    fn an_event_over_the_limit_passes_in_pieces() {
+        let stream = [b"data: ".as_slice(), &[b'x'; 500], b"\n\ndata: b\n\n"].concat();
+        for sizes in [&[][..], &[1], &[7, 90]] {
+            let (whole, all) = split(&stream, sizes, 100);
+            assert_eq!(whole, [b"data: b\n\n"]);
+            assert_eq!(all, stream);
+        }
+    }
+
+    #[test]
+    fn fields_are_read_as_the_standard_says() {
+        let read = fields(b"\xef\xbb\xbfevent: error\r\n: note\r\ndata: one\r\ndata:two\r\ndata\r\n\r\n");
+        assert_eq!(read.name, Some(&b"error"[..]));
+        assert_eq!(read.data.as_deref(), Some(&b"one\ntwo\n"[..]));
+        assert_eq!(fields(b": only a comment\n\n"), Fields::default());
+    }
+
+    proptest! {
+        #[test]
+        fn chunking_changes_nothing(
+            parts in prop::collection::vec(prop::sample::select(&["data: x", ":c", "\n", "\n", "\r", "\r\n", "\r\n\r\n", "é"][..]), 0..40),
+            sizes in prop::collection::vec(1usize..9, 1..5),
+            limit in 8usize..40,
+        ) {
+            let stream = parts.concat().into_bytes();
+            let (whole, all) = split(&stream, &[], limit);
+            let (again, all_again) = split(&stream, &sizes, limit);
+            prop_assert_eq!(whole, again);
+            prop_assert_eq!(&all, &stream);
+            prop_assert_eq!(all_again, stream);
+        }
+    }
+}

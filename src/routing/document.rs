@@ -1,0 +1,267 @@
+//! The routing document as written: plain structs with the place of everything that a check may complain about.
+//! Built by `config/`, which knows YAML; checked and turned into what runs by `recipe`.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::secret::Secret;
+
+/// A position in a document, both counted from one; columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column.
+    pub column: usize,
+}
+
+/// A value with where it was written.
+#[derive(Clone, Debug)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Its path in the document, `recipes.balanced.rules[0].when`.
+    pub path: String,
+    /// Its position in the document.
+    pub at: Place,
+}
+
+impl<T> Located<T> {
+    /// A complaint about this value.
+    pub fn fault(&self, message: impl Into<String>) -> Fault {
+        Fault { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
+    }
+}
+
+/// What is wrong at one place of a document. Messages quote names, never credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Path of the value at fault.
+    pub path: String,
+    /// Where it stands.
+    pub at: Place,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
+        self
+    }
+}
+
+/// The whole document.
+#[derive(Debug, Default)]
+pub struct RoutingSpec {
+    /// IANA name of the zone of `hour`.
+    pub timezone: Option<Located<String>>,
+    /// Providers in document order.
+    pub providers: Vec<ProviderSpec>,
+    /// Prices and abilities in document order.
+    pub models: Vec<ModelSpec>,
+    /// Recipes in document order.
+    pub recipes: Vec<RecipeSpec>,
+    /// Aliases in document order, with the recipe each names.
+    pub aliases: Vec<(Located<String>, Located<String>)>,
+}
+
+/// One provider; credentials are expanded already.
+#[derive(Debug)]
+pub struct ProviderSpec {
+    /// Its name, with its place.
+    pub name: Located<String>,
+    /// The wire protocol; `None` when it was reported as wrong.
+    pub protocol: Option<Located<ProtocolSpec>>,
+    /// Root of its API.
+    pub base_url: Option<Located<Secret>>,
+    /// Its credential.
+    pub api_key: Option<Located<Secret>>,
+    /// Headers sent with every request to it.
+    pub headers: Vec<(Located<HeaderName>, HeaderValue)>,
+    /// Deadlines, where they differ from the defaults.
+    pub timeouts: TimeoutsSpec,
+    /// Delay of a mock's answers.
+    pub latency: Option<Located<Duration>>,
+}
+
+/// The protocols this version speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolSpec {
+    /// OpenAI's HTTP API.
+    OpenAi,
+    /// The in-process mock, which speaks OpenAI's.
+    Mock,
+}
+
+/// Deadlines of a provider as written.
+#[derive(Debug, Default)]
+pub struct TimeoutsSpec {
+    /// Until connected, TLS included.
+    pub connect: Option<Duration>,
+    /// From the end of the request to the first byte of the answer.
+    pub first_byte: Option<Duration>,
+    /// Longest silence within an answer.
+    pub idle: Option<Duration>,
+    /// The whole attempt.
+    pub total: Option<Duration>,
+}
+
+/// Prices and abilities of one `provider/model`.
+#[derive(Debug)]
+pub struct ModelSpec {
+    /// `provider/model`.
+    pub name: Located<String>,
+    /// US dollars a million prompt tokens.
+    pub input_per_mtok: Option<f64>,
+    /// US dollars a million completion tokens.
+    pub output_per_mtok: Option<f64>,
+    /// US dollars a million prompt tokens read from the provider's cache.
+    pub cached_input_per_mtok: Option<f64>,
+    /// Tokens that prompt and answer share.
+    pub context: Option<u64>,
+    /// What it can do; absent: taken to do everything.
+    pub capabilities: Option<Vec<String>>,
+}
+
+/// One recipe.
+#[derive(Debug)]
+pub struct RecipeSpec {
+    /// Its name.
+    pub name: Located<String>,
+    /// Its rules in order.
+    pub rules: Vec<RuleSpec>,
+    /// When to try the next target.
+    pub retry: RetrySpec,
+}
+
+/// One rule of a recipe.
+#[derive(Debug)]
+pub struct RuleSpec {
+    /// Its name.
+    pub name: Located<String>,
+    /// The CEL expression; absent: always matches.
+    pub when: Option<Located<String>>,
+    /// How targets are ordered.
+    pub strategy: Strategy,
+    /// The targets in document order.
+    pub targets: Vec<TargetSpec>,
+}
+
+/// How a rule orders its targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// As written.
+    #[default]
+    Priority,
+    /// By a draw in proportion to the weights.
+    Weighted,
+}
+
+impl Strategy {
+    /// The word for it in documents and decisions.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Strategy::Priority => "priority",
+            Strategy::Weighted => "weighted",
+        }
+    }
+}
+
+/// One target of a rule.
+#[derive(Debug)]
+pub struct TargetSpec {
+    /// `provider/model`.
+    pub target: Located<String>,
+    /// Its weight, for `weighted` only.
+    pub weight: Option<Located<f64>>,
+}
+
+/// When to try the next target, as written.
+#[derive(Debug, Default)]
+pub struct RetrySpec {
+    /// Attempts in all.
+    pub attempts: Option<usize>,
+    /// What is tried again; absent: everything that can be.
+    pub on: Option<RetryOn>,
+}
+
+/// The failures after which the next target of the plan is tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetryOn {
+    /// No connection.
+    pub connect: bool,
+    /// A deadline passed before the first content.
+    pub timeout: bool,
+    /// 429.
+    pub rate_limited: bool,
+    /// 5xx.
+    pub server_error: bool,
+}
+
+impl RetryOn {
+    /// Everything that can be tried again.
+    pub const ALL: RetryOn = RetryOn { connect: true, timeout: true, rate_limited: true, server_error: true };
+}
+
+/// The name of `known` that `word` was probably meant to be: nearest by edit distance, at most a third of its length away.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > 128 {
+        return None;
+    }
+    let allowed = (word.chars().count().max(3)) / 3;
+    known
+        .into_iter()
+        .filter(|name| name.len() <= 128)
+        .map(|name| (distance(word, name), name))
+        .filter(|(away, name)| *away <= allowed.max(1) && *away < name.chars().count())
+        .min_by_key(|(away, _)| *away)
+        .map(|(_, name)| name)
+}
+
+/// The same as [`nearest`], as a hint for a reader.
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(word, known).map(|name| format!("did you mean `{name}`?"))
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) between two words; case is an edit of nothing.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().flat_map(char::to_lowercase).collect();
+    let b: Vec<char> = b.chars().flat_map(char::to_lowercase).collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = Vec::with_capacity(b.len() + 1);
+        row.push(i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
+            let mut best = (cell(&last, j) + usize::from(x != y)).min(cell(&last, j + 1) + 1).min(cell(&row, j) + 1);
+            if i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x) {
+                best = best.min(cell(&before, j - 1) + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_are_near_or_none() {
+        let known = ["strategy", "targets", "when", "name"];
+        assert_eq!(nearest("stragety", known), Some("strategy"));
+        assert_eq!(nearest("Target", known), Some("targets"));
+        assert_eq!(nearest("wehn", known), Some("when"));
+        assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("", known), None);
+    }
+}

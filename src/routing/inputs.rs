@@ -1,0 +1,237 @@
+//! Everything that a decision may look at, copied out before it is made and stored in the capture,
+//! so that the same decision can be made again, on any machine, under any document.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What `decide` sees of a request, its sender and the state of the targets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// Version of estimator, hashes and strategies: [`Inputs::VERSION`].
+    pub version: u32,
+    /// When the decision was made.
+    #[serde(with = "time")]
+    pub at: Timestamp,
+    /// The request.
+    pub request: RequestFacts,
+    /// Who sent it.
+    pub principal: Who,
+    /// Source of every draw; sixteen hex digits in JSON, as JSON numbers lose bits.
+    #[serde(with = "hex")]
+    pub seed: u64,
+    /// State of the targets, by `provider/model`; one that is missing counts as healthy and idle.
+    pub health: BTreeMap<String, TargetHealth>,
+}
+
+impl Inputs {
+    /// The version that this code writes.
+    pub const VERSION: u32 = 1;
+}
+
+/// What the request asks for and looks like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestFacts {
+    /// `chat.completions`, …
+    pub endpoint: String,
+    /// The model asked for, as the client wrote it.
+    pub model: String,
+    /// The name looked up in the document: the model asked for, or what an agent puts in its place.
+    pub name: String,
+    /// The agent that the request went through.
+    #[serde(default)]
+    pub agent: Option<AgentRef>,
+    /// Capabilities that a target must have: `tools`, `vision`, `json`, `audio`.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// Estimated.
+    pub prompt_tokens: u64,
+    /// As asked; absent when the client set none.
+    #[serde(default)]
+    pub max_tokens: Option<u64>,
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// Messages in it.
+    pub messages: u64,
+    /// Tools offered.
+    pub tools: u64,
+    /// Images in it.
+    pub images: u64,
+    /// Pieces of audio in it.
+    pub audio: u64,
+    /// Whether JSON is asked for.
+    pub json_output: bool,
+    /// Detected language.
+    #[serde(default)]
+    pub language: Option<String>,
+    /// The headers named by `routing.signal_headers`, lower-case.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Keyword sets: hash of the words, and whether one was hit.
+    #[serde(default)]
+    pub keywords: BTreeMap<String, KeywordHit>,
+}
+
+/// An agent as it was when the request came.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentRef {
+    /// Its id.
+    pub id: String,
+    /// Its version.
+    pub etag: String,
+}
+
+/// Outcome of one keyword set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeywordHit {
+    /// Hash of the set's words.
+    pub hash: String,
+    /// Whether one of them occurred.
+    pub hit: bool,
+}
+
+/// Who sent the request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Who {
+    /// Id of the key, unless a session.
+    pub key: Option<String>,
+    /// Id of the user.
+    pub user: Option<String>,
+    /// Labels of the key.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Labels of the user.
+    #[serde(default)]
+    pub user_labels: BTreeMap<String, String>,
+    /// Names the key may ask for; checked before the decision.
+    #[serde(default)]
+    pub models: Option<Vec<String>>,
+}
+
+/// State of one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetHealth {
+    /// State of its breaker.
+    pub breaker: Breaker,
+    /// Whether a half-open breaker has its probe to give.
+    pub probe_free: bool,
+    /// Until when it asked to be left alone.
+    #[serde(with = "time::option", default)]
+    pub cooldown_until: Option<Timestamp>,
+    /// Latency, decayed to `at`.
+    #[serde(default)]
+    pub ewma_us: Option<u64>,
+    /// Requests it is serving.
+    pub inflight: u32,
+    /// Most it may serve at once.
+    #[serde(default)]
+    pub max: Option<u32>,
+}
+
+/// A breaker's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Breaker {
+    /// Requests pass.
+    #[default]
+    Closed,
+    /// None pass.
+    Open,
+    /// One probe passes.
+    HalfOpen,
+}
+
+/// Times as RFC 3339 text with microseconds.
+mod time {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&crate::clock::rfc3339(*at))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(D::Error::custom)
+    }
+
+    pub(super) mod option {
+        use super::*;
+
+        pub(in super::super) fn serialize<S: Serializer>(at: &Option<Timestamp>, out: S) -> Result<S::Ok, S::Error> {
+            match at {
+                Some(at) => super::serialize(at, out),
+                None => out.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+            let text = Option::<std::borrow::Cow<'de, str>>::deserialize(from)?;
+            text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+        }
+    }
+}
+
+/// Sixteen lower-case hex digits.
+pub(super) mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in super::super) fn serialize<S: Serializer>(seed: &u64, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&format!("{seed:016x}"))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        if text.len() != 16 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(D::Error::custom("a seed is sixteen hex digits"));
+        }
+        u64::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Inputs of an ordinary chat request.
+    pub(crate) fn chat(model: &str, seed: u64) -> Inputs {
+        Inputs {
+            version: Inputs::VERSION,
+            at: Timestamp::from_second(1_764_000_000).unwrap(),
+            request: RequestFacts {
+                endpoint: "chat.completions".into(),
+                model: model.into(),
+                name: model.into(),
+                prompt_tokens: 12,
+                messages: 1,
+                ..RequestFacts::default()
+            },
+            principal: Who { key: Some("key_1".into()), user: Some("usr_1".into()), ..Who::default() },
+            seed,
+            health: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn they_read_back_equal() {
+        let mut inputs = chat("auto", u64::MAX - 1);
+        inputs.request.max_tokens = Some(5);
+        inputs.principal.labels.insert("team".into(), "core".into());
+        inputs.health.insert(
+            "a/b".into(),
+            TargetHealth {
+                breaker: Breaker::HalfOpen,
+                cooldown_until: Some(inputs.at),
+                ewma_us: Some(u64::MAX),
+                ..TargetHealth::default()
+            },
+        );
+        let text = serde_json::to_string(&inputs).unwrap();
+        assert!(text.contains("\"seed\":\"fffffffffffffffe\""), "{text}");
+        assert!(text.contains("\"at\":\"2025-11-24T16:00:00.000000Z\""), "{text}");
+        assert_eq!(serde_json::from_str::<Inputs>(&text).unwrap(), inputs);
+        assert_eq!(serde_json::from_value::<Inputs>(serde_json::to_value(&inputs).unwrap()).unwrap(), inputs);
+        assert!(serde_json::from_str::<Inputs>(&text.replace("fffffffffffffffe", "+ffffffffffffffe")).is_err());
+    }
+}

@@ -1,0 +1,11 @@
+//! Which target serves a request: the routing document as written and as run, and the pure `decide`.
+//! Nothing here does I/O, reads a clock or draws randomness; what a decision may look at is in `inputs`.
+
+mod build;
+pub mod condition;
+pub mod decide;
+pub mod document;
+pub mod health;
+pub mod inputs;
+pub mod recipe;
+pub mod strategy;

@@ -1,0 +1,393 @@
+//! The routing document as run: names resolved, expressions compiled, targets shared. Built only from a checked spec.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use jiff::tz::TimeZone;
+
+use super::condition::Condition;
+use super::decide::Decision;
+use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
+use crate::secret::Secret;
+
+/// What a document is built with, beside itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// First 12 hex digits of its hash.
+    pub revision: &'a str,
+    /// The document as it was written.
+    pub text: &'a str,
+    /// Where the in-process mock listens; without it a mock provider cannot be reached.
+    pub mock: Option<SocketAddr>,
+    /// Lower-case names of the headers that expressions may look at.
+    pub signal_headers: &'a [String],
+}
+
+/// A routing document that passed every check.
+pub struct Routing {
+    pub(super) revision: Arc<str>,
+    pub(super) text: Arc<str>,
+    pub(super) zone: TimeZone,
+    pub(super) providers: Vec<Arc<Provider>>,
+    pub(super) targets: Vec<Arc<Target>>,
+    pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
+    pub(super) recipes: Vec<Arc<Recipe>>,
+    pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
+    pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+}
+
+impl Routing {
+    /// Checks a spec and builds what runs; every fault at once.
+    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
+        super::build::build(spec, origin)
+    }
+
+    /// First 12 hex digits of the document's hash.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// The document as it was written, `${…}` unexpanded.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The zone of `hour`.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// Providers in document order.
+    pub fn providers(&self) -> &[Arc<Provider>] {
+        &self.providers
+    }
+
+    /// A provider by name.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        self.providers.iter().find(|provider| &*provider.name == name)
+    }
+
+    /// Every target that a request can reach: those of recipes, then those of `models`, once each, in document order.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.targets.iter()
+    }
+
+    /// A target by `provider/model`.
+    pub fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.target_index.get(name)
+    }
+
+    /// The targets of a plan, in its order; entries that this document does not know are left out.
+    pub fn targets_of(&self, decision: &Decision) -> Vec<Arc<Target>> {
+        let named = |choice: &super::decide::Choice| self.target(&format!("{}/{}", choice.provider, choice.model));
+        decision.plan.iter().filter_map(named).cloned().collect()
+    }
+
+    /// A recipe by name.
+    pub fn recipe(&self, name: &str) -> Option<&Arc<Recipe>> {
+        self.recipe_index.get(name)
+    }
+
+    /// Recipes in document order.
+    pub fn recipes(&self) -> &[Arc<Recipe>] {
+        &self.recipes
+    }
+
+    /// Aliases in document order, with their recipes.
+    pub fn aliases(&self) -> impl Iterator<Item = (&str, &Arc<Recipe>)> {
+        self.aliases.iter().map(|(name, recipe)| (&**name, recipe))
+    }
+
+    /// The recipe behind an alias.
+    pub fn alias(&self, name: &str) -> Option<&Arc<Recipe>> {
+        self.alias_index.get(name)
+    }
+
+    /// What a decision's failures are retried on: its recipe's rule, or the default for direct names.
+    pub fn retry_of(&self, decision: &Decision) -> Retry {
+        self.recipe(&decision.recipe).map_or_else(Retry::default, |recipe| recipe.retry())
+    }
+}
+
+impl fmt::Debug for Routing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routing").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+/// A place that serves models.
+#[derive(Debug)]
+pub struct Provider {
+    /// Its name in the document.
+    pub name: Arc<str>,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Where it is.
+    pub base: Base,
+    /// Its credential.
+    pub api_key: Option<Secret>,
+    /// Sent with every request; marked sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Its deadlines.
+    pub timeouts: Timeouts,
+}
+
+/// What a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// OpenAI's HTTP API.
+    OpenAi,
+    /// The in-process mock, which speaks OpenAI's.
+    Mock,
+}
+
+impl Protocol {
+    /// The word for it in documents and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::OpenAi => "openai",
+            Protocol::Mock => "mock",
+        }
+    }
+}
+
+/// The root of a provider's API.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Whether by https.
+    pub tls: bool,
+    /// Name or address, an IPv6 address without its brackets.
+    pub host: String,
+    /// Port, the scheme's own if none was written.
+    pub port: u16,
+    /// Path that endpoints are appended to: empty, or `/…` without a slash at its end.
+    pub path: String,
+}
+
+impl Base {
+    /// Reads an http or https URL. What is wrong is said without quoting it: it may come from the environment.
+    pub fn parse(url: &str) -> Result<Base, &'static str> {
+        let uri: http::Uri = url.parse().map_err(|_| "is not a URL")?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err("must begin with https:// or http://"),
+        };
+        let authority = uri.authority().ok_or("names no host")?;
+        if authority.as_str().contains('@') {
+            return Err("must not hold credentials; use `api_key`");
+        }
+        if uri.query().is_some() || url.contains('#') {
+            return Err("must not have a query or a fragment");
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        if host.is_empty() {
+            return Err("names no host");
+        }
+        let port = match authority.port() {
+            Some(port) if port.as_u16() == 0 => return Err("has port 0"),
+            Some(port) => port.as_u16(),
+            None if authority.as_str().ends_with(':')
+                || authority.as_str().rsplit(']').next().is_some_and(|rest| authority_port_is_bad(rest)) =>
+            {
+                return Err("has a port that is none");
+            }
+            None => default_port(tls),
+        };
+        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned() })
+    }
+
+    /// `host` or `host:port`, as the `Host` header has it.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == default_port(self.tls) { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
+
+/// Whether what follows a host (and its brackets, if any) tries to be a port without being one.
+fn authority_port_is_bad(rest: &str) -> bool {
+    rest.contains(':')
+}
+
+impl fmt::Debug for Base {
+    /// Shows no host or path: they may come from the environment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Base").field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+/// Deadlines of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until connected, TLS included.
+    pub connect: Duration,
+    /// From the end of the request to the first byte of the answer.
+    pub first_byte: Duration,
+    /// Longest silence within an answer.
+    pub idle: Duration,
+    /// The whole attempt.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    /// Long enough for reasoning models to begin, short enough that a dead provider is left.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Timeouts { connect: seconds(5), first_byte: seconds(120), idle: seconds(60), total: seconds(600) }
+    }
+}
+
+/// A provider with one of its models.
+#[derive(Debug)]
+pub struct Target {
+    /// Who serves it.
+    pub provider: Arc<Provider>,
+    /// The provider's name for the model.
+    pub model: Arc<str>,
+    /// `provider/model`.
+    pub name: Arc<str>,
+    /// Its prices, as far as they are known.
+    pub prices: Option<Prices>,
+    /// Tokens that prompt and answer share.
+    pub context: Option<u64>,
+    /// What it can do; `None`: taken to do everything.
+    pub capabilities: Option<Vec<String>>,
+}
+
+/// US dollars a million tokens; unknown is `None`, never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// Prompt tokens.
+    pub input_per_mtok: Option<f64>,
+    /// Completion tokens.
+    pub output_per_mtok: Option<f64>,
+    /// Prompt tokens read from the provider's cache; unknown: they cost as the others.
+    pub cached_input_per_mtok: Option<f64>,
+}
+
+/// A named routing policy.
+#[derive(Debug)]
+pub struct Recipe {
+    pub(super) name: Arc<str>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) retry: Retry,
+}
+
+impl Recipe {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its rules in order; the last has no condition.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// When the next target is tried.
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+}
+
+/// One rule of a recipe.
+#[derive(Debug)]
+pub struct Rule {
+    pub(super) name: Arc<str>,
+    pub(super) when: Option<Condition>,
+    pub(super) strategy: Strategy,
+    pub(super) choices: Vec<Choosable>,
+}
+
+impl Rule {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its condition; absent: it always matches.
+    pub fn when(&self) -> Option<&Condition> {
+        self.when.as_ref()
+    }
+
+    /// How its targets are ordered.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Its targets in document order.
+    pub fn choices(&self) -> &[Choosable] {
+        &self.choices
+    }
+}
+
+/// A target with its weight in one rule.
+#[derive(Clone, Debug)]
+pub struct Choosable {
+    pub(super) target: Arc<Target>,
+    pub(super) weight: f64,
+}
+
+impl Choosable {
+    /// The target.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Its weight; 1 where weights have no meaning.
+    pub fn weight(&self) -> f64 {
+        self.weight
+    }
+}
+
+/// When the next target of a plan is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts in all.
+    pub attempts: usize,
+    /// After what.
+    pub on: RetryOn,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { attempts: 3, on: RetryOn::ALL }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_read_or_refused() {
+        let base = Base::parse("https://API.example.com/v1/").unwrap();
+        assert_eq!((base.tls, base.host.as_str(), base.port, base.path.as_str()), (true, "api.example.com", 443, "/v1"));
+        assert_eq!(base.authority(), "api.example.com");
+        let base = Base::parse("http://[::1]:8000").unwrap();
+        assert_eq!((base.host.as_str(), base.port, base.path.as_str(), base.authority().as_str()), ("::1", 8000, "", "[::1]:8000"));
+        for bad in [
+            "",
+            "api.example.com",
+            "ftp://x",
+            "https://",
+            "https://u:p@x/",
+            "https://x/?a=1",
+            "https://x/#a",
+            "https://x:0/",
+            "https://x:99999/",
+            "/v1",
+        ] {
+            assert!(Base::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

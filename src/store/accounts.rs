@@ -1,0 +1,286 @@
+//! The statements of `accounts.db`. Each mutation is one transaction that also moves the revision on, so that
+//! the order of revisions is the order of commits and none is missing.
+
+use jiff::Timestamp;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::rows::{Change, Committed, KeyRow, KeyStatus, Role, SessionRow, Snapshot, UserRow};
+use super::{Faults, StoreError};
+use crate::bounds;
+use crate::id::{KeyId, SessionId, UserId};
+use crate::interface::Interface;
+
+/// Compares the file's master key with ours, or notes ours in a new file.
+pub(super) fn claim(connection: &Connection, fingerprint: &[u8]) -> Result<(), StoreError> {
+    let known: Option<Vec<u8>> = connection.query_row("SELECT master FROM state", [], |row| row.get(0)).optional()?;
+    match known {
+        None => {
+            connection.execute("INSERT INTO state (one, rev, master) VALUES (1, 0, ?1)", params![fingerprint])?;
+            Ok(())
+        }
+        Some(known) if crate::secret::constant_time_eq(&known, fingerprint) => Ok(()),
+        Some(_) => Err(StoreError::OtherMasterKey),
+    }
+}
+
+/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is.
+pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, write: F) -> Result<Committed, StoreError>
+where
+    F: FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
+{
+    faults.before_write()?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let changes = write(&transaction)?;
+    let rev: i64 = if changes.is_empty() {
+        transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?
+    } else {
+        transaction.query_row("UPDATE state SET rev = rev + 1 RETURNING rev", [], |row| row.get(0))?
+    };
+    transaction.commit()?;
+    Ok(Committed { rev: u64::try_from(rev).unwrap_or(0), changes })
+}
+
+pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, StoreError> {
+    let taken = transaction.query_row("SELECT 1 FROM users WHERE email = ?1", [&user.email], |_| Ok(())).optional()?;
+    if taken.is_some() {
+        return Err(StoreError::Conflict);
+    }
+    transaction.execute(
+        "INSERT INTO users (id, email, name, role, password, disabled, labels, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            user.id.as_str(),
+            user.email,
+            user.name,
+            user.role.as_str(),
+            user.password,
+            user.disabled,
+            json(&user.labels)?,
+            user.created_at.as_microsecond()
+        ],
+    )?;
+    Ok(vec![Change::User(user.into())])
+}
+
+/// Counts the owner's live keys and looks at the parent in the same transaction: no two creations pass
+/// the limit together, and no child outlives the revocation that it raced with.
+pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<Vec<Change>, StoreError> {
+    let live: i64 = transaction.query_row(
+        "SELECT count(*) FROM keys WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)",
+        params![key.owner.as_str(), key.created_at.as_microsecond()],
+        |row| row.get(0),
+    )?;
+    if usize::try_from(live).unwrap_or(usize::MAX) >= bounds::KEYS_PER_OWNER {
+        return Err(StoreError::LimitReached);
+    }
+    if let Some(parent) = &key.parent {
+        let ended: Option<Option<i64>> =
+            transaction.query_row("SELECT revoked_at FROM keys WHERE id = ?1", [parent.as_str()], |row| row.get(0)).optional()?;
+        if ended != Some(None) {
+            return Err(StoreError::KeyRevoked);
+        }
+    }
+    transaction.execute(
+        "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
+           created_at, expires_at, revoked_at, rotated_at, metadata)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+        params![
+            key.id.as_str(),
+            key.interface.as_str(),
+            key.name,
+            key.redacted,
+            key.digest.as_slice(),
+            key.pepper,
+            key.owner.as_str(),
+            json(&key.created_by)?,
+            key.parent.as_ref().map(KeyId::as_str),
+            json(&key.scopes)?,
+            json(&key.labels)?,
+            json(&key.limits)?,
+            key.status.as_str(),
+            key.created_at.as_microsecond(),
+            key.expires_at.map(Timestamp::as_microsecond),
+            key.revoked_at.map(Timestamp::as_microsecond),
+            key.rotated_at.map(Timestamp::as_microsecond),
+            json(&key.metadata)?
+        ],
+    )?;
+    Ok(vec![Change::Key(key.into())])
+}
+
+/// Ends a key; one that has ended stays as it is.
+pub(super) fn end_key(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let ended = transaction
+        .execute("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL", params![id.as_str(), at.as_microsecond()])?;
+    let key = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?;
+    match key {
+        None => Err(StoreError::NotFound),
+        Some(_) if ended == 0 => Ok(Vec::new()),
+        Some(key) => Ok(vec![Change::Key(key.into())]),
+    }
+}
+
+/// Begins a session and ends the user's oldest beyond `keep`.
+pub(super) fn insert_session(transaction: &Transaction<'_>, session: SessionRow, keep: usize) -> Result<Vec<Change>, StoreError> {
+    transaction.execute(
+        "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            session.id.as_str(),
+            session.user.as_str(),
+            session.cookie_digest.as_slice(),
+            session.token_digest.as_slice(),
+            session.created_at.as_microsecond(),
+            session.expires_at.as_microsecond(),
+            session.last_seen.as_microsecond()
+        ],
+    )?;
+    let mut surplus = transaction.prepare_cached(
+        "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE user = ?1 ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?2) RETURNING id",
+    )?;
+    let ended = surplus.query_map(params![session.user.as_str(), i64::try_from(keep).unwrap_or(i64::MAX)], session_id)?;
+    let mut changes = vec![];
+    for id in ended {
+        changes.push(Change::SessionEnded(id?));
+    }
+    changes.push(Change::Session(session));
+    Ok(changes)
+}
+
+/// Notes when sessions were last used, which moves no revision, and ends those that are over.
+pub(super) fn sweep_sessions(
+    transaction: &Transaction<'_>,
+    seen: &[(SessionId, Timestamp)],
+    over: &[SessionId],
+) -> Result<Vec<Change>, StoreError> {
+    let mut note = transaction.prepare_cached("UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2")?;
+    for (id, at) in seen {
+        note.execute(params![id.as_str(), at.as_microsecond()])?;
+    }
+    let mut end = transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?;
+    let mut changes = vec![];
+    for id in over {
+        if end.execute([id.as_str()])? > 0 {
+            changes.push(Change::SessionEnded(id.clone()));
+        }
+    }
+    Ok(changes)
+}
+
+/// Everything, at one revision.
+pub(super) fn snapshot(connection: &mut Connection) -> Result<Snapshot, StoreError> {
+    let transaction = connection.transaction()?;
+    let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
+    let users = all(&transaction, "SELECT * FROM users", user)?;
+    let keys = all(&transaction, "SELECT * FROM keys", key)?;
+    let sessions = all(&transaction, "SELECT * FROM sessions", session)?;
+    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions })
+}
+
+/// Whether the file can be locked for writing and read.
+pub(super) fn probe(connection: &mut Connection) -> Result<(), StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.query_row("SELECT rev FROM state", [], |_| Ok(()))?;
+    Ok(())
+}
+
+pub(super) fn insert_document(connection: &Connection, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
+    connection.execute(
+        "INSERT INTO documents (revision, text, created_at) VALUES (?1, ?2, ?3) ON CONFLICT (revision) DO NOTHING",
+        params![revision, text, at.as_microsecond()],
+    )?;
+    Ok(())
+}
+
+pub(super) fn document(connection: &Connection, revision: &str) -> Result<Option<String>, StoreError> {
+    Ok(connection.query_row("SELECT text FROM documents WHERE revision = ?1", [revision], |row| row.get(0)).optional()?)
+}
+
+fn all<T>(transaction: &Transaction<'_>, sql: &str, read: fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>, StoreError> {
+    let mut statement = transaction.prepare(sql)?;
+    let rows = statement.query_map([], read)?.collect::<rusqlite::Result<Vec<T>>>()?;
+    Ok(rows)
+}
+
+fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
+    Ok(UserRow {
+        id: UserId::known(&row.get::<_, String>("id")?),
+        email: row.get("email")?,
+        name: row.get("name")?,
+        role: word(row, "role", Role::parse)?,
+        password: row.get("password")?,
+        disabled: row.get("disabled")?,
+        labels: from_json(row, "labels")?,
+        created_at: time(row, "created_at")?,
+    })
+}
+
+fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+    Ok(KeyRow {
+        id: KeyId::known(&row.get::<_, String>("id")?),
+        interface: word(row, "interface", Interface::parse)?,
+        name: row.get("name")?,
+        redacted: row.get("redacted")?,
+        digest: row.get("digest")?,
+        pepper: row.get("pepper")?,
+        owner: UserId::known(&row.get::<_, String>("owner")?),
+        created_by: from_json(row, "created_by")?,
+        parent: row.get::<_, Option<String>>("parent")?.as_deref().map(KeyId::known),
+        scopes: from_json(row, "scopes")?,
+        labels: from_json(row, "labels")?,
+        limits: from_json(row, "limits")?,
+        status: word(row, "status", KeyStatus::parse)?,
+        created_at: time(row, "created_at")?,
+        expires_at: maybe_time(row, "expires_at")?,
+        revoked_at: maybe_time(row, "revoked_at")?,
+        rotated_at: maybe_time(row, "rotated_at")?,
+        metadata: from_json(row, "metadata")?,
+    })
+}
+
+fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    Ok(SessionRow {
+        id: session_id(row)?,
+        user: UserId::known(&row.get::<_, String>("user")?),
+        cookie_digest: row.get("cookie_digest")?,
+        token_digest: row.get("token_digest")?,
+        created_at: time(row, "created_at")?,
+        expires_at: time(row, "expires_at")?,
+        last_seen: time(row, "last_seen")?,
+    })
+}
+
+fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
+    Ok(SessionId::known(&row.get::<_, String>("id")?))
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(StoreError::unavailable)
+}
+
+fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(column)?).map_err(|error| unreadable(column, error))
+}
+
+fn word<T>(row: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let text = row.get::<_, String>(column)?;
+    parse(&text).ok_or_else(|| unreadable(column, std::io::Error::other(format!("unknown word {text:?}"))))
+}
+
+fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
+    Timestamp::from_microsecond(row.get(column)?).map_err(|error| unreadable(column, error))
+}
+
+fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    match row.get::<_, Option<i64>>(column)? {
+        None => Ok(None),
+        Some(micros) => Timestamp::from_microsecond(micros).map(Some).map_err(|error| unreadable(column, error)),
+    }
+}
+
+/// A stored value that this build cannot read, by its column.
+fn unreadable(column: &str, cause: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    let cause = std::io::Error::other(format!("column {column}: {cause}"));
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(cause))
+}

@@ -1,0 +1,125 @@
+//! The statements of `captures.db`. Heads and bodies are opaque here; only what lists filter by is in columns.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, params_from_iter};
+
+use super::StoreError;
+use super::rows::{CaptureFilter, CaptureRow};
+use crate::id::{KeyId, RequestId, UserId};
+
+/// Writes a batch, all or none. A row that is there already is left alone, so a batch may be tried again.
+pub(super) fn append(connection: &mut Connection, rows: &[CaptureRow]) -> Result<(), StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    {
+        let mut head = transaction.prepare_cached(
+            "INSERT INTO captures (id, created_at, owner, key, alias, recipe, provider, model, decided_provider, decided_model,
+               status, state, replay_of, head)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (id) DO NOTHING",
+        )?;
+        let mut bodies = transaction.prepare_cached("INSERT INTO bodies (id, sealed) VALUES (?1, ?2) ON CONFLICT (id) DO NOTHING")?;
+        for row in rows {
+            head.execute(params![
+                row.id.as_str(),
+                row.created_at_us,
+                row.owner.as_str(),
+                row.key.as_ref().map(KeyId::as_str),
+                row.alias,
+                row.recipe,
+                row.provider,
+                row.model,
+                row.decided_provider,
+                row.decided_model,
+                row.status,
+                row.state,
+                row.replay_of.as_ref().map(RequestId::as_str),
+                row.head
+            ])?;
+            if let Some(sealed) = &row.bodies {
+                bodies.execute(params![row.id.as_str(), sealed])?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Heads, newest first, that match the filter and are older than `after`.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &CaptureFilter,
+    limit: usize,
+    after: Option<&RequestId>,
+) -> Result<Vec<(RequestId, Vec<u8>)>, StoreError> {
+    let mut sql = String::from("SELECT id, head FROM captures WHERE 1");
+    let mut values = Vec::new();
+    conditions(filter, after, &mut sql, &mut values);
+    sql.push_str(" ORDER BY id DESC LIMIT ?");
+    values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement
+        .query_map(params_from_iter(values), |row| Ok((RequestId::known(&row.get::<_, String>(0)?), row.get::<_, Vec<u8>>(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+}
+
+/// Adds a condition for each filter that is set. Only fixed text goes into the statement, every value by a parameter.
+fn conditions(filter: &CaptureFilter, after: Option<&RequestId>, sql: &mut String, values: &mut Vec<Value>) {
+    let texts = [
+        (" AND id < ?", after.map(RequestId::as_str)),
+        (" AND owner = ?", filter.owner.as_ref().map(UserId::as_str)),
+        (" AND key = ?", filter.key.as_ref().map(KeyId::as_str)),
+        (" AND alias = ?", filter.alias.as_deref()),
+        (" AND recipe = ?", filter.recipe.as_deref()),
+        (" AND provider = ?", filter.provider.as_deref()),
+        (" AND model = ?", filter.model.as_deref()),
+        (" AND decided_provider = ?", filter.decided_provider.as_deref()),
+        (" AND decided_model = ?", filter.decided_model.as_deref()),
+        (" AND state = ?", filter.state.as_deref()),
+        (" AND replay_of = ?", filter.replay_of.as_ref().map(RequestId::as_str)),
+    ];
+    for (condition, value) in texts {
+        if let Some(value) = value {
+            sql.push_str(condition);
+            values.push(Value::Text(value.to_owned()));
+        }
+    }
+    for (condition, value) in [(" AND created_at >= ?", filter.since_us), (" AND created_at < ?", filter.until_us)] {
+        if let Some(value) = value {
+            sql.push_str(condition);
+            values.push(Value::Integer(value));
+        }
+    }
+    for (at, (low, high)) in filter.statuses.iter().enumerate() {
+        sql.push_str(if at == 0 { " AND (status BETWEEN ? AND ?" } else { " OR status BETWEEN ? AND ?" });
+        values.push(Value::Integer((*low).into()));
+        values.push(Value::Integer((*high).into()));
+    }
+    if !filter.statuses.is_empty() {
+        sql.push(')');
+    }
+}
+
+/// One capture with its bodies.
+pub(super) fn get(connection: &Connection, id: &RequestId) -> Result<Option<CaptureRow>, StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT c.*, b.sealed FROM captures c LEFT JOIN bodies b ON b.id = c.id WHERE c.id = ?1")?;
+    let row = statement.query_row([id.as_str()], |row| {
+        Ok(CaptureRow {
+            id: RequestId::known(&row.get::<_, String>("id")?),
+            created_at_us: row.get("created_at")?,
+            owner: UserId::known(&row.get::<_, String>("owner")?),
+            key: row.get::<_, Option<String>>("key")?.as_deref().map(KeyId::known),
+            alias: row.get("alias")?,
+            recipe: row.get("recipe")?,
+            provider: row.get("provider")?,
+            model: row.get("model")?,
+            decided_provider: row.get("decided_provider")?,
+            decided_model: row.get("decided_model")?,
+            status: row.get("status")?,
+            state: row.get("state")?,
+            replay_of: row.get::<_, Option<String>>("replay_of")?.as_deref().map(RequestId::known),
+            head: row.get("head")?,
+            bodies: row.get("sealed")?,
+        })
+    });
+    Ok(row.optional()?)
+}

@@ -1,0 +1,74 @@
+//! Failures on demand, so that tests show what a full disk or a hung one does. A type that is handed in, never a
+//! build flag: the code that is tested is the code that runs.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::StoreError;
+
+/// Switches shared by a test and the store that it broke.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Switches>);
+
+#[derive(Debug, Default)]
+struct Switches {
+    writes_left: AtomicU32,
+    appends_left: AtomicU32,
+    every_write: AtomicBool,
+    stalled: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Faults {
+    /// The next `count` mutations of accounts fail.
+    pub fn fail_writes(&self, count: u32) {
+        self.0.writes_left.store(count, Ordering::Release);
+    }
+
+    /// Every mutation of accounts fails until [`Faults::clear`].
+    pub fn fail_every_write(&self) {
+        self.0.every_write.store(true, Ordering::Release);
+    }
+
+    /// The next `count` appends of captures fail.
+    pub fn fail_appends(&self, count: u32) {
+        self.0.appends_left.store(count, Ordering::Release);
+    }
+
+    /// Appends of captures hang until [`Faults::clear`].
+    pub fn stall_appends(&self) {
+        *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// All is well again.
+    pub fn clear(&self) {
+        self.0.writes_left.store(0, Ordering::Release);
+        self.0.appends_left.store(0, Ordering::Release);
+        self.0.every_write.store(false, Ordering::Release);
+        *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.released.notify_all();
+    }
+
+    /// Whether every write is failing, which a health check must see without spending a counted fault.
+    pub(super) fn broken(&self) -> bool {
+        self.0.every_write.load(Ordering::Acquire)
+    }
+
+    /// On the writer's thread, before a mutation.
+    pub(super) fn before_write(&self) -> Result<(), StoreError> {
+        if self.broken() || spend(&self.0.writes_left) { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+    }
+
+    /// On the capture writer's thread, before an append: waits while stalled.
+    pub(super) fn before_append(&self) -> Result<(), StoreError> {
+        let mut stalled = self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        while *stalled {
+            stalled = self.0.released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
+        }
+        if spend(&self.0.appends_left) { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
+    }
+}
+
+fn spend(left: &AtomicU32) -> bool {
+    left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+}

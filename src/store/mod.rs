@@ -1,0 +1,240 @@
+//! Where everything durable is kept. Async on the outside; every mutation answers after it is on disk and
+//! after the in-memory tables have followed it. What is not here by contract: any decision about who may do what.
+
+mod accounts;
+mod captures;
+mod faults;
+mod rows;
+mod schema;
+mod sqlite;
+mod worker;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::error::{Error, Kind};
+use crate::id::{KeyId, RequestId, SessionId};
+
+pub use faults::Faults;
+pub use rows::{Actor, CaptureFilter, CaptureRow, Change, Committed, KeyRow, KeyStatus, Limits, Role, SessionRow, Snapshot, UserRow};
+
+/// What hears of every mutation, in the order of revisions, before its caller does. It must not wait.
+pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
+
+/// How long a health check waits for the writer.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+
+/// Why the store refused or failed.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The value is taken (an e-mail).
+    Conflict,
+    /// The owner has as many live keys as one may have.
+    LimitReached,
+    /// The key that was to be the parent has ended.
+    KeyRevoked,
+    /// There is no such row.
+    NotFound,
+    /// The files were written by a newer build.
+    NewerSchema {
+        /// Migrations that the file has seen.
+        found: usize,
+        /// Migrations that this build knows.
+        known: usize,
+    },
+    /// The files belong to another master key.
+    OtherMasterKey,
+    /// Another process has the directory.
+    Locked(PathBuf),
+    /// Everything that may pass by itself: a full disk, a queue, an engine's error.
+    Unavailable(String),
+}
+
+impl StoreError {
+    fn unavailable(cause: impl fmt::Display) -> Self {
+        StoreError::Unavailable(cause.to_string())
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::unavailable(error)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Conflict => f.write_str("the value is taken"),
+            StoreError::LimitReached => f.write_str("the owner has too many live keys"),
+            StoreError::KeyRevoked => f.write_str("the parent key is revoked"),
+            StoreError::NotFound => f.write_str("no such row"),
+            StoreError::NewerSchema { found, known } => {
+                write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
+            }
+            StoreError::OtherMasterKey => {
+                f.write_str("the store was made with another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
+            }
+            StoreError::Locked(path) => write!(f, "another process uses the data directory {}", path.display()),
+            StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict => Error::new(Kind::Conflict, "It exists already."),
+            StoreError::LimitReached => Error::new(Kind::KeyLimitReached, "The owner has as many live keys as one may have; revoke some."),
+            StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
+            StoreError::NotFound => Error::not_found("object"),
+            other => Error::store_unavailable(other),
+        }
+    }
+}
+
+enum Backend {
+    Sqlite(sqlite::Sqlite),
+}
+
+/// A cheap handle; the last one dropped closes the files.
+#[derive(Clone)]
+pub struct Store {
+    backend: Arc<Backend>,
+    faults: Faults,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// Opens the embedded store under `data_dir`, making it when there is none. A newer schema, another master key
+    /// and a directory that is in use are refused.
+    pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
+        let (data_dir, fingerprint) = (data_dir.to_owned(), master_fingerprint.to_owned());
+        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&data_dir, &fingerprint)).await;
+        let backend = Backend::Sqlite(opened.map_err(StoreError::unavailable)??);
+        Ok(Store { backend: Arc::new(backend), faults: Faults::default() })
+    }
+
+    /// The same store, failing as `faults` says.
+    #[must_use]
+    pub fn with_faults(self, faults: Faults) -> Store {
+        Store { faults, ..self }
+    }
+
+    /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
+    pub fn follow(&self, follower: Follower) -> bool {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.follow(follower)
+    }
+
+    /// All tables, for the start.
+    pub async fn load(&self) -> Result<Snapshot, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(accounts::snapshot).await
+    }
+
+    /// Adds a user; [`StoreError::Conflict`] when the e-mail is taken.
+    pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| accounts::insert_user(transaction, user)).await
+    }
+
+    /// Adds a key; [`StoreError::LimitReached`] when its owner has too many, [`StoreError::KeyRevoked`] when its parent has ended.
+    pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| accounts::insert_key(transaction, key)).await
+    }
+
+    /// Ends a key; again is no change.
+    pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.mutate(&self.faults, move |transaction| accounts::end_key(transaction, &id, at)).await
+    }
+
+    /// Begins a session and ends the user's oldest beyond `keep`.
+    pub async fn create_session(&self, session: SessionRow, keep: usize) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| accounts::insert_session(transaction, session, keep)).await
+    }
+
+    /// Notes when sessions were last used and ends those that are over.
+    pub async fn sweep_sessions(&self, seen: Vec<(SessionId, Timestamp)>, over: Vec<SessionId>) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| accounts::sweep_sessions(transaction, &seen, &over)).await
+    }
+
+    /// Waits until every gateway that shares the store has applied `rev`: alone, that is already so.
+    pub async fn acknowledge(&self, _rev: u64) -> Result<(), StoreError> {
+        let Backend::Sqlite(_) = &*self.backend;
+        Ok(())
+    }
+
+    /// Whether the in-memory tables may be believed: alone, always.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let Backend::Sqlite(_) = &*self.backend;
+        Ok(())
+    }
+
+    /// Whether a write would find the store working.
+    pub async fn healthy(&self) -> bool {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        !self.faults.broken() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
+    }
+
+    /// Keeps the text of a routing document; again is no change.
+    pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let (revision, text, faults) = (revision.to_owned(), text.to_owned(), self.faults.clone());
+        let keep = move |connection: &mut rusqlite::Connection| {
+            faults.before_write()?;
+            accounts::insert_document(connection, &revision, &text, at)
+        };
+        sqlite.accounts.run(keep).await
+    }
+
+    /// The text of a routing document that was kept.
+    pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let revision = revision.to_owned();
+        sqlite.accounts.run(move |connection| accounts::document(connection, &revision)).await
+    }
+
+    /// Writes a batch of captures, all or none; a batch may be tried again.
+    pub async fn append_captures(&self, rows: Vec<CaptureRow>) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.append(&self.faults, rows).await
+    }
+
+    /// Heads, newest first, older than `after`, up to `limit`.
+    pub async fn list_captures(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Vec<(RequestId, Vec<u8>)>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.reader.run(move |connection| captures::list(connection, &filter, limit, after.as_ref())).await
+    }
+
+    /// One capture with its bodies.
+    pub async fn capture(&self, id: &RequestId) -> Result<Option<CaptureRow>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.reader.run(move |connection| captures::get(connection, &id)).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! What the store keeps, one plain struct a table. Nothing here knows how it is kept, and no `Debug` shows a password hash.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{KeyId, RequestId, SessionId, UserId};
+use crate::interface::Interface;
+
+/// What a user may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Own keys, own captures.
+    User,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// The word of it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::User => "user",
+            Role::Admin => "admin",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Role::User, Role::Admin].into_iter().find(|role| role.as_str() == word)
+    }
+}
+
+/// A person who can log in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserRow {
+    /// Who.
+    pub id: UserId,
+    /// Lower-case; unique.
+    pub email: String,
+    /// As given.
+    pub name: Option<String>,
+    /// What they may do.
+    pub role: Role,
+    /// The password's Argon2id hash in PHC form.
+    pub password: String,
+    /// Whether sessions and keys of this user are refused.
+    pub disabled: bool,
+    /// What routing rules may look at.
+    pub labels: BTreeMap<String, String>,
+    /// When registered.
+    pub created_at: Timestamp,
+}
+
+impl fmt::Debug for UserRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserRow").field("id", &self.id).field("role", &self.role).field("disabled", &self.disabled).finish_non_exhaustive()
+    }
+}
+
+/// Whether a key that is neither expired nor revoked may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyStatus {
+    /// It may.
+    Active,
+    /// Switched off for now.
+    Inactive,
+}
+
+impl KeyStatus {
+    /// The word of it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeyStatus::Active => "active",
+            KeyStatus::Inactive => "inactive",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [KeyStatus::Active, KeyStatus::Inactive].into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// Who did something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// `api_key`, `session` or `admin_key`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The id of that key or session; `usr_admin` for the admin key.
+    pub id: String,
+}
+
+/// What a key may use up. A limit that is not set does not limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The names that clients may ask for: exact, or a beginning and `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<String>>,
+}
+
+impl Limits {
+    /// Whether a client may ask for this name.
+    pub fn allows_model(&self, name: &str) -> bool {
+        self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
+    }
+
+    /// Whether nothing that these allow is refused by `outer`.
+    pub fn within(&self, outer: &Limits) -> bool {
+        match (&self.models, &outer.models) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(inner), Some(outer)) => inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name))),
+        }
+    }
+}
+
+/// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
+fn covers(pattern: &str, inner: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => inner.starts_with(beginning),
+        None => inner == pattern,
+    }
+}
+
+/// A key of any interface.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its public name; says nothing about the secret.
+    pub id: KeyId,
+    /// Where it is known.
+    pub interface: Interface,
+    /// As given.
+    pub name: String,
+    /// What may be shown of the secret.
+    pub redacted: String,
+    /// HMAC-SHA-256 of the secret.
+    pub digest: [u8; 32],
+    /// Which pepper made the digest.
+    pub pepper: u32,
+    /// On whose behalf it acts.
+    pub owner: UserId,
+    /// Who made it.
+    pub created_by: Actor,
+    /// The key that made it.
+    pub parent: Option<KeyId>,
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// What routing rules may look at.
+    pub labels: BTreeMap<String, String>,
+    /// What it may use up.
+    pub limits: Limits,
+    /// Whether it is switched on.
+    pub status: KeyStatus,
+    /// When made.
+    pub created_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+    /// When it was ended.
+    pub revoked_at: Option<Timestamp>,
+    /// When its secret was last replaced.
+    pub rotated_at: Option<Timestamp>,
+    /// The owner's notes.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for KeyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("KeyRow");
+        shown.field("id", &self.id).field("interface", &self.interface).field("owner", &self.owner).field("revoked_at", &self.revoked_at);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// A login.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its public name.
+    pub id: SessionId,
+    /// Whose.
+    pub user: UserId,
+    /// Digest of the cookie's value.
+    pub cookie_digest: [u8; 32],
+    /// Digest of the Bearer token, another secret.
+    pub token_digest: [u8; 32],
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When it ends whatever happens.
+    pub expires_at: Timestamp,
+    /// When it was last used; the durable value lags.
+    pub last_seen: Timestamp,
+}
+
+impl fmt::Debug for SessionRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionRow").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// One entry of a table as it is now, or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A user as it is now.
+    User(Arc<UserRow>),
+    /// A key as it is now.
+    Key(Arc<KeyRow>),
+    /// A session as it is now.
+    Session(SessionRow),
+    /// A session that is no more.
+    SessionEnded(SessionId),
+}
+
+/// What one mutation did, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in the order of all mutations.
+    pub rev: u64,
+    /// What it changed; empty when there was nothing left to do.
+    pub changes: Vec<Change>,
+}
+
+/// All tables at one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The last mutation that is inside.
+    pub rev: u64,
+    /// All users.
+    pub users: Vec<UserRow>,
+    /// All keys, revoked ones too.
+    pub keys: Vec<KeyRow>,
+    /// All sessions.
+    pub sessions: Vec<SessionRow>,
+}
+
+/// A stored request: what lists filter by, and two values that only `capture/` can read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureRow {
+    /// The request's id; the order of ids is the order of time.
+    pub id: RequestId,
+    /// Microseconds since the epoch.
+    pub created_at_us: i64,
+    /// Whose it is.
+    pub owner: UserId,
+    /// The key that asked.
+    pub key: Option<KeyId>,
+    /// The alias asked for.
+    pub alias: Option<String>,
+    /// The recipe that decided.
+    pub recipe: Option<String>,
+    /// Who answered.
+    pub provider: Option<String>,
+    /// With which model.
+    pub model: Option<String>,
+    /// The plan's first provider.
+    pub decided_provider: Option<String>,
+    /// The plan's first model.
+    pub decided_model: Option<String>,
+    /// The status that the client saw.
+    pub status: u16,
+    /// `completed`, `failed`, `aborted` or `refused`.
+    pub state: String,
+    /// The capture that this one ran again.
+    pub replay_of: Option<RequestId>,
+    /// The record without its bodies.
+    pub head: Vec<u8>,
+    /// The sealed bodies, when they were kept.
+    pub bodies: Option<Vec<u8>>,
+}
+
+/// Which captures to list; what is not set does not filter.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureFilter {
+    /// Of this owner.
+    pub owner: Option<UserId>,
+    /// By this key.
+    pub key: Option<KeyId>,
+    /// Not older, in microseconds since the epoch.
+    pub since_us: Option<i64>,
+    /// Older than this, in microseconds since the epoch.
+    pub until_us: Option<i64>,
+    /// By this alias.
+    pub alias: Option<String>,
+    /// By this recipe.
+    pub recipe: Option<String>,
+    /// Answered by this provider.
+    pub provider: Option<String>,
+    /// Answered by this model.
+    pub model: Option<String>,
+    /// Decided for this provider.
+    pub decided_provider: Option<String>,
+    /// Decided for this model.
+    pub decided_model: Option<String>,
+    /// Any of these ranges of status, both ends included; empty: all.
+    pub statuses: Vec<(u16, u16)>,
+    /// In this state.
+    pub state: Option<String>,
+    /// Replays of this capture.
+    pub replay_of: Option<RequestId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn models(names: &[&str]) -> Limits {
+        Limits { models: Some(names.iter().map(|name| (*name).to_owned()).collect()) }
+    }
+
+    #[test]
+    fn limits_on_models_nest() {
+        assert!(Limits::default().allows_model("anything"));
+        assert!(models(&["auto", "openai/*"]).allows_model("openai/gpt-5"));
+        assert!(!models(&["auto", "openai/*"]).allows_model("openai"));
+        assert!(models(&["openai/gpt-*"]).within(&models(&["openai/*"])));
+        assert!(!models(&["openai/*"]).within(&models(&["openai/gpt-*"])));
+        assert!(!models(&["*"]).within(&models(&["auto"])));
+        assert!(!Limits::default().within(&models(&["auto"])));
+        assert!(models(&[]).within(&models(&["auto"])));
+        assert_eq!(serde_json::to_string(&Limits::default()).unwrap(), "{}");
+    }
+}

@@ -1,0 +1,52 @@
+//! The tables, as numbered migrations: `user_version` says how many of them a file has seen. A file that has
+//! seen more than this build knows is refused, because an older build would misread it.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::StoreError;
+
+/// Of `accounts.db`. `state` has one row: the revision, and whose master key made the digests.
+/// Owners of keys may be the built-in `usr_admin`, which is no row; so that column is no reference.
+pub(super) const ACCOUNTS: &[&str] = &["
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL, master BLOB NOT NULL) STRICT;
+CREATE TABLE users (
+    id TEXT PRIMARY KEY, email TEXT NOT NULL UNIQUE, name TEXT, role TEXT NOT NULL, password TEXT NOT NULL,
+    disabled INTEGER NOT NULL, labels TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, interface TEXT NOT NULL, name TEXT NOT NULL, redacted TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
+    pepper INTEGER NOT NULL, owner TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT REFERENCES keys (id),
+    scopes TEXT NOT NULL, labels TEXT NOT NULL, limits TEXT NOT NULL, status TEXT NOT NULL, created_at INTEGER NOT NULL,
+    expires_at INTEGER, revoked_at INTEGER, rotated_at INTEGER, metadata TEXT NOT NULL) STRICT;
+CREATE INDEX keys_owner ON keys (owner);
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, user TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE, cookie_digest BLOB NOT NULL UNIQUE,
+    token_digest BLOB NOT NULL UNIQUE, created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, last_seen INTEGER NOT NULL) STRICT;
+CREATE INDEX sessions_user ON sessions (user);
+CREATE TABLE documents (revision TEXT PRIMARY KEY, text TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
+"];
+
+/// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
+pub(super) const CAPTURES: &[&str] = &["
+CREATE TABLE captures (
+    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
+    model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT,
+    head BLOB NOT NULL) STRICT;
+CREATE INDEX captures_owner ON captures (owner, id);
+CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
+CREATE TABLE bodies (id TEXT PRIMARY KEY REFERENCES captures (id) ON DELETE CASCADE, sealed BLOB NOT NULL) STRICT;
+"];
+
+/// Brings a file up to date; all steps or none.
+pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let seen: usize = transaction.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))? as usize;
+    if seen > steps.len() {
+        return Err(StoreError::NewerSchema { found: seen, known: steps.len() });
+    }
+    for step in steps.iter().skip(seen) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "user_version", u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
+    transaction.commit()?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and `captures.db`, which may
+//! be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use super::rows::Committed;
+use super::worker::{Durability, Worker, open, open_to_read};
+use super::{Faults, Follower, StoreError, accounts, captures, schema};
+
+/// The three threads. The lock is given back last, when they have ended (fields drop in order).
+pub(super) struct Sqlite {
+    pub(super) accounts: Worker,
+    pub(super) captures: Worker,
+    pub(super) reader: Worker,
+    follower: Arc<OnceLock<Follower>>,
+    _lock: File,
+}
+
+impl Sqlite {
+    /// Opens or makes the files; blocking.
+    pub(super) fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Self, StoreError> {
+        let lock = lock(data_dir)?;
+        let mut accounts = open(&data_dir.join("accounts.db"), Durability::Full)?;
+        schema::migrate(&mut accounts, schema::ACCOUNTS)?;
+        accounts::claim(&accounts, master_fingerprint)?;
+        let path = data_dir.join("captures.db");
+        let mut captures = open(&path, Durability::Process)?;
+        schema::migrate(&mut captures, schema::CAPTURES)?;
+        Ok(Sqlite {
+            reader: Worker::start("store-reader", open_to_read(&path)?)?,
+            accounts: Worker::start("store-accounts", accounts)?,
+            captures: Worker::start("store-captures", captures)?,
+            follower: Arc::new(OnceLock::new()),
+            _lock: lock,
+        })
+    }
+
+    /// Calls `follower` with every mutation from now on, in order; the first one stays.
+    pub(super) fn follow(&self, follower: Follower) -> bool {
+        self.follower.set(follower).is_ok()
+    }
+
+    /// One mutation of accounts: durable, then followed, then answered.
+    pub(super) async fn mutate<F>(&self, faults: &Faults, write: F) -> Result<Committed, StoreError>
+    where
+        F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError> + Send + 'static,
+    {
+        let (faults, follower) = (faults.clone(), Arc::clone(&self.follower));
+        let work = move |connection: &mut rusqlite::Connection| {
+            let committed = accounts::mutate(connection, &faults, write)?;
+            if let Some(follower) = follower.get()
+                && !committed.changes.is_empty()
+            {
+                follower(&committed);
+            }
+            Ok(committed)
+        };
+        self.accounts.run(work).await
+    }
+
+    /// Appends on the capture writer's thread.
+    pub(super) async fn append(&self, faults: &Faults, rows: Vec<super::CaptureRow>) -> Result<(), StoreError> {
+        let faults = faults.clone();
+        let work = move |connection: &mut rusqlite::Connection| {
+            faults.before_append()?;
+            captures::append(connection, &rows)
+        };
+        self.captures.run(work).await
+    }
+}
+
+/// Makes the directory, for this user only, and takes it for this process.
+fn lock(data_dir: &Path) -> Result<File, StoreError> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(StoreError::unavailable)?;
+    let file = File::options().create(true).truncate(false).write(true).open(data_dir.join("lock")).map_err(StoreError::unavailable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked(data_dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(StoreError::unavailable(error)),
+    }
+}

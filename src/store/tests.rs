@@ -1,0 +1,256 @@
+//! The store as its users see it, on real files.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::id::{Random, UserId};
+use crate::interface::Interface;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_764_000_000 + second).unwrap()
+}
+
+fn user(email: &str, random: &Random) -> UserRow {
+    UserRow {
+        id: UserId::new(at(0), random),
+        email: email.into(),
+        name: Some("A".into()),
+        role: Role::User,
+        password: "$argon2id$canary".into(),
+        disabled: false,
+        labels: BTreeMap::from([("team".into(), "core".into())]),
+        created_at: at(0),
+    }
+}
+
+fn key(owner: &UserId, random: &Random) -> KeyRow {
+    let mut digest = [0; 32];
+    random.fill(&mut digest);
+    KeyRow {
+        id: KeyId::new(at(1), random),
+        interface: Interface::Router,
+        name: "ci".into(),
+        redacted: "rtr_AbCd…iBxe".into(),
+        digest,
+        pepper: 1,
+        owner: owner.clone(),
+        created_by: Actor { kind: "session".into(), id: "sess_1".into() },
+        parent: None,
+        scopes: vec!["inference".into()],
+        labels: BTreeMap::new(),
+        limits: Limits { models: Some(vec!["auto".into()]) },
+        status: KeyStatus::Active,
+        created_at: at(1),
+        expires_at: Some(at(1000)),
+        revoked_at: None,
+        rotated_at: None,
+        metadata: BTreeMap::from([("a".into(), "b".into())]),
+    }
+}
+
+fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
+    let (mut cookie_digest, mut token_digest) = ([0; 32], [0; 32]);
+    random.fill(&mut cookie_digest);
+    random.fill(&mut token_digest);
+    let id = SessionId::new(at(second), random);
+    SessionRow {
+        id,
+        user: user.clone(),
+        cookie_digest,
+        token_digest,
+        created_at: at(second),
+        expires_at: at(second + 100),
+        last_seen: at(second),
+    }
+}
+
+fn capture(id: RequestId, owner: &UserId, status: u16) -> CaptureRow {
+    CaptureRow {
+        id,
+        created_at_us: at(5).as_microsecond(),
+        owner: owner.clone(),
+        key: None,
+        alias: Some("auto".into()),
+        recipe: Some("balanced".into()),
+        provider: Some("demo".into()),
+        model: Some("echo".into()),
+        decided_provider: Some("demo".into()),
+        decided_model: Some("echo".into()),
+        status,
+        state: "completed".into(),
+        replay_of: None,
+        head: b"head".to_vec(),
+        bodies: Some(b"sealed".to_vec()),
+    }
+}
+
+async fn refused(dir: &Path, fingerprint: &[u8]) -> StoreError {
+    match Store::open(dir, fingerprint).await {
+        Ok(_) => panic!("opened"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(1);
+    let ann = user("ann@example.com", &random);
+    let (live, ended) = (key(&ann.id, &random), key(&ann.id, &random));
+    let login = session(&ann.id, 2, &random);
+    {
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        assert_eq!(store.create_user(ann.clone()).await.unwrap().rev, 1);
+        assert_eq!(store.create_key(live.clone()).await.unwrap().changes, [Change::Key(live.clone().into())]);
+        store.create_key(ended.clone()).await.unwrap();
+        store.create_session(login.clone(), 20).await.unwrap();
+        assert_eq!(store.revoke_key(&ended.id, at(9)).await.unwrap().rev, 5);
+        store.keep_document("0123456789ab", "a: 1", at(3)).await.unwrap();
+        store.keep_document("0123456789ab", "other", at(4)).await.unwrap();
+    }
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let read = store.load().await.unwrap();
+    assert_eq!(read.rev, 5);
+    assert_eq!(read.users, [ann]);
+    assert_eq!(read.sessions, [login]);
+    assert_eq!(read.keys.len(), 2);
+    assert!(read.keys.contains(&live));
+    assert!(read.keys.contains(&KeyRow { revoked_at: Some(at(9)), ..ended.clone() }));
+    assert_eq!(store.document("0123456789ab").await.unwrap().as_deref(), Some("a: 1"));
+    assert_eq!(store.document("ba9876543210").await.unwrap(), None);
+    let again = store.revoke_key(&ended.id, at(50)).await.unwrap();
+    assert_eq!((again.rev, again.changes.len()), (5, 0));
+    assert!(matches!(store.revoke_key(&KeyId::new(at(0), &random), at(1)).await, Err(StoreError::NotFound)));
+}
+
+#[tokio::test]
+async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(2);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let ann = user("ann@example.com", &random);
+    store.create_user(ann.clone()).await.unwrap();
+    assert!(matches!(store.create_user(user("ann@example.com", &random)).await, Err(StoreError::Conflict)));
+
+    let parent = key(&ann.id, &random);
+    store.create_key(parent.clone()).await.unwrap();
+    store.revoke_key(&parent.id, at(2)).await.unwrap();
+    let child = KeyRow { parent: Some(parent.id.clone()), ..key(&ann.id, &random) };
+    assert!(matches!(store.create_key(child).await, Err(StoreError::KeyRevoked)));
+
+    let made = futures::future::join_all((0..crate::bounds::KEYS_PER_OWNER + 5).map(|_| store.create_key(key(&ann.id, &random)))).await;
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), crate::bounds::KEYS_PER_OWNER);
+    assert!(made.iter().filter_map(|made| made.as_ref().err()).all(|error| matches!(error, StoreError::LimitReached)));
+    store.create_key(key(&UserId::admin(), &random)).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_master_key_a_newer_schema_and_a_second_process_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Store::open(dir.path(), b"master").await.unwrap();
+    assert!(matches!(refused(dir.path(), b"master").await, StoreError::Locked(_)));
+    drop(first);
+    assert!(matches!(refused(dir.path(), b"other").await, StoreError::OtherMasterKey));
+    rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = refused(dir.path(), b"master").await;
+    assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("schema 99"));
+}
+
+#[tokio::test]
+async fn a_user_keeps_the_newest_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(3);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let ann = user("ann@example.com", &random);
+    store.create_user(ann.clone()).await.unwrap();
+    let sessions: Vec<SessionRow> = (0..4).map(|second| session(&ann.id, second, &random)).collect();
+    for login in &sessions[..3] {
+        store.create_session(login.clone(), 3).await.unwrap();
+    }
+    let last = store.create_session(sessions[3].clone(), 3).await.unwrap();
+    assert_eq!(last.changes, [Change::SessionEnded(sessions[0].id.clone()), Change::Session(sessions[3].clone())]);
+    let swept = store.sweep_sessions(vec![(sessions[2].id.clone(), at(60))], vec![sessions[1].id.clone()]).await.unwrap();
+    assert_eq!(swept.changes, [Change::SessionEnded(sessions[1].id.clone())]);
+    let mut left = store.load().await.unwrap().sessions;
+    left.sort_by_key(|row| row.created_at);
+    assert_eq!(left, [SessionRow { last_seen: at(60), ..sessions[2].clone() }, sessions[3].clone()]);
+}
+
+#[tokio::test]
+async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(4);
+    let faults = Faults::default();
+    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = Arc::clone(&heard);
+    assert!(store.follow(Box::new(move |committed| ear.lock().unwrap().push(committed.rev))));
+    assert!(!store.follow(Box::new(|_| ())));
+
+    faults.fail_writes(1);
+    assert!(matches!(store.create_user(user("a@b.c", &random)).await, Err(StoreError::Unavailable(_))));
+    store.create_user(user("a@b.c", &random)).await.unwrap();
+    faults.fail_every_write();
+    assert!(store.create_user(user("d@e.f", &random)).await.is_err());
+    assert!(!store.healthy().await);
+    faults.clear();
+    assert!(store.healthy().await);
+    store.create_user(user("d@e.f", &random)).await.unwrap();
+    assert_eq!(*heard.lock().unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn captures_are_listed_newest_first_and_by_filter() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(5);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let (ann, bob) = (UserId::new(at(0), &random), UserId::new(at(0), &random));
+    let ids: Vec<RequestId> = (0..4).map(|second| RequestId::new(at(second), &random)).collect();
+    let mut rows: Vec<CaptureRow> = ids.iter().zip([200, 404, 500, 200]).map(|(id, status)| capture(id.clone(), &ann, status)).collect();
+    rows[3].owner = bob.clone();
+    rows[2].replay_of = Some(ids[0].clone());
+    rows[1].bodies = None;
+    store.append_captures(rows.clone()).await.unwrap();
+    store.append_captures(rows.clone()).await.unwrap();
+
+    let list = async |filter: CaptureFilter, limit: usize, after: Option<&RequestId>| {
+        let listed = store.list_captures(filter, limit, after.cloned()).await.unwrap();
+        listed.into_iter().map(|(id, _)| ids.iter().position(|known| *known == id).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(CaptureFilter::default(), 10, None).await, [3, 2, 1, 0]);
+    assert_eq!(list(CaptureFilter::default(), 2, Some(&ids[3])).await, [2, 1]);
+    assert_eq!(list(CaptureFilter { owner: Some(ann.clone()), ..Default::default() }, 10, None).await, [2, 1, 0]);
+    assert_eq!(list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..Default::default() }, 10, None).await, [2, 1]);
+    assert_eq!(list(CaptureFilter { replay_of: Some(ids[0].clone()), ..Default::default() }, 10, None).await, [2]);
+    assert_eq!(list(CaptureFilter { since_us: Some(at(6).as_microsecond()), ..Default::default() }, 10, None).await, [0_usize; 0]);
+    assert_eq!(list(CaptureFilter { alias: Some("' OR 1 --".into()), ..Default::default() }, 10, None).await, [0_usize; 0]);
+    for row in rows {
+        assert_eq!(store.capture(&row.id).await.unwrap(), Some(row));
+    }
+    assert_eq!(store.capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn stalled_captures_never_stall_an_account() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(6);
+    let faults = Faults::default();
+    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    faults.stall_appends();
+    let id = RequestId::new(at(0), &random);
+    let appending = tokio::spawn({
+        let (store, row) = (store.clone(), capture(id.clone(), &UserId::admin(), 200));
+        async move { store.append_captures(vec![row]).await }
+    });
+    store.create_user(user("a@b.c", &random)).await.unwrap();
+    assert_eq!(store.capture(&id).await.unwrap(), None);
+    assert!(!appending.is_finished());
+    faults.clear();
+    appending.await.unwrap().unwrap();
+    assert!(store.capture(&id).await.unwrap().is_some());
+    faults.fail_appends(1);
+    assert!(store.append_captures(vec![]).await.is_err());
+    store.append_captures(vec![]).await.unwrap();
+}

@@ -1,0 +1,92 @@
+//! A thread that owns one SQLite connection and does what it is sent, in order. Async code never touches a
+//! connection: it sends a closure and waits for the reply, which comes after `COMMIT`.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::StoreError;
+
+/// Jobs waiting for one connection; beyond it the store counts as unavailable rather than let requests pile up.
+const QUEUE: usize = 1024;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// The handle to such a thread. Dropping it finishes the queue and ends the thread.
+pub(super) struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts a thread on `connection`.
+    pub(super) fn start(name: &str, mut connection: Connection) -> Result<Self, StoreError> {
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
+        let run = move || {
+            while let Some(job) = queue.blocking_recv() {
+                job(&mut connection);
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(StoreError::unavailable)?;
+        Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Runs `work` on the thread. Once sent it runs to its end, also when the caller goes away meanwhile.
+    pub(super) async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            // A caller that went away needs no reply; what was done stays done.
+            let _gone = reply.send(work(connection));
+        });
+        let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
+        jobs.try_send(job).map_err(StoreError::unavailable)?;
+        answer.await.map_err(StoreError::unavailable)?
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A thread that panicked has nothing more to finish.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// How much an acknowledged write survives.
+#[derive(Clone, Copy)]
+pub(super) enum Durability {
+    /// Also the loss of power: an fsync each commit.
+    Full,
+    /// The end of the process; power loss may take the last commits.
+    Process,
+}
+
+/// Opens a database for writing, with the settings that hold for all of ours.
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", if matches!(durability, Durability::Full) { "FULL" } else { "NORMAL" })?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// Opens a second connection that only reads.
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+    use rusqlite::OpenFlags;
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
