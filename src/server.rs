@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use log::{info, warn};
 use pingora::apps::http_app::HttpServer;
-use pingora::proxy::http_proxy;
+use pingora_proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};

@@ -1,1 +1,25 @@
+//! The integration tests, one binary: the real gateway as a process, talked to over sockets, and checks of the source itself.
 
+// A test says what is wrong by panicking, prints the gateway's log when it does, and takes its tier from the environment;
+// nothing of it is called from outside.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stderr, unreachable_pub)]
+#![allow(clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+/// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
+mod bodies;
+/// What `rerouter serve` says about bad documents.
+mod cli;
+/// Which failures go to the next target, and what the client sees of them.
+mod failover;
+/// Recorded exchanges go in and out byte for byte.
+mod fidelity;
+/// The arrows between the rooms, the doors of external crates, the form of every source file.
+mod layering;
+/// Each refusal: status, exact envelope, connection closed or kept.
+mod refusals;
+/// Nothing secret in logs, metrics, captures or the data directory.
+mod secrets;
+/// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
+mod tour;

@@ -115,6 +115,11 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Whether a list is there with nothing in it.
+    pub(super) fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
+    }
+
     pub(super) fn text(&self, faults: &mut Faults) -> Option<&'a str> {
         match &self.node.value {
             Value::Text { text, .. } => Some(text),

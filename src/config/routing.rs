@@ -184,7 +184,6 @@ fn recipe(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Opti
     if rules.is_none() {
         section.missing("rules", faults);
     }
-    // One more than allowed is read, so that the check of the whole can say which one is too many.
     let rules = rules.map(|field| field.each(faults, bounds::RULES, rule));
     let retry = retry(section.below("retry", faults), faults);
     section.unsupported(&["shadow"], faults);
@@ -243,17 +242,17 @@ fn retry(mut section: Section<'_>, faults: &mut Faults) -> RetrySpec {
     let on = section.read("on", faults, |field, faults| {
         let mut on = RetryOn::default();
         field.each(faults, 4, |item, faults| {
-            let words: [(&str, fn(&mut RetryOn)); 4] = [
-                ("connect", |on| on.connect = true),
-                ("timeout", |on| on.timeout = true),
-                ("429", |on| on.rate_limited = true),
-                ("5xx", |on| on.server_error = true),
-            ];
             if matches!(item.node.value, Value::Int(429)) {
                 on.rate_limited = true;
                 return Some(());
             }
-            item.word(faults, &words).map(|set| set(&mut on))
+            match item.word(faults, &[("connect", 0), ("timeout", 1), ("429", 2), ("5xx", 3)])? {
+                0 => on.connect = true,
+                1 => on.timeout = true,
+                2 => on.rate_limited = true,
+                _ => on.server_error = true,
+            }
+            Some(())
         });
         Some(on)
     });

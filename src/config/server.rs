@@ -232,7 +232,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         let interfaces = section.read("interfaces", faults, |field, faults| {
             let words = Interface::ALL.map(|interface| (interface.as_str(), interface));
             let found = field.each(faults, Interface::ALL.len(), |item, faults| item.word(faults, &words));
-            if found.is_empty() {
+            if field.is_empty_list() {
                 faults.push(field.fault("a listener serves at least one interface"));
             }
             Some(found)
@@ -240,7 +240,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         section.finish(faults);
         Some(Listener { address: address?, tls, interfaces: interfaces.unwrap_or_else(|| Interface::ALL.to_vec()) })
     });
-    if read.is_empty() {
+    if field.is_empty_list() {
         faults.push(field.fault("at least one listener is needed"));
     }
     read

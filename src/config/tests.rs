@@ -110,8 +110,7 @@ s.yaml:2:5: listeners[0]: `address` is missing
 s.yaml:2:5: listeners[0].addres: unknown key (did you mean `address`?)
 s.yaml:3:16: listeners[1].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
 s.yaml:3:32: listeners[1].tls: `key` is missing
-s.yaml:3:56: listeners[1].interfaces: a listener serves at least one interface
-s.yaml:3:57: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
+s.yaml:3:58: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
 s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key`
 s.yaml:5:10: threads: must be a whole number, not text
 s.yaml:6:11: data_dir: must be text, not a list
@@ -143,7 +142,9 @@ fn similar(found: &str, wanted: &str) {
 
 #[test]
 fn the_demo_document_runs() {
+    fn shared<T: Send + Sync + 'static>(_: &T) {}
     let routing = routing(demo_routing()).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    shared(&routing);
     let demo = routing.provider("demo").unwrap();
     assert_eq!((demo.protocol, demo.base.authority().as_str(), demo.base.path.as_str()), (Protocol::Mock, "127.0.0.1:4000", "/20/v1"));
     assert_eq!(routing.targets().map(|target| &*target.name).collect::<Vec<_>>(), ["demo/large", "demo/small"]);
@@ -180,7 +181,7 @@ keywords: {}
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
 r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http://
 r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document
-r.yaml:3:80: providers.openai.breaker: not supported by this version
+r.yaml:3:79: providers.openai.breaker: not supported by this version
 r.yaml:4:36: providers.demo.latency: more than 60 seconds
 r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process
 r.yaml:5:3: providers.direct: `direct` is a reserved name

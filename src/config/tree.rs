@@ -1,6 +1,7 @@
 //! A document as a tree that keeps where everything was written. YAML 1.2 core schema, of which JSON is a part;
 //! aliases, anchors, tags, duplicate keys and depth beyond the bound are refused, so a small text stays a small tree.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
@@ -72,7 +73,8 @@ pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(Place { line: 1, column: 1 }, "", format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES))]);
     }
-    let mut builder = Builder { parser: Parser::new_from_str(text.trim_start_matches('\u{feff}')), faults: Vec::new() };
+    let text = whole_escapes(text.trim_start_matches('\u{feff}'));
+    let mut builder = Builder { parser: Parser::new_from_str(&text), faults: Vec::new() };
     match builder.document() {
         Ok(node) if builder.faults.is_empty() => Ok(node),
         Ok(_) => Err(builder.faults),
@@ -81,6 +83,40 @@ pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
             Err(builder.faults)
         }
     }
+}
+
+/// JSON writes a character beyond U+FFFF as two escapes, which YAML does not know: in a JSON document they become the character.
+fn whole_escapes(text: &str) -> Cow<'_, str> {
+    let pairs = text.contains("\\ud") || text.contains("\\uD");
+    if !pairs || serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return Cow::Borrowed(text);
+    }
+    let unit =
+        |escape: &str| escape.strip_prefix("\\u").and_then(|digits| digits.get(..4)).and_then(|hex| u16::from_str_radix(hex, 16).ok());
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let units = [Some(escape), escape.get(6..)].map(|escape| escape.and_then(unit));
+        let pair = units.iter().flatten().copied();
+        let joined = char::decode_utf16(pair).next().and_then(Result::ok).filter(|joined| joined.len_utf16() == 2);
+        let length = match joined {
+            Some(joined) => {
+                out.push(joined);
+                12
+            }
+            // The backslash with what it escapes, so that an escaped backslash begins nothing.
+            None => {
+                let length = 1 + escape.chars().nth(1).map_or(0, char::len_utf8);
+                out.push_str(escape.get(..length).unwrap_or(""));
+                length
+            }
+        };
+        rest = escape.get(length..).unwrap_or("");
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 fn fault(at: Place, path: &str, message: impl Into<String>) -> Fault {
@@ -278,7 +314,7 @@ mod tests {
     #[test]
     fn scalars_have_their_type() {
         let yaml = "a: [1, -2, 1.0, 1e3, .5, '1', x, true, no, ~, 0x1f, 1.2.3, 99999999999999999999, .inf, -, 2026-01-01]";
-        let wanted = "{\"a\":[1,-2,1.0,1000.0,0.5,\"1\",\"x\",true,\"no\",null,\"0x1f\",\"1.2.3\",1e20,\".inf\",\"-\",\"2026-01-01\"]}";
+        let wanted = "{\"a\":[1,-2,1.0,1000.0,0.5,\"1\",\"x\",true,\"no\",null,\"0x1f\",\"1.2.3\",1e+20,\".inf\",\"-\",\"2026-01-01\"]}";
         assert_eq!(form(&yaml.replace(", -,", ", \"-\",")), wanted);
         assert_eq!(form(""), "{}");
     }
@@ -288,6 +324,7 @@ mod tests {
         let yaml = "# comment\nb: {x: 1, a: 'text'}\na:\n  - on: [connect, 429]\n    f: 0.25\n";
         let json = "{\"a\":[{\"f\":0.25,\"on\":[\"connect\",429]}],\n\t\"b\":{\"a\":\"te\\u0078t\",\"x\":1}}";
         assert_eq!(form(yaml), form(json));
+        assert_eq!(form(r#"{"a": ["\ud83d\uDE00\u00e4", "\\ud83d", "\/"]}"#), form(r#"a: ["😀ä", '\ud83d', '/']"#));
         assert_ne!(form("a: 1"), form("a: '1'"));
         assert_ne!(form("a: 1"), form("a: 1.0"));
     }

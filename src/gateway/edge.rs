@@ -9,7 +9,7 @@ use http::{Method, Request, Response, header};
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
-use pingora::proxy::HttpProxy;
+use pingora_proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 use tokio::sync::OwnedSemaphorePermit;

@@ -21,7 +21,7 @@ pub(super) enum Unresolved {
     /// The name has no address.
     Unknown,
     /// It has only addresses that the egress policy denies.
-    Denied(IpAddr),
+    Denied,
 }
 
 impl Resolver {
@@ -40,7 +40,7 @@ impl Resolver {
             return self.allowed(address, own);
         }
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
-        let mut denied = Unresolved::Unknown;
+        let mut why_not = Unresolved::Unknown;
         // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
         let mut found: Vec<SocketAddr> = found.collect();
         found.sort_by_key(SocketAddr::is_ipv6);
@@ -50,14 +50,14 @@ impl Resolver {
                     self.known.insert(key, (address, Instant::now()));
                     return Ok(address);
                 }
-                Err(why) => denied = why,
+                Err(why) => why_not = why,
             }
         }
-        Err(denied)
+        Err(why_not)
     }
 
     fn allowed(&self, address: SocketAddr, own: bool) -> Result<SocketAddr, Unresolved> {
         let ip = address.ip().to_canonical();
-        if own || !self.denied.iter().any(|net| net.contains(ip)) { Ok(address) } else { Err(Unresolved::Denied(ip)) }
+        if own || !self.denied.iter().any(|net| net.contains(ip)) { Ok(address) } else { Err(Unresolved::Denied) }
     }
 }

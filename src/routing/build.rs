@@ -235,7 +235,6 @@ impl<'o> Build<'o> {
         if spec.rules.is_empty() {
             self.faults.push(spec.name.fault("a recipe needs at least one rule"));
         }
-        self.limit(spec.rules.iter().map(|rule| &rule.name), bounds::RULES, "rules");
         let mut names: HashSet<&str> = HashSet::new();
         let mut conditions: HashMap<&str, &str> = HashMap::new();
         let mut always: Option<&str> = None;
@@ -282,7 +281,6 @@ impl<'o> Build<'o> {
         if spec.targets.is_empty() {
             self.faults.push(spec.name.fault("a rule needs at least one target"));
         }
-        self.limit(spec.targets.iter().map(|target| &target.target), bounds::RULE_TARGETS, "targets");
         self.weights(&spec);
         let mut seen = HashSet::new();
         let mut choices = Vec::with_capacity(spec.targets.len());

@@ -225,11 +225,13 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use proptest::prelude::*;
+    use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
+    use proptest::strategy::Strategy as Generator;
 
     use super::*;
     use crate::routing::document::{
-        Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec, TargetSpec, TimeoutsSpec,
+        Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+        TimeoutsSpec,
     };
     use crate::routing::inputs::tests::chat;
     use crate::routing::recipe::Origin;
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(models(&decide(&zero, &chat("auto", 3)).unwrap()), ["c", "a", "b"]);
     }
 
-    fn health() -> impl proptest::strategy::Strategy<Value = TargetHealth> {
+    fn health() -> impl Generator<Value = TargetHealth> {
         let breaker = prop::sample::select(vec![Breaker::Closed, Breaker::Open, Breaker::HalfOpen]);
         (breaker, any::<bool>(), prop::option::of(-5i64..5), 0u32..3, prop::option::of(0u32..3)).prop_map(
             |(breaker, probe_free, wait, inflight, max)| {

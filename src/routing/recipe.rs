@@ -192,9 +192,7 @@ impl Base {
         let port = match authority.port() {
             Some(port) if port.as_u16() == 0 => return Err("has port 0"),
             Some(port) => port.as_u16(),
-            None if authority.as_str().ends_with(':')
-                || authority.as_str().rsplit(']').next().is_some_and(|rest| authority_port_is_bad(rest)) =>
-            {
+            None if authority.as_str().ends_with(':') || authority.as_str().rsplit(']').next().is_some_and(|rest| rest.contains(':')) => {
                 return Err("has a port that is none");
             }
             None => default_port(tls),
@@ -211,11 +209,6 @@ impl Base {
 
 fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
-}
-
-/// Whether what follows a host (and its brackets, if any) tries to be a port without being one.
-fn authority_port_is_bad(rest: &str) -> bool {
-    rest.contains(':')
 }
 
 impl fmt::Debug for Base {

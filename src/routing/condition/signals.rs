@@ -1,0 +1,191 @@
+//! The signals as CEL sees them: looked up when an expression names them, borrowed from the inputs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cel::ExecutionError;
+use cel::common::traits::{Container, Indexer, Iterable, Iterator as Items, Sizer};
+use cel::common::types::{CelBool, CelInt, CelString, MAP_TYPE, Type};
+use cel::common::value::{CowVal, Val};
+use cel::context::VariableResolver;
+use jiff::tz::TimeZone;
+
+use crate::routing::inputs::Inputs;
+
+/// What an expression may name. `max_tokens` is 0 when the client set none, so that comparisons read as expected;
+/// `hour` is that of `inputs.at` in the document's time zone; ids are `""` when there is none.
+pub const SIGNALS: [&str; 16] = [
+    "model",
+    "endpoint",
+    "prompt_tokens",
+    "messages",
+    "max_tokens",
+    "stream",
+    "tools",
+    "images",
+    "audio",
+    "json_output",
+    "headers",
+    "hour",
+    "key.id",
+    "key.labels",
+    "user.id",
+    "user.labels",
+];
+
+/// The signals of one request.
+pub struct Facts<'a> {
+    inputs: &'a Inputs,
+    zone: &'a TimeZone,
+}
+
+impl<'a> Facts<'a> {
+    /// The signals in `inputs`, with `hour` in `zone`.
+    pub fn new(inputs: &'a Inputs, zone: &'a TimeZone) -> Self {
+        Facts { inputs, zone }
+    }
+}
+
+fn number<'b>(value: u64) -> CowVal<'b, 'b> {
+    CowVal::owned(CelInt::from(i64::try_from(value).unwrap_or(i64::MAX)))
+}
+
+fn truth<'b>(value: bool) -> CowVal<'b, 'b> {
+    CowVal::owned(CelBool::from(value))
+}
+
+fn words(value: &str) -> CowVal<'_, '_> {
+    CowVal::owned(CelString::from(value))
+}
+
+impl VariableResolver for Facts<'_> {
+    fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
+        let (request, who) = (&self.inputs.request, &self.inputs.principal);
+        Some(match name {
+            "model" => words(&request.model),
+            "endpoint" => words(&request.endpoint),
+            "prompt_tokens" => number(request.prompt_tokens),
+            "messages" => number(request.messages),
+            "max_tokens" => number(request.max_tokens.unwrap_or(0)),
+            "stream" => truth(request.stream),
+            "tools" => number(request.tools),
+            "images" => number(request.images),
+            "audio" => number(request.audio),
+            "json_output" => truth(request.json_output),
+            "headers" => CowVal::owned(Pairs::of(&request.headers)),
+            "hour" => number(u64::from(self.zone.to_datetime(self.inputs.at).hour().unsigned_abs())),
+            "key.id" => words(who.key.as_deref().unwrap_or("")),
+            "key.labels" => CowVal::owned(Pairs::of(&who.labels)),
+            "user.id" => words(who.user.as_deref().unwrap_or("")),
+            "user.labels" => CowVal::owned(Pairs::of(&who.user_labels)),
+            _ => return None,
+        })
+    }
+}
+
+/// Labels or headers as a CEL map. The crate's own map iterates in hash order, which differs between runs.
+#[derive(Clone, Debug)]
+struct Pairs<'a>(Vec<(CelString<'a>, CelString<'a>)>);
+
+impl<'a> Pairs<'a> {
+    fn of(map: &'a BTreeMap<String, String>) -> Self {
+        Pairs(map.iter().map(|(name, value)| (CelString::from(name.as_str()), CelString::from(value.as_str()))).collect())
+    }
+
+    fn find(&self, key: &dyn Val) -> Option<&CelString<'a>> {
+        let key = key.downcast_ref::<CelString>()?.inner();
+        let at = self.0.binary_search_by(|(name, _)| name.inner().cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
+    fn missing(key: &dyn Val) -> ExecutionError {
+        match key.downcast_ref::<CelString>() {
+            Some(key) => ExecutionError::NoSuchKey(Arc::new(key.inner().to_owned())),
+            None => ExecutionError::UnexpectedType { got: key.get_type().name().to_owned(), want: "string".to_owned() },
+        }
+    }
+}
+
+impl Val for Pairs<'_> {
+    fn get_type(&self) -> &Type {
+        &MAP_TYPE
+    }
+
+    fn cel_type() -> &'static Type {
+        &MAP_TYPE
+    }
+
+    fn as_container(&self) -> Option<&dyn Container> {
+        Some(self)
+    }
+
+    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_sizer(&self) -> Option<&dyn Sizer> {
+        Some(self)
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+    where
+        Self: 'v,
+    {
+        Box::new(self.clone())
+    }
+}
+
+impl Container for Pairs<'_> {
+    fn contains(&self, key: &dyn Val) -> Result<bool, ExecutionError> {
+        Ok(self.find(key).is_some())
+    }
+}
+
+impl Indexer for Pairs<'_> {
+    fn get<'b, 'v>(&'b self, key: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        self.find(key).map(|value| CowVal::Borrowed(value as &dyn Val)).ok_or_else(|| Pairs::missing(key))
+    }
+
+    fn steal<'v>(self: Box<Self>, key: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        self.get(key).map(CowVal::into_owned)
+    }
+}
+
+impl Iterable for Pairs<'_> {
+    fn iter<'b, 'v>(&'b self) -> Box<dyn Items<'b, 'v> + 'b>
+    where
+        Self: 'v,
+    {
+        Box::new(Names(self.0.iter()))
+    }
+}
+
+impl Sizer for Pairs<'_> {
+    fn size(&self) -> CelInt {
+        CelInt::from(i64::try_from(self.0.len()).unwrap_or(i64::MAX))
+    }
+}
+
+struct Names<'b, 'a>(std::slice::Iter<'b, (CelString<'a>, CelString<'a>)>);
+
+impl<'b, 'v, 'a: 'v> Items<'b, 'v> for Names<'b, 'a> {
+    fn next(&mut self) -> Option<&'b (dyn Val + 'v)> {
+        self.0.next().map(|(name, _)| name as &(dyn Val + 'v))
+    }
+}

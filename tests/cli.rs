@@ -1,0 +1,122 @@
+//! What `rerouter serve` says about bad documents: every problem at once, each with its place, and exit code 1.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::gateway::command;
+use crate::support::{PATIENCE, free_port};
+
+const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
+
+/// Waits for the process to end by itself, bounded.
+fn ended(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it serves instead of refusing:\n{:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(15));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Runs `serve` over these documents; gives the exit code and all that was written.
+fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
+    let quoted = |name: &str| serde_json::to_string(dir.join(name).to_str().unwrap()).unwrap();
+    let usual = format!(
+        "listeners: [ {{ address: 127.0.0.1:{} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n",
+        free_port(),
+        free_port(),
+        quoted("data"),
+        quoted("routing.yaml"),
+    );
+    let config = dir.join("rerouter.yaml");
+    std::fs::write(&config, format!("{usual}{server}")).unwrap();
+    std::fs::write(dir.join("routing.yaml"), routing).unwrap();
+    let child = command(&config, &[]).current_dir(dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = ended(child);
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.code(), text)
+}
+
+/// Whether a line of `text` tells of `file:line:<a column>:` and has `word`.
+fn tells(text: &str, file: &str, line: usize, word: &str) -> bool {
+    text.lines().any(|told| {
+        let place = told.split_once(&format!("{file}:{line}:")).map(|(_, rest)| rest);
+        let column = place.and_then(|rest| rest.split(':').next()).and_then(|digits| digits.parse::<u32>().ok());
+        column.is_some_and(|column| column > 0) && told.contains(word)
+    })
+}
+
+#[test]
+fn every_problem_of_the_server_document_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, text) = serve(dir.path(), "treads: 2\nsession: { idle: soon }\nlimits:\n  request_body: -1\n", GOOD_ROUTING);
+    assert_eq!(code, Some(1), "{text}");
+    for (line, word) in [(5, "treads"), (6, "idle"), (8, "request_body")] {
+        assert!(tells(&text, "rerouter.yaml", line, word), "line {line}: {text}");
+    }
+    assert!(text.contains("threads"), "a hint at what was meant: {text}");
+}
+
+#[test]
+fn every_problem_of_the_routing_document_with_its_place() {
+    let routing = "providers:\n  demo: { protocol: mock, latencie: 20ms }\nrecipes:\n  main:\n    rules:\n      - name: default\n        \
+                   when: \"tokens > 3\"\n        strategy: fastest\n        targets: [ { target: missing/model } ]\naliases:\n  auto: unknown\n";
+    let dir = tempfile::tempdir().unwrap();
+    let (code, text) = serve(dir.path(), "", routing);
+    assert_eq!(code, Some(1), "{text}");
+    for (line, word) in [(2, "latencie"), (7, "when"), (8, "strategy"), (9, "missing"), (11, "unknown")] {
+        assert!(tells(&text, "routing.yaml", line, word), "line {line}, {word}: {text}");
+    }
+}
+
+#[test]
+fn a_document_that_is_no_yaml_or_uses_yaml_aliases_is_refused() {
+    for (routing, line) in [("providers: [\n", 1..4), ("providers: &p {}\nrecipes: *p\n", 1..3), ("providers: {}\nproviders: {}\n", 2..3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, text) = serve(dir.path(), "", routing);
+        assert_eq!(code, Some(1), "{routing}: {text}");
+        assert!(line.clone().any(|line| tells(&text, "routing.yaml", line, "")), "{routing}: {text}");
+    }
+}
+
+#[test]
+fn a_document_that_is_not_there_is_named() {
+    let missing = Path::new("no-such-dir/rerouter.yaml");
+    let child = command(missing, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = ended(child);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-dir/rerouter.yaml"));
+}
+
+#[test]
+fn a_taken_port_is_said() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rerouter.yaml");
+    let address = taken.local_addr().unwrap();
+    let routing = serde_json::to_string(dir.path().join("routing.yaml").to_str().unwrap()).unwrap();
+    let document = format!(
+        "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: 127.0.0.1:{} }}\nrouting: {{ file: {routing} }}\n",
+        free_port()
+    );
+    std::fs::write(&config, document).unwrap();
+    std::fs::write(dir.path().join("routing.yaml"), GOOD_ROUTING).unwrap();
+    let child = command(&config, &[]).current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = ended(child);
+    assert!(!output.status.success());
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(text.contains(&address.to_string()), "{text}");
+}
+
+#[test]
+fn version_and_help_are_told() {
+    let run = |argument: &str| Command::new(env!("CARGO_BIN_EXE_rerouter")).arg(argument).output().unwrap();
+    let version = run("--version");
+    assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), format!("rerouter {}", env!("CARGO_PKG_VERSION")));
+    assert!(String::from_utf8_lossy(&run("--help").stdout).contains("serve"));
+    assert_eq!(run("--nonsense").status.code(), Some(2));
+}

@@ -1,0 +1,291 @@
+//! Which failures go to the next target, and what the client sees of them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support::client::{self, Answer, Connection};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider, Step};
+use crate::support::{envelope, free_port};
+
+const UPSTREAM_KEY: &str = "sk-upstream-of-the-operator";
+
+/// A gateway over these providers in order, and a key.
+async fn over(providers: &[(&str, &str)]) -> (Gateway, Key) {
+    with_document(&in_order(providers, "")).await
+}
+
+async fn with_document(document: &str) -> (Gateway, Key) {
+    let gateway = Setup::new(document).env("UPSTREAM_API_KEY", UPSTREAM_KEY).start().await;
+    let key = gateway.create_key().await;
+    (gateway, key)
+}
+
+fn chunk(text: impl Into<String>) -> Step {
+    Step::Chunk(text.into().into_bytes())
+}
+
+/// The second of two providers answered; the client sees nothing of the first.
+fn check_second(answer: &Answer, body: &str) {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.text(), body);
+    assert_eq!(answer.header("x-rerouter-provider"), Some("b"));
+    assert_eq!(answer.header("x-rerouter-model"), Some("model"));
+    assert_eq!(answer.header("x-rerouter-attempts"), Some("2"));
+}
+
+/// Sends a plain and a streamed request whose first target fails by `first`, and expects the second's answer.
+async fn goes_on_after(first: Vec<Step>) -> (Gateway, String) {
+    let a = Provider::always(first).await;
+    let b = Provider::start(
+        |request, _| if request.json()["stream"] == true { scripted::stream("from b") } else { scripted::completion("from b") },
+    )
+    .await;
+    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("first_byte: 20s", "first_byte: 500ms");
+    let (gateway, key) = with_document(&document).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    check_second(&answer, &scripted::completion_body("from b").to_string());
+    let streamed = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    check_second(&streamed, &scripted::stream_body("from b"));
+    assert_eq!((a.count(), b.count()), (2, 2));
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!(capture["state"], "completed");
+    assert_eq!(capture["decision"]["provider"], "a", "the decision is not overwritten: {capture}");
+    assert_eq!(capture["served"]["provider"], "b");
+    let attempts = capture["decision"]["attempts"].as_array().expect("attempts").clone();
+    assert_eq!(attempts.len(), 2, "{attempts:?}");
+    assert_eq!((&attempts[0]["provider"], &attempts[1]["provider"]), (&json!("a"), &json!("b")));
+    assert!(attempts[0]["error"].is_string() && attempts[1]["error"].is_null(), "{attempts:?}");
+    (gateway, attempts[0]["error"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_refused_connection_goes_to_the_next() {
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = over(&[("a", &format!("http://127.0.0.1:{}/v1", free_port())), ("b", &b.url())]).await;
+    check_second(&gateway.chat(&key, chat_body("auto", false).as_bytes()).await, &scripted::completion_body("from b").to_string());
+}
+
+#[tokio::test]
+async fn silence_before_the_head_goes_to_the_next() {
+    goes_on_after(vec![Step::Hang]).await;
+}
+
+#[tokio::test]
+async fn a_connection_closed_before_the_head_goes_to_the_next() {
+    goes_on_after(vec![Step::Cut]).await;
+}
+
+#[tokio::test]
+async fn a_429_goes_to_the_next() {
+    let (_gateway, error) =
+        goes_on_after(scripted::answer(429, &[("retry-after", "7"), ("content-type", "application/json")], b"{}")).await;
+    assert_eq!(error, "rate_limited");
+}
+
+#[tokio::test]
+async fn a_500_goes_to_the_next() {
+    goes_on_after(scripted::failure(500, "broken")).await;
+}
+
+#[tokio::test]
+async fn a_401_of_our_credential_goes_to_the_next() {
+    goes_on_after(scripted::failure(401, "bad key")).await;
+}
+
+/// A first target whose stream fails before any content: the client sees the second's bytes only.
+async fn stream_goes_on_after(first: Vec<Step>) {
+    let a = Provider::always(first).await;
+    let b = Provider::always(scripted::stream("from b")).await;
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+    check_second(&gateway.chat(&key, chat_body("auto", true).as_bytes()).await, &scripted::stream_body("from b"));
+}
+
+#[tokio::test]
+async fn an_error_event_before_content_goes_to_the_next() {
+    let error = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
+    stream_goes_on_after(vec![scripted::stream_head(), chunk(": ping\n\n"), chunk(scripted::role_event()), chunk(error), chunk("")]).await;
+}
+
+#[tokio::test]
+async fn a_cut_before_content_goes_to_the_next() {
+    stream_goes_on_after(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut]).await;
+}
+
+#[tokio::test]
+async fn an_event_in_pieces_is_content_only_when_it_is_whole() {
+    let event = scripted::content_event("lost");
+    let start = &event[..event.len() - 2];
+    stream_goes_on_after(vec![scripted::stream_head(), chunk(scripted::role_event()), chunk(start), Step::Cut]).await;
+}
+
+#[tokio::test]
+async fn a_cut_after_content_ends_with_an_error_event_and_a_whole_body() {
+    let shown = [scripted::role_event(), scripted::content_event("half")];
+    let a = Provider::always(vec![scripted::stream_head(), chunk(shown[0].clone()), chunk(shown[1].clone()), Step::Cut]).await;
+    let b = Provider::always(scripted::stream("from b")).await;
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.whole, "the body ends properly");
+    let text = answer.text();
+    let rest = text.strip_prefix(&shown.concat()).unwrap_or_else(|| panic!("what was sent stays: {text}"));
+    let event: Value = serde_json::from_str(rest.trim().strip_prefix("data: ").expect("one event")).unwrap();
+    assert!(event["error"]["message"].is_string() && event["error"]["type"].is_string(), "{event}");
+    assert!(!text.contains("[DONE]"));
+    assert_eq!(b.count(), 0, "no failover after content");
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!(capture["state"], "failed");
+    assert_eq!(capture["served"]["provider"], "a");
+}
+
+#[tokio::test]
+async fn other_refusals_of_the_provider_pass_through_untouched() {
+    for status in [400, 404, 413, 422] {
+        let body = b"{ \"error\" : {\"message\":\"no such thing\", \"type\":\"invalid_request_error\"} }\n";
+        let a = Provider::always(scripted::answer(status, &[("content-type", "application/json")], body)).await;
+        let b = Provider::always(scripted::completion("from b")).await;
+        let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!((answer.status, answer.body.as_slice()), (status, body.as_slice()));
+        assert_eq!(answer.header("x-rerouter-attempts"), Some("1"));
+        assert_eq!(b.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn when_every_provider_refuses_our_credential_the_client_gets_ours() {
+    let a = Provider::always(scripted::failure(401, "provider-words-a")).await;
+    let b = Provider::always(scripted::failure(403, "provider-words-b")).await;
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    envelope::openai(&answer, 502, "server_error", Some("provider_error"));
+    assert!(!answer.text().contains("provider-words"));
+    assert_eq!(answer.header("x-should-retry"), Some("false"));
+}
+
+#[tokio::test]
+async fn when_the_plan_is_used_up_the_last_answer_passes_through() {
+    let a = Provider::always(scripted::failure(500, "first")).await;
+    for (status, headers) in
+        [(503, vec![("content-type", "application/json")]), (429, vec![("retry-after", "9"), ("retry-after-ms", "8500")])]
+    {
+        let b = Provider::always(scripted::answer(status, &headers, b"{\"error\": {\"message\":\"the last\"}}")).await;
+        let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!((answer.status, answer.text().as_str()), (status, "{\"error\": {\"message\":\"the last\"}}"));
+        assert_eq!(answer.header("x-should-retry"), Some("false"));
+        assert_eq!(answer.header("x-rerouter-attempts"), Some("2"));
+        for (name, value) in headers {
+            assert_eq!(answer.header(name), Some(value), "{name}");
+        }
+        assert_eq!(gateway.capture(&answer.request_id()).await["state"], "failed");
+    }
+}
+
+#[tokio::test]
+async fn when_nobody_answers_the_client_gets_ours_and_the_connection_stays() {
+    let dead = format!("http://127.0.0.1:{}/v1", free_port());
+    let (gateway, key) = over(&[("a", &dead)]).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let body = chat_body("auto", false);
+    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let mut connection = gateway.connect().await;
+    for _ in 0..2 {
+        envelope::openai(&connection.exchange(&request).await, 502, "server_error", Some("provider_error"));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels_upstream() {
+    let a = Provider::always(vec![
+        scripted::stream_head(),
+        chunk(scripted::role_event()),
+        chunk(scripted::content_event("first")),
+        Step::Wait(Arc::new(Notify::new())),
+    ])
+    .await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let mut connection: Connection = gateway.connect().await;
+    let body = chat_body("auto", true);
+    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    let head = connection.head().await.unwrap();
+    connection.piece().await.expect("the first event");
+    connection.abandon();
+    a.abandoned(0).await;
+    assert_eq!(gateway.capture(&head.request_id()).await["state"], "aborted");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_the_answer_cancels_upstream() {
+    let a = Provider::always(vec![Step::Hang]).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let mut connection = gateway.connect().await;
+    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", false));
+    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    crate::support::until("the request upstream", async || (a.count() == 1).then_some(())).await;
+    connection.abandon();
+    a.abandoned(0).await;
+}
+
+#[tokio::test]
+async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let revision = gateway.revision().await;
+    let body = chat_body("auto", false);
+    let secret = key.secret.as_str();
+    let bearer = format!("Bearer {secret}");
+    for credential in [("authorization", bearer.as_str()), ("x-api-key", secret), ("api-key", secret)] {
+        let headers = [
+            credential,
+            ("content-type", "application/json"),
+            ("x-request-id", "mine-1"),
+            ("cookie", "rerouter_session=ses_x; other=1"),
+            ("x-rerouter-capture", "off"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("openai-beta", "assistants=v2"),
+        ];
+        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.status, 200, "{}: {}", credential.0, answer.text());
+        let id = answer.request_id();
+        assert!(id.starts_with("req_") && id.len() == 30, "{id}");
+        let named =
+            ["provider", "model", "recipe", "revision", "attempts"].map(|n| answer.header(&format!("x-rerouter-{n}")).map(str::to_owned));
+        assert_eq!(named, ["a", "model", "main", revision.as_str(), "1"].map(|value| Some(value.to_owned())));
+        let received = a.last();
+        assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/v1/chat/completions"));
+        assert_eq!(received.header("authorization"), Some(format!("Bearer {UPSTREAM_KEY}")));
+        assert_eq!(received.header("host").as_deref(), a.url().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/v1")));
+        assert_eq!(received.header("openai-beta").as_deref(), Some("assistants=v2"));
+        for gone in ["x-api-key", "api-key", "cookie", "x-forwarded-for", "x-rerouter-capture"] {
+            assert_eq!(received.header(gone), None, "{gone}");
+        }
+        assert!(!format!("{:?}", received.headers).contains(secret));
+        assert_eq!(received.json()["model"], "model");
+        let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
+        assert_eq!(direct.header("x-rerouter-recipe"), Some("direct"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_a_404_that_calls_nobody() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    for model in ["nothing", "a/other", "other/model", "a/", "/model", ""] {
+        let answer = gateway.chat(&key, chat_body(model, false).as_bytes()).await;
+        if model.is_empty() {
+            assert!(matches!(answer.status, 400 | 404), "{}", answer.status);
+        } else {
+            envelope::openai(&answer, 404, "invalid_request_error", Some("model_not_found"));
+        }
+    }
+    assert_eq!(a.count(), 0);
+}

@@ -1,0 +1,404 @@
+//! Each refusal: status, exact envelope, the connection closed where framing is in doubt and kept where it is not.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{self, Answer, Connection};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::provider::{self as scripted, Provider};
+
+const AGENT_KEY: &str = "agent-cloud-canary-0123456789abcdef";
+
+async fn gateway() -> (Gateway, Provider) {
+    let a = Provider::always(scripted::completion("hello")).await;
+    (Gateway::start(&in_order(&[("a", &a.url())], "")).await, a)
+}
+
+/// A raw request: `HOST` and `KEY` stand for the gateway's own.
+fn raw(text: &str, gateway: &Gateway, key: &str) -> Vec<u8> {
+    text.replace("HOST", &gateway.host()).replace("KEY", key).into_bytes()
+}
+
+async fn check_closed(connection: &mut Connection, what: &str) {
+    assert!(connection.is_closed().await, "the connection stays open after {what}");
+}
+
+#[tokio::test]
+async fn doubtful_framing_is_400_in_the_envelope_of_the_path_and_closes() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    let bodies = [
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: identity\r\n\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "content-length: 5\r\ncontent-length: 6\r\n\r\nabcdef",
+        "content-length: 5, 6\r\n\r\nabcdef",
+        "content-length: +5\r\n\r\nabcde",
+        "content-length: -5\r\n\r\nabcde",
+        "content-length: 0x5\r\n\r\nabcde",
+        "x-folded: one\r\n two\r\ncontent-length: 2\r\n\r\n{}",
+        "x-space : one\r\ncontent-length: 2\r\n\r\n{}",
+        "x-nul: a\0b\r\ncontent-length: 2\r\n\r\n{}",
+        "host: other.example\r\ncontent-length: 2\r\n\r\n{}",
+        "connection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    ];
+    for rest in bodies {
+        for path in ["/v1/chat/completions", "/v1/router/keys", "/v1/agents", "/v1/messages"] {
+            let text = format!("POST {path} HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{rest}");
+            let mut connection = gateway.connect().await;
+            let answer = connection.exchange(&raw(&text, &gateway, &key.secret)).await;
+            check_400(path, &answer);
+            check_closed(&mut connection, rest).await;
+        }
+    }
+    let heads = [
+        "POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer KEY\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a/path\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: user@HOST\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: \r\ncontent-length: 2\r\n\r\n{}",
+        "POST /v1/chat/completions HTTP/1.0\r\nhost: HOST\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST http://other.example/v1/chat/completions HTTP/1.1\r\nhost: HOST\r\ncontent-length: 2\r\n\r\n{}",
+    ];
+    for text in heads {
+        let mut connection = gateway.connect().await;
+        check_400("/v1/chat/completions", &connection.exchange(&raw(text, &gateway, &key.secret)).await);
+        check_closed(&mut connection, text).await;
+    }
+    assert_eq!(a.count(), 0);
+}
+
+fn check_400(path: &str, answer: &Answer) {
+    match path {
+        "/v1/chat/completions" => envelope::openai(answer, 400, "invalid_request_error", None),
+        "/v1/agents" => envelope::agent(answer, 400, "Bad Request"),
+        "/v1/messages" => envelope::anthropic(answer, 400, "invalid_request_error"),
+        _ => envelope::management(answer, 400, "invalid_request"),
+    }
+}
+
+#[tokio::test]
+async fn a_bad_chunk_is_400_and_closes() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n";
+    for chunks in ["zz\r\nab\r\n0\r\n\r\n", "0x2\r\n{}\r\n0\r\n\r\n", "2\r\n{}xx\r\n0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n{}"] {
+        let mut connection = gateway.connect().await;
+        let answer = connection.exchange(&raw(&format!("{head}{chunks}"), &gateway, &key.secret)).await;
+        envelope::openai(&answer, 400, "invalid_request_error", None);
+        check_closed(&mut connection, chunks).await;
+    }
+    assert_eq!(a.count(), 0);
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_400_or_closed() {
+    let (gateway, _a) = gateway().await;
+    for text in
+        ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "GET /health HTTP/9.9\r\nhost: HOST\r\n\r\n", "G ET /health HTTP/1.1\r\nhost: HOST\r\n\r\n"]
+    {
+        let mut connection = gateway.connect().await;
+        if let Some(answer) = connection.try_exchange(&raw(text, &gateway, "")).await {
+            assert_eq!(answer.status, 400, "{text:?}");
+        }
+        check_closed(&mut connection, text).await;
+    }
+    let mut connection = gateway.connect().await;
+    let answer = connection.exchange(b"CONNECT other.example:443 HTTP/1.1\r\nhost: other.example:443\r\n\r\n").await;
+    assert!(matches!(answer.status, 400 | 405), "{}", answer.status);
+    check_closed(&mut connection, "CONNECT").await;
+}
+
+#[tokio::test]
+async fn a_head_over_the_limits_is_431_and_closes() {
+    let (gateway, _a) = gateway().await;
+    let long = "x".repeat(70 << 10);
+    let many: String = (0..200).map(|n| format!("x-{n}: 1\r\n")).collect();
+    for (text, statuses) in [
+        (format!("GET /v1/models HTTP/1.1\r\nhost: HOST\r\nx-long: {long}\r\n\r\n"), &[431][..]),
+        (format!("GET /v1/models HTTP/1.1\r\nhost: HOST\r\n{many}\r\n"), &[431]),
+        (format!("GET /v1/models?{} HTTP/1.1\r\nhost: HOST\r\n\r\n", &long[..10 << 10]), &[400, 414, 431]),
+    ] {
+        let mut connection = gateway.connect().await;
+        let answer = connection.exchange(&raw(&text, &gateway, "")).await;
+        assert!(statuses.contains(&answer.status), "{} for {}", answer.status, &text[..60]);
+        if answer.status == 431 {
+            envelope::openai(&answer, 431, "invalid_request_error", Some("headers_too_large"));
+        }
+        check_closed(&mut connection, &text[..60]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_head_is_cut_off() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("limits: { header_timeout: 300ms }").start().await;
+    for start in ["GET /health HTTP/1.1\r\nhost: HO", "GET /hea"] {
+        let mut connection = gateway.connect().await;
+        let warm = connection.exchange(&client::request("GET", "/health", &gateway.host(), &[], None)).await;
+        assert_eq!(warm.status, 200);
+        // On a kept connection, then on a fresh one.
+        for mut connection in [connection, gateway.connect().await] {
+            connection.send(start.as_bytes()).await;
+            if let Some(answer) = connection.answer().await {
+                assert_eq!(answer.status, 408, "{}", answer.text());
+            }
+            check_closed(&mut connection, start).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_ours_is_421() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("hosts: [gw.example.com]").start().await;
+    let port = gateway.address().port();
+    for host in [gateway.host(), format!("localhost:{port}"), "gw.example.com".to_owned(), "GW.example.com".to_owned()] {
+        let mut connection = gateway.connect().await;
+        let answer = connection.exchange(&client::request("GET", "/health", &host, &[], None)).await;
+        assert_eq!(answer.status, 200, "{host}");
+    }
+    for host in ["rebound.example", "gw.example.com.rebound.example"] {
+        let mut connection = gateway.connect().await;
+        let pin = connection.exchange(&client::request("GET", "/health", host, &[], None)).await;
+        envelope::management(&pin, 421, "misdirected_request");
+        let mut connection = gateway.connect().await;
+        let data_plane = connection.exchange(&client::request("GET", "/v1/models", host, &[], None)).await;
+        envelope::openai(&data_plane, 421, "invalid_request_error", Some("misdirected_request"));
+        let mut connection = gateway.connect().await;
+        envelope::agent(&connection.exchange(&client::request("GET", "/v1/agents", host, &[], None)).await, 421, "Misdirected Request");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_given_twice_is_400() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let body = chat_body("auto", false);
+    for name in ["authorization", "x-api-key"] {
+        let value = if name == "authorization" { bearer.as_str() } else { key.secret.as_str() };
+        let answer = gateway.send("POST", "/v1/chat/completions", &[(name, value), (name, value)], Some(body.as_bytes())).await;
+        envelope::openai(&answer, 400, "invalid_request_error", None);
+    }
+    // The first present decides, even when bad.
+    let headers = [("authorization", "Bearer wrong"), ("x-api-key", key.secret.as_str())];
+    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
+    envelope::openai(&answer, 401, "invalid_request_error", Some("invalid_api_key"));
+    assert_eq!(a.count(), 0);
+}
+
+/// Holds an answer against one envelope.
+type Check = fn(&Answer);
+
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+#[tokio::test]
+async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).env("AGENT_CLOUD_API_KEY", AGENT_KEY).start().await;
+    let key = gateway.create_key().await;
+    let groups: [(&[&str], Check); 4] = [
+        (
+            &[
+                "/v1/auth/me",
+                "/v1/auth/nothing",
+                "/v1/apikeys",
+                "/v1/users",
+                "/v1/nodes/x",
+                "/v1/audit",
+                "/v1/router",
+                "/v1/router/keys",
+                "/v1/router/keys/key_x",
+                "/v1/router/replay/req_x/reroute",
+                "/v1/router/nothing",
+                "/v1/agent/heartbeat",
+                "/v1/agent/nothing",
+            ],
+            |answer| envelope::management(answer, 401, "unauthorized"),
+        ),
+        (&["/v1/agents", "/v1/agents/nothing", "/v1/api-keys", "/v1/api-keys/a/b"], |answer| envelope::agent(answer, 401, "Unauthorized")),
+        (&["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/nothing"], |answer| {
+            envelope::anthropic(answer, 401, "authentication_error");
+        }),
+        (&["/v1/chat/completions", "/v1/models", "/v1/nothing", "/v1/audio/speech", "/v1/agentsx"], |answer| {
+            envelope::openai(answer, 401, "invalid_request_error", Some("invalid_api_key"));
+        }),
+    ];
+    let credentials = [None, Some("Bearer rtr_wrong"), Some("Bearer"), Some("Basic dXNlcjpwYXNz"), Some("nonsense")];
+    for (paths, check) in groups {
+        for path in paths {
+            for method in METHODS {
+                for credential in credentials {
+                    let headers: Vec<(&str, &str)> = credential.iter().map(|value| ("authorization", *value)).collect();
+                    let answer = gateway.send(method, path, &headers, None).await;
+                    assert_eq!(answer.status, 401, "{method} {path} {credential:?}: {}", answer.text());
+                    check(&answer);
+                    check_challenge(path, &answer);
+                }
+            }
+            let head = gateway.send("HEAD", path, &[], None).await;
+            assert_eq!(head.status, 401, "HEAD {path}");
+        }
+    }
+    // A key of one interface is unknown on the others; the admin key is none on the data plane, AGENT or node routes.
+    for path in ["/v1/auth/me", "/v1/agents"] {
+        assert_eq!(gateway.manage("GET", path, &key.secret, None).await.status, 401, "{path}");
+    }
+    for path in ["/v1/chat/completions", "/v1/models", "/v1/agents", "/v1/agent/heartbeat", "/v1/messages"] {
+        assert_eq!(gateway.manage("POST", path, &gateway.admin_key, Some(&json!({}))).await.status, 401, "{path}");
+    }
+    assert_eq!(a.count(), 0);
+}
+
+fn check_challenge(path: &str, answer: &Answer) {
+    let lines = answer.header_lines("www-authenticate");
+    let has = |scheme: &str| lines.iter().any(|line| line.split(' ').next() == Some(scheme));
+    if path.starts_with("/v1/agents") && path != "/v1/agentsx" || path.starts_with("/v1/api-keys") {
+        assert!(lines.len() == 2 && has("Bearer") && has("ApiKey"), "{path}: {lines:?}");
+    } else {
+        assert!(!lines.is_empty(), "{path}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_open_answers_without_a_credential() {
+    let (gateway, _a) = gateway().await;
+    let health = gateway.send("GET", "/health", &[("authorization", "Bearer wrong")], None).await;
+    assert_eq!((health.status, &health.json()["status"]), (200, &json!("ok")));
+    let version = gateway.send("GET", "/version", &[], None).await.json();
+    assert_eq!((&version["name"], &version["api"]), (&json!("rerouter"), &json!(["v1"])), "{version}");
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    let agents = gateway.send("GET", "/v1/agents", &[], None).await;
+    assert_eq!((agents.status, agents.json()), (200, json!({"object": "list", "data": [], "has_more": false, "next": null})));
+    assert_eq!(
+        gateway.send("GET", "/v1/agents", &[("authorization", "Bearer anything")], None).await.status,
+        200,
+        "no credential is looked at"
+    );
+    envelope::agent(&gateway.send("GET", "/v1/agents/nothing", &[], None).await, 404, "Not Found");
+    envelope::management(&gateway.send("GET", "/nothing", &[], None).await, 404, "not_found");
+    assert_eq!(gateway.metric("rerouter_agent_open", &[]).await, 1.0);
+}
+
+#[tokio::test]
+async fn agents_when_enforced_take_both_schemes() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).env("AGENT_CLOUD_API_KEY", AGENT_KEY).start().await;
+    for (value, status) in [
+        (format!("Bearer {AGENT_KEY}"), 200),
+        (format!("ApiKey {AGENT_KEY}"), 200),
+        (format!("apikey {AGENT_KEY}"), 200),
+        (format!("Basic {AGENT_KEY}"), 401),
+        (AGENT_KEY.to_owned(), 401),
+        (format!("Bearer {AGENT_KEY}x"), 401),
+        (format!("Bearer {}", &AGENT_KEY[1..]), 401),
+    ] {
+        let answer = gateway.send("GET", "/v1/agents", &[("authorization", &value)], None).await;
+        assert_eq!(answer.status, status, "{value}: {}", answer.text());
+    }
+    assert_eq!(gateway.metric("rerouter_agent_open", &[]).await, 0.0);
+}
+
+#[tokio::test]
+async fn unknown_routes_and_methods_are_told_after_authentication() {
+    let (gateway, _a) = gateway().await;
+    let (admin, key) = (gateway.admin_key.clone(), gateway.create_key().await);
+    for path in ["/v1/auth/nothing", "/v1/router/nothing", "/v1/router/keys/a/b", "/v1/router/replay/x/nothing"] {
+        envelope::management(&gateway.manage("GET", path, &admin, None).await, 404, "not_found");
+    }
+    for (method, path, allowed) in
+        [("PUT", "/v1/router/keys", &["GET", "POST"][..]), ("POST", "/v1/auth/me", &["GET"]), ("POST", "/health", &["GET"])]
+    {
+        let answer = gateway.manage(method, path, &admin, None).await;
+        envelope::management(&answer, 405, "method_not_allowed");
+        let allow: Vec<&str> = answer.header("allow").expect("Allow").split(',').map(str::trim).collect();
+        assert!(allowed.iter().all(|method| allow.contains(method)) && !allow.contains(&method), "{path}: {allow:?}");
+    }
+    let agent = gateway.send("PATCH", "/v1/agents", &[("content-type", "application/json")], Some(b"{}")).await;
+    envelope::agent(&agent, 405, "Method Not Allowed");
+    let chat = gateway.manage("GET", "/v1/chat/completions", &key.secret, None).await;
+    envelope::openai(&chat, 405, "invalid_request_error", Some("method_not_allowed"));
+    assert_eq!(chat.header("allow"), Some("POST"));
+    let unserved = gateway.manage("POST", "/v1/audio/speech", &key.secret, Some(&json!({}))).await;
+    envelope::openai(&unserved, 404, "invalid_request_error", None);
+    assert!(unserved.text().contains("/v1/chat/completions"), "names what is served: {}", unserved.text());
+}
+
+#[tokio::test]
+async fn management_bodies_are_json_of_known_fields_and_bounded() {
+    let (gateway, _a) = gateway().await;
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    let post = async |content_type: &str, body: &[u8]| {
+        gateway.send("POST", "/v1/router/keys", &[("authorization", &bearer), ("content-type", content_type)], Some(body)).await
+    };
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/yaml"] {
+        envelope::management(&post(content_type, b"{}").await, 415, "unsupported_media_type");
+    }
+    for body in [
+        &b"{"[..],
+        b"[]",
+        b"{\"nmae\":\"x\"}",
+        b"{\"name\":7}",
+        b"{\"limits\":{\"rpm\":1}}",
+        b"{\"expires_at\":\"soon\"}",
+        b"{\"name\":\"\xff\"}",
+    ] {
+        envelope::management(&post("application/json", body).await, 400, "invalid_request");
+    }
+    let long = format!("{{\"name\":\"{}\"}}", "x".repeat(300 << 10));
+    envelope::management(&post("application/json", long.as_bytes()).await, 413, "payload_too_large");
+    assert_eq!(post("application/json; charset=utf-8", b"{}").await.status, 201);
+}
+
+/// The rules for browsers: an unsafe method by cookie must come from our own pages.
+#[tokio::test]
+async fn requests_of_other_sites_by_cookie_are_refused() {
+    let (gateway, _a) = gateway().await;
+    let account = json!({"email": "csrf@example.com", "password": "a long enough password"});
+    let body = account.to_string();
+    let post = async |path: &str, headers: &[(&str, &str)], body: &str| {
+        let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+        gateway.send("POST", path, &headers, Some(body.as_bytes())).await
+    };
+    let cross = [("sec-fetch-site", "cross-site")];
+    for path in ["/v1/auth/register", "/v1/auth/login"] {
+        envelope::management(&post(path, &cross, &body).await, 403, "csrf_rejected");
+    }
+    assert_eq!(post("/v1/auth/register", &[], &body).await.status, 201);
+    let login = post("/v1/auth/login", &[("sec-fetch-site", "same-origin")], &body).await;
+    assert_eq!(login.status, 200, "{}", login.text());
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let own = format!("http://{}", gateway.host());
+    let cases: [(&[(&str, &str)], u16); 9] = [
+        (&[], 201),
+        (&[("sec-fetch-site", "same-origin")], 201),
+        (&[("sec-fetch-site", "none")], 201),
+        (&[("sec-fetch-site", "same-site")], 403),
+        (&[("sec-fetch-site", "cross-site")], 403),
+        (&[("origin", &own)], 201),
+        (&[("origin", "http://evil.example")], 403),
+        (&[("origin", "null")], 403),
+        (&[("sec-fetch-site", "cross-site"), ("origin", &own)], 403),
+    ];
+    for (headers, status) in cases {
+        let with_cookie: Vec<(&str, &str)> = headers.iter().copied().chain([("cookie", cookie.as_str())]).collect();
+        let answer = post("/v1/router/keys", &with_cookie, "{}").await;
+        assert_eq!(answer.status, status, "{headers:?}: {}", answer.text());
+        if status == 403 {
+            envelope::management(&answer, 403, "csrf_rejected");
+        }
+    }
+    let read = gateway.send("GET", "/v1/router/keys", &[("cookie", &cookie), ("sec-fetch-site", "cross-site")], None).await;
+    assert_eq!(read.status, 200, "safe methods are free");
+    let chat = [("cookie", cookie.as_str()), ("sec-fetch-site", "cross-site")];
+    envelope::openai(&post("/v1/chat/completions", &chat, &chat_body("auto", false)).await, 403, "permission_error", Some("csrf_rejected"));
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    assert_eq!(post("/v1/router/keys", &[("authorization", &bearer), ("sec-fetch-site", "cross-site")], "{}").await.status, 201);
+    let preflight = gateway.send("OPTIONS", "/v1/agents", &[("origin", "http://evil.example")], None).await;
+    assert_eq!(preflight.header("access-control-allow-origin"), None);
+    let refused: Value = post("/v1/agents", &cross, "{}").await.json();
+    assert!(matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")), "{refused}");
+}

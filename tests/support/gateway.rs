@@ -1,0 +1,294 @@
+//! The gateway as operators run it: the real binary, two documents, a data directory, an environment.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::client::{self, Answer, Connection, Tls};
+use super::{PATIENCE, free_port, until};
+
+/// A ROUTER key as the API gave it out.
+pub struct Key {
+    pub id: String,
+    pub secret: String,
+}
+
+/// What a gateway is started with.
+pub struct Setup {
+    routing: String,
+    server: String,
+    environment: Vec<(String, String)>,
+    tls: bool,
+}
+
+/// A running gateway; ends with the value.
+pub struct Gateway {
+    dir: TempDir,
+    child: Option<Child>,
+    port: u16,
+    metrics_port: u16,
+    tls: Option<(u16, Tls)>,
+    environment: Vec<(String, String)>,
+    pub admin_key: String,
+}
+
+impl Setup {
+    /// Only this for a routing document; the rest as usual.
+    pub fn new(routing: &str) -> Self {
+        Setup { routing: routing.to_owned(), server: String::new(), environment: Vec::new(), tls: false }
+    }
+
+    /// More lines of the server document (keys other than listeners, metrics, threads, data_dir, routing).
+    pub fn server(mut self, lines: &str) -> Self {
+        self.server.push_str(lines);
+        self.server.push('\n');
+        self
+    }
+
+    /// A variable of the gateway's environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A second listener with TLS.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    pub async fn start(self) -> Gateway {
+        let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
+        let (port, metrics_port) = (free_port(), free_port());
+        let tls = self.tls.then(|| (free_port(), Tls::make(dir.path())));
+        let path = |name: &str| serde_json::to_string(dir.path().join(name).to_str().unwrap()).unwrap();
+        let mut server = format!("listeners:\n  - address: 127.0.0.1:{port}\n");
+        if let Some((port, _)) = &tls {
+            let (cert, key) = (path("cert.pem"), path("key.pem"));
+            server.push_str(&format!("  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"));
+        }
+        server.push_str(&format!("metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: 1\ndata_dir: {}\n", path("data")));
+        server.push_str(&format!("routing: {{ file: {} }}\n{}", path("routing.yaml"), self.server));
+        std::fs::write(dir.path().join("rerouter.yaml"), server).unwrap();
+        std::fs::write(dir.path().join("routing.yaml"), &self.routing).unwrap();
+        let admin_key = format!("admin-canary-{port}-{}-0123456789abcdef", std::process::id());
+        let mut gateway = Gateway { dir, child: None, port, metrics_port, tls, environment: self.environment, admin_key };
+        gateway.launch().await;
+        gateway
+    }
+}
+
+/// The binary with exactly these variables; its output goes to `log`.
+pub fn command(config: &Path, environment: &[(String, String)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    command.arg("serve").arg("--config").arg(config).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_LOG", "info").env("RUST_BACKTRACE", "1");
+    command.envs(environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
+    command
+}
+
+impl Gateway {
+    /// A gateway with this routing document and nothing special.
+    pub async fn start(routing: &str) -> Gateway {
+        Setup::new(routing).start().await
+    }
+
+    async fn launch(&mut self) {
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = command(&self.dir.path().join("rerouter.yaml"), &self.environment);
+        command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
+        self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts"));
+        let start = Instant::now();
+        while !self.is_healthy().await {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                panic!("the gateway left with {status} instead of serving:\n{}", self.log());
+            }
+            assert!(start.elapsed() < PATIENCE, "the gateway does not answer /health:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+    }
+
+    async fn is_healthy(&self) -> bool {
+        let head = client::request("GET", "/health", &self.host(), &[], None);
+        match Connection::try_open(self.address()).await {
+            Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),
+            None => false,
+        }
+    }
+
+    /// Where it listens for plain HTTP.
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The `Host` of that.
+    pub fn host(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// Where it listens with TLS, and whom to trust there.
+    pub fn tls(&self) -> (SocketAddr, &Tls) {
+        let (port, tls) = self.tls.as_ref().expect("started with TLS");
+        (([127, 0, 0, 1], *port).into(), tls)
+    }
+
+    /// The directory of its documents, data and log.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("gateway.log")
+    }
+
+    /// All that it wrote on standard output and standard error so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
+    /// A new connection to the plain listener.
+    pub async fn connect(&self) -> Connection {
+        Connection::try_open(self.address()).await.expect("the gateway accepts")
+    }
+
+    /// One request on a connection of its own.
+    pub async fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+        self.connect().await.exchange(&client::request(method, target, &self.host(), headers, body)).await
+    }
+
+    /// One management request with a Bearer credential.
+    pub async fn manage(&self, method: &str, target: &str, credential: &str, body: Option<&Value>) -> Answer {
+        let text = body.map(|value| serde_json::to_vec(value).unwrap());
+        let bearer = format!("Bearer {credential}");
+        let mut headers = vec![("authorization", bearer.as_str())];
+        if text.is_some() {
+            headers.push(("content-type", "application/json"));
+        }
+        self.send(method, target, &headers, text.as_deref()).await
+    }
+
+    /// One chat completion with a ROUTER key.
+    pub async fn chat(&self, key: &Key, body: &[u8]) -> Answer {
+        let bearer = format!("Bearer {}", key.secret);
+        self.send("POST", "/v1/chat/completions", &[("authorization", &bearer), ("content-type", "application/json")], Some(body)).await
+    }
+
+    /// A ROUTER key made by the API.
+    pub async fn create_key(&self) -> Key {
+        let answer = self.manage("POST", "/v1/router/keys", &self.admin_key, Some(&json!({ "name": "test" }))).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        let record = answer.json();
+        let text = |field: &str| record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}")).to_owned();
+        Key { id: text("id"), secret: text("key") }
+    }
+
+    /// The whole capture of a request, once it is durable (an answer may be faster than its capture).
+    pub async fn capture(&self, id: &str) -> Value {
+        until(&format!("capture {id}"), async || {
+            let answer = self.manage("GET", &format!("/v1/router/replay/{id}"), &self.admin_key, None).await;
+            (answer.status == 200).then(|| answer.json())
+        })
+        .await
+    }
+
+    /// Ends the process with SIGTERM, waits, and starts it again on the same ports and data.
+    pub async fn restart(&mut self) {
+        self.signal("TERM");
+        let mut child = self.child.take().expect("it runs");
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("SIGTERM did not end the gateway:\n{}", self.log());
+            }
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+        self.launch().await;
+    }
+
+    /// Ends the process with SIGKILL.
+    pub fn kill_9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again after [`Gateway::kill_9`].
+    pub async fn start_again(&mut self) {
+        assert!(self.child.is_none(), "it still runs");
+        self.launch().await;
+    }
+
+    /// Sends SIGHUP.
+    pub fn hup(&self) {
+        self.signal("HUP");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Replaces the routing document's file in one step, as editors and mounts do, and waits for nothing.
+    pub fn replace_routing(&self, text: &str) {
+        let next = self.dir.path().join("routing.yaml.next");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(next, self.dir.path().join("routing.yaml")).unwrap();
+    }
+
+    /// Replaces the routing document and waits until its revision is live; gives that revision.
+    pub async fn write_routing(&self, text: &str) -> String {
+        let before = self.revision().await;
+        self.replace_routing(text);
+        until("the new revision", async || Some(self.revision().await).filter(|now| *now != before)).await
+    }
+
+    /// The live revision, by the metrics listener.
+    pub async fn revision(&self) -> String {
+        let metrics = self.metrics().await;
+        let mut live = metrics.lines().filter(|line| line.starts_with("rerouter_routing_info{"));
+        let line = live.next().unwrap_or_else(|| panic!("no rerouter_routing_info in {metrics}"));
+        assert_eq!(live.next(), None, "one live revision");
+        line.split("revision=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a revision").to_owned()
+    }
+
+    /// `GET /metrics`.
+    pub async fn metrics(&self) -> String {
+        let address: SocketAddr = ([127, 0, 0, 1], self.metrics_port).into();
+        let mut connection = Connection::try_open(address).await.expect("the metrics listener accepts");
+        let answer = connection.exchange(&client::request("GET", "/metrics", &address.to_string(), &[], None)).await;
+        assert_eq!(answer.status, 200);
+        answer.text()
+    }
+
+    /// The sum of a metric's series whose labels contain all of `labels` (as text, `name="value"`).
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let metrics = self.metrics().await;
+        let values = metrics.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, with) = series.split_once('{').unwrap_or((series, ""));
+            (found == name && labels.iter().all(|label| with.contains(label))).then(|| value.parse::<f64>().unwrap())
+        });
+        values.sum()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill_9();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("--- the gateway's last lines ---\n{}\n---", lines[lines.len().saturating_sub(120)..].join("\n"));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the tests share: the gateway as a process, clients that show bytes, providers that do as they are told.
+
+pub mod client;
+pub mod documents;
+pub mod envelope;
+pub mod gateway;
+pub mod json_text;
+pub mod provider;
+pub mod recorded;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest that any wait for a condition may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks again and again, bounded, until there is an answer.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = ask().await {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+}
+
+/// A port for a process that cannot be handed a socket. Taken below the ephemeral range, so that no outgoing
+/// connection and no `bind(0)` of another test can take it in between; each test process begins elsewhere.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 10_240;
+    const SPAN: u32 = 22_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..SPAN {
+        let offset = (std::process::id() * 37 + NEXT.fetch_add(1, Ordering::Relaxed)) % SPAN;
+        let port = u16::try_from(FIRST + offset).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}

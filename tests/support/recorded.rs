@@ -1,0 +1,109 @@
+//! The recorded provider: `tests/tools/recorded_provider.py` over `tests/data/recorded_chat.jsonl`, or over the file that
+//! `REROUTER_RECORDED` names.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tempfile::TempDir;
+
+use super::client::{self, Connection};
+use super::{free_port, until};
+
+/// One recorded exchange; the request as its bytes stand in the file.
+#[derive(Deserialize)]
+pub struct Exchange {
+    pub id: String,
+    pub kind: String,
+    pub request: Box<RawValue>,
+    pub stream: bool,
+    pub status: u16,
+    pub content_type: String,
+    pub headers: std::collections::BTreeMap<String, String>,
+    pub response: String,
+}
+
+impl Exchange {
+    /// The model that was asked for.
+    pub fn model(&self) -> String {
+        let text = self.request.get();
+        serde_json::from_str(&text[super::json_text::model_span(text)]).unwrap()
+    }
+}
+
+fn file() -> PathBuf {
+    let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded_chat.jsonl");
+    std::env::var_os("REROUTER_RECORDED").map_or_else(own, PathBuf::from)
+}
+
+/// Every recorded chat exchange.
+pub fn exchanges() -> Vec<Exchange> {
+    let text = std::fs::read_to_string(file()).unwrap();
+    let all = text.lines().map(|line| serde_json::from_str::<Exchange>(line).unwrap());
+    let chat: Vec<Exchange> = all.filter(|exchange| exchange.kind == "chat").collect();
+    assert!(!chat.is_empty());
+    chat
+}
+
+/// A running recorded provider; ends with the value.
+pub struct Recorded {
+    child: Child,
+    port: u16,
+    received: TempDir,
+}
+
+impl Recorded {
+    /// Starts it with that pause after each event of a stream.
+    pub async fn start(event_delay_ms: u32) -> Self {
+        let (port, received) = (free_port(), tempfile::tempdir().unwrap());
+        let tool = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tools/recorded_provider.py");
+        let mut command = Command::new("python3");
+        command.arg(tool).arg("--file").arg(file()).args(["--kinds", "chat", "--port", &port.to_string()]);
+        command.args(["--event-delay-ms", &event_delay_ms.to_string()]).arg("--received").arg(received.path());
+        let child = command.stdout(Stdio::null()).spawn().expect("python3");
+        let recorded = Recorded { child, port, received };
+        until("the recorded provider", async || {
+            let mut connection = Connection::try_open(([127, 0, 0, 1], port).into()).await?;
+            connection.try_exchange(&client::request("GET", "/healthz", "localhost", &[], None)).await
+        })
+        .await;
+        recorded
+    }
+
+    /// Its `base_url`.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// The bodies that came in, in order, each with the id of the exchange that it was taken for.
+    pub fn received(&self) -> Vec<(String, Vec<u8>)> {
+        let mut names: Vec<PathBuf> = std::fs::read_dir(self.received.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.retain(|name| name.extension().is_some_and(|end| end == "bin"));
+        names.sort();
+        let id = |name: &PathBuf| name.file_stem().unwrap().to_str().unwrap()[6..].to_owned();
+        names.iter().map(|name| (id(name), std::fs::read(name).unwrap())).collect()
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// As in `provider.rs`: asked directly, the recorded provider answers as recorded and keeps what came in.
+#[tokio::test]
+async fn the_recorded_provider_answers_as_recorded() {
+    let recorded = Recorded::start(0).await;
+    let mut connection = Connection::try_open(([127, 0, 0, 1], recorded.port).into()).await.unwrap();
+    for exchange in exchanges() {
+        for text in [super::json_text::compact(exchange.request.get()), super::json_text::odd(exchange.request.get())] {
+            let request = client::request("POST", "/v1/chat/completions", "localhost", &[], Some(text.as_bytes()));
+            let answer = connection.exchange(&request).await;
+            assert_eq!((answer.status, answer.text()), (exchange.status, exchange.response.clone()), "{}", exchange.id);
+            assert_eq!(recorded.received().last().unwrap(), &(exchange.id.clone(), text.into_bytes()));
+        }
+    }
+}

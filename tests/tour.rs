@@ -1,0 +1,271 @@
+//! The access specification's tour: a key, a chat, the captures, another document, a reroute, a revocation; and what of it
+//! survives reloads, restarts and a killed process.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{self, Answer};
+use crate::support::documents::{chat_body, provider};
+use crate::support::gateway::{Gateway, Key};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{envelope, until};
+
+/// Both providers known; recipe `name` goes to `target` only.
+fn document(a: &Provider, b: &Provider, name: &str, target: &str) -> String {
+    format!(
+        "providers:\n{}{}recipes:\n  {name}:\n    rules: [ {{ name: only, targets: [ {{ target: {target}/model }} ] }} ]\naliases: {{ auto: {name} }}\n",
+        provider("a", &a.url(), "sk-a"),
+        provider("b", &b.url(), "sk-b"),
+    )
+}
+
+async fn providers() -> (Provider, Provider) {
+    let answer_as = |name: &'static str| {
+        Provider::start(move |request, _| match request.json()["stream"] == true {
+            true => scripted::stream(name),
+            false => scripted::completion(name),
+        })
+    };
+    (answer_as("from a").await, answer_as("from b").await)
+}
+
+fn check_rerouted(answer: &Answer, of: &str, revision: &str) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json();
+    let decision = &body["decision"];
+    assert_eq!((&decision["provider"], &decision["model"], &decision["recipe"]), (&json!("b"), &json!("model"), &json!("after")), "{body}");
+    assert_eq!(decision["revision"], revision);
+    assert_eq!(body["replay_of"], of);
+    let response = &body["response"];
+    assert_eq!(response["object"], "chat.completion", "{body}");
+    assert!(response["id"].is_string());
+    assert_eq!(response["choices"][0]["index"], 0);
+    assert_eq!(response["choices"][0]["message"], json!({"role": "assistant", "content": "from b"}));
+    assert_eq!(response["choices"][0]["finish_reason"], "stop");
+    assert_eq!(response["usage"], json!({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}));
+    let original = &body["original"];
+    assert_eq!((&original["decision"]["provider"], &original["status"]), (&json!("a"), &json!(200)), "{body}");
+    let id = body["new_id"].as_str().expect("new_id").to_owned();
+    assert!(id.starts_with("req_") && id != of, "{id}");
+    id
+}
+
+#[tokio::test]
+async fn captured_under_one_document_rerouted_under_the_next() {
+    let (a, b) = providers().await;
+    let gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let key = gateway.create_key().await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!(answer.text(), scripted::completion_body("from a").to_string());
+    let id = answer.request_id();
+    let capture = gateway.capture(&id).await;
+    check_capture(&capture, &id, &key);
+
+    let revision = gateway.write_routing(&document(&a, &b, "after", "b")).await;
+    let path = format!("/v1/router/replay/{id}/reroute");
+    let rerouted = gateway.manage("POST", &path, &key.secret, None).await;
+    let new_id = check_rerouted(&rerouted, &id, &revision);
+    let replayed = gateway.capture(&new_id).await;
+    assert_eq!((&replayed["replay_of"], &replayed["decision"]["provider"]), (&json!(id), &json!("b")), "{replayed}");
+    assert_eq!(replayed["key"], key.id.as_str(), "the capture belongs to the owner of the first");
+    let mut expected: Value = serde_json::from_str(&chat_body("model", false)).unwrap();
+    expected.as_object_mut().unwrap().remove("stream");
+    assert_eq!(b.last().json(), expected, "stream is dropped, the rest is the client's");
+
+    let listed = gateway.manage("GET", "/v1/router/replay?limit=1", &key.secret, None).await.json();
+    assert_eq!((&listed["object"], &listed["has_more"]), (&json!("list"), &json!(true)), "{listed}");
+    assert_eq!(listed["data"][0]["id"], new_id.as_str(), "newest first");
+    let next = listed["next"].as_str().expect("a cursor");
+    let rest = gateway.manage("GET", &format!("/v1/router/replay?after={next}"), &key.secret, None).await.json();
+    assert_eq!((&rest["data"][0]["id"], &rest["has_more"], &rest["next"]), (&json!(id), &json!(false), &Value::Null), "{rest}");
+    let of = gateway.manage("GET", &format!("/v1/router/replay?replay_of={id}"), &key.secret, None).await.json();
+    assert_eq!(of["data"].as_array().map(Vec::len), Some(1), "{of}");
+    for (method, path) in [("GET", "/v1/router/replay/req_00000000000000000000000000"), ("POST", "/v1/router/replay/nonsense/reroute")] {
+        envelope::management(&gateway.manage(method, path, &key.secret, None).await, 404, "not_found");
+    }
+    envelope::management(&gateway.manage("GET", "/v1/router/replay?colour=red", &key.secret, None).await, 400, "invalid_request");
+}
+
+fn check_capture(capture: &Value, id: &str, key: &Key) {
+    assert_eq!((&capture["object"], &capture["id"], &capture["state"]), (&json!("replay"), &json!(id), &json!("completed")), "{capture}");
+    assert_eq!((&capture["endpoint"], &capture["model"], &capture["key"]), (&json!("chat.completions"), &json!("auto"), &json!(key.id)));
+    assert_eq!((&capture["status"], &capture["stream"], &capture["replayable"]), (&json!(200), &json!(false), &json!(true)));
+    let served = json!({"provider": "a", "model": "model"});
+    assert!(served.as_object().unwrap().iter().all(|(name, value)| capture["served"][name] == *value), "{capture}");
+    assert_eq!(capture["usage"]["total_tokens"], 10);
+    assert!(capture["cost_usd"].is_null(), "an unknown price is null, never 0");
+    for latency in ["routing_us", "total_ms"] {
+        assert!(capture["latency"][latency].is_u64(), "{latency}: {capture}");
+    }
+    assert_eq!(capture["request"]["body"], chat_body("auto", false));
+    assert_eq!(capture["response"]["body"], scripted::completion_body("from a").to_string());
+    assert_eq!(capture["response"]["status"], 200);
+    assert!(capture["replay_of"].is_null() && capture["inputs"]["seed"].is_string() && capture["decision"]["plan"].is_array(), "{capture}");
+}
+
+#[tokio::test]
+async fn by_session_cookie_and_by_session_token() {
+    let (a, b) = providers().await;
+    let gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let account = json!({"email": "tour@example.com", "password": "a long enough password", "name": "Tour"});
+    let credentials = json!({"email": "tour@example.com", "password": "a long enough password"});
+    let post = async |path: &str, body: &Value, headers: &[(&str, &str)]| {
+        let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+        gateway.send("POST", path, &headers, Some(body.to_string().as_bytes())).await
+    };
+    let registered = post("/v1/auth/register", &account, &[]).await;
+    assert_eq!(registered.status, 201, "{}", registered.text());
+    let user = registered.json()["user"]["id"].as_str().unwrap().to_owned();
+    envelope::management(&post("/v1/auth/register", &account, &[]).await, 409, "conflict");
+    let wrong = json!({"email": "tour@example.com", "password": "another password"});
+    envelope::management(&post("/v1/auth/login", &wrong, &[]).await, 401, "unauthorized");
+    let login = post("/v1/auth/login", &credentials, &[]).await;
+    assert_eq!(login.status, 200, "{}", login.text());
+    let set_cookie = login.header("set-cookie").expect("a cookie");
+    assert!(
+        set_cookie.starts_with("rerouter_session=") && set_cookie.contains("HttpOnly") && set_cookie.contains("SameSite=Lax"),
+        "{set_cookie}"
+    );
+    assert!(set_cookie.contains("Path=/") && !set_cookie.contains("Secure"), "{set_cookie}");
+    let cookie = set_cookie.split(';').next().unwrap();
+    let token = login.json()["token"].as_str().unwrap().to_owned();
+    assert!(token.starts_with("ses_") && !cookie.contains(&token), "token and cookie are different secrets");
+    let me = gateway.send("GET", "/v1/auth/me", &[("cookie", cookie)], None).await.json();
+    assert_eq!((&me["id"], &me["role"], &me["auth"]["type"]), (&json!(user), &json!("user"), &json!("session")), "{me}");
+
+    let chat = post("/v1/chat/completions", &serde_json::from_str(&chat_body("auto", false)).unwrap(), &[("cookie", cookie)]).await;
+    assert_eq!(chat.status, 200, "{}", chat.text());
+    let id = chat.request_id();
+    let capture = gateway.capture(&id).await;
+    assert_eq!((&capture["user"], &capture["key"]), (&json!(user), &Value::Null));
+    let revision = gateway.write_routing(&document(&a, &b, "after", "b")).await;
+    let path = format!("/v1/router/replay/{id}/reroute");
+    let by_cookie = gateway.send("POST", &path, &[("cookie", cookie)], None).await;
+    check_rerouted(&by_cookie, &id, &revision);
+    check_rerouted(&gateway.manage("POST", &path, &token, None).await, &id, &revision);
+
+    // A capture of another owner does not exist, except for the administrator.
+    let stranger = gateway.create_key().await;
+    let other = gateway.chat(&stranger, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&other).await;
+    for (method, path) in [("GET", format!("/v1/router/replay/{other}")), ("POST", format!("/v1/router/replay/{other}/reroute"))] {
+        envelope::management(&gateway.manage(method, &path, &token, None).await, 404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_capture_is_decided_as_live_traffic_would_be() {
+    let (a, b) = providers().await;
+    let gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let key = gateway.create_key().await;
+    let streamed = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!(streamed.text(), scripted::stream_body("from a"));
+    let id = streamed.request_id();
+    let capture = gateway.capture(&id).await;
+    assert_eq!((&capture["stream"], &capture["response"]["body"]), (&json!(true), &json!(scripted::stream_body("from a"))));
+
+    let rules = "rules: [ { name: plain, when: \"!stream\", targets: [ { target: a/model } ] }, { name: streams, targets: [ { target: b/model } ] } ]";
+    let split = document(&a, &b, "after", "b").replace("rules: [ { name: only, targets: [ { target: b/model } ] } ]", rules);
+    assert!(split.contains("streams"));
+    gateway.write_routing(&split).await;
+    let live = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!(live.header("x-rerouter-provider"), Some("b"));
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
+    assert_eq!((&rerouted["decision"]["provider"], &rerouted["decision"]["rule"]), (&json!("b"), &json!("streams")), "{rerouted}");
+    assert_eq!(rerouted["response"]["object"], "chat.completion");
+    assert_eq!(rerouted["response"]["choices"][0]["message"]["content"], "from b");
+    assert_eq!(b.last().json().get("stream"), None, "the provider is asked for no stream");
+}
+
+#[tokio::test]
+async fn a_reroute_whose_provider_fails_is_502_and_captured() {
+    let (a, _) = providers().await;
+    let b = Provider::always(scripted::failure(500, "broken")).await;
+    let gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    gateway.write_routing(&document(&a, &b, "after", "b")).await;
+    let failed = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    assert_eq!(failed.status, 502, "{}", failed.text());
+    let body = failed.json();
+    assert_eq!(
+        (&body["error"], &body["upstream_status"], &body["decision"]["provider"]),
+        (&json!("provider_failed"), &json!(500), &json!("b"))
+    );
+    assert_eq!(body["response"]["error"]["message"], "broken");
+    assert_eq!(gateway.capture(body["new_id"].as_str().unwrap()).await["replay_of"], id.as_str());
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
+    let (a, b) = providers().await;
+    let mut gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let (key, kept) = (gateway.create_key().await, gateway.create_key().await);
+    let bearer = format!("Bearer {}", key.secret);
+    let body = chat_body("auto", false);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let mut open = gateway.connect().await;
+    let first = open.exchange(&request).await;
+    assert_eq!(first.status, 200);
+    let id = first.request_id();
+    gateway.capture(&id).await;
+    let path = format!("/v1/router/keys/{}", key.id);
+    for _ in 0..2 {
+        let revoked = gateway.manage("DELETE", &path, &kept.secret, None).await;
+        assert_eq!((revoked.status, revoked.body.len()), (204, 0), "again 204");
+    }
+    envelope::openai(&open.exchange(&request).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    assert_eq!(a.count(), 1);
+    let record = gateway.manage("GET", &path, &kept.secret, None).await.json();
+    assert!(record["revoked_at"].is_string() && record.get("key").is_none(), "{record}");
+
+    let latest = gateway.create_key().await;
+    gateway.kill_9();
+    gateway.start_again().await;
+    envelope::openai(&gateway.chat(&key, body.as_bytes()).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    for key in [&kept, &latest] {
+        assert_eq!(gateway.chat(key, body.as_bytes()).await.status, 200, "an acknowledged key is there");
+    }
+    assert_eq!(gateway.capture(&id).await["response"]["body"], first.text(), "a listed capture is there, bodies readable");
+}
+
+#[tokio::test]
+async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_changes_nothing() {
+    let (a, b) = providers().await;
+    let mut gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
+    let key = gateway.create_key().await;
+    let who = async |gateway: &Gateway| {
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        (answer.header("x-rerouter-provider").unwrap().to_owned(), answer.header("x-rerouter-revision").unwrap().to_owned())
+    };
+    let first = gateway.revision().await;
+    assert_eq!(who(&gateway).await, ("a".to_owned(), first.clone()));
+    let second = gateway.write_routing(&document(&a, &b, "after", "b")).await;
+    assert_eq!(who(&gateway).await, ("b".to_owned(), second.clone()));
+    let health = gateway.send("GET", "/health", &[], None).await.json();
+    assert_eq!((&health["status"], &health["revision"]), (&json!("ok"), &json!(second)), "{health}");
+
+    // The same document with comments and another key order is the same revision.
+    let good = async |gateway: &Gateway| gateway.metric("rerouter_reloads_total", &[r#"result="ok""#]).await;
+    let all = async |gateway: &Gateway| gateway.metric("rerouter_reloads_total", &[]).await;
+    let before = all(&gateway).await;
+    gateway.replace_routing(&format!("# a comment\n{}", document(&a, &b, "after", "b")));
+    gateway.hup();
+    until("the reload by SIGHUP", async || (all(&gateway).await > before).then_some(())).await;
+    assert_eq!(gateway.revision().await, second);
+
+    let refused = async |gateway: &Gateway| all(gateway).await - good(gateway).await;
+    for bad in ["recipes: [", "providers: {}\nrecipes: {}\naliases: { auto: missing }\n", &document(&a, &b, "after", "unknown")] {
+        let counted = refused(&gateway).await;
+        gateway.replace_routing(bad);
+        gateway.hup();
+        until("the reload to be refused", async || (refused(&gateway).await > counted).then_some(())).await;
+        assert_eq!(gateway.revision().await, second, "{bad:?}");
+        assert_eq!(who(&gateway).await, ("b".to_owned(), second.clone()));
+    }
+    assert_eq!(gateway.write_routing(&document(&a, &b, "before", "a")).await, first, "one document, one revision");
+    gateway.restart().await;
+    assert_eq!(who(&gateway).await, ("a".to_owned(), first));
+}
