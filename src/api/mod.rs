@@ -88,7 +88,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::get)),
     route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
-    route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::show)),
+    route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::get)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
     // ROUTER data plane
     route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::ChatCompletions),

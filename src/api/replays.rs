@@ -43,7 +43,7 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `GET /v1/router/replay/{id}`
-pub async fn show(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = find(&app.archive, who, id).await?;
@@ -144,7 +144,7 @@ mod tests {
     async fn world() -> World {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
-        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5));
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
         let random = Random::seeded(1);
         let mut captures: Vec<Capture> =
             (0..5).map(|second| capture(second, &UserId::known(if second == 4 { "usr_bob" } else { "usr_ann" }), &random)).collect();

@@ -150,7 +150,7 @@ async fn one_registers_logs_in_and_asks_who_one_is() {
     assert_eq!((&me["id"], &me["auth"]), (&user["id"], &json!({"type": "session"})));
     let me = read(&pin::me(&world.app, &Principal::Admin, &request("/v1/auth/me", None)).await.unwrap());
     assert_eq!((&me["id"], &me["email"], &me["name"], &me["role"]), (&json!("usr_admin"), &Value::Null, &json!("admin"), &json!("admin")));
-    world.app.registration_open = false;
+    world.app.server.registration_open = false;
     assert_eq!(kind(pin::register(&world.app, &nobody, &send(json!({}))).await).0, Kind::RegistrationClosed);
 }
 

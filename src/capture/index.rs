@@ -153,7 +153,7 @@ mod tests {
 
     async fn archive(dir: &tempfile::TempDir) -> Archive {
         let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
-        Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5))
+        Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
     }
 
     #[tokio::test]
@@ -173,6 +173,21 @@ mod tests {
             let bytes = std::fs::read(entry.unwrap().path()).unwrap();
             assert!(memchr::memmem::find(&bytes, b"canary").is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_the_clear_reads_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let sealing = archive(&dir).await;
+        let clear = Archive { encrypt: false, ..sealing.clone() };
+        let (owner, random) = (UserId::known("usr_1"), Random::seeded(1));
+        let (first, second) = (capture(0, &owner, &random), capture(1, &owner, &random));
+        clear.append(Arc::new(vec![first.clone()])).await.unwrap();
+        sealing.append(Arc::new(vec![second.clone()])).await.unwrap();
+        let stored = clear.store.capture(&first.head.id).await.unwrap().unwrap().bodies.unwrap();
+        assert!(memchr::memmem::find(&stored, &first.bodies.request).is_some());
+        assert_eq!(sealing.get(&first.head.id).await.unwrap(), Some(first));
+        assert_eq!(clear.get(&second.head.id).await.unwrap(), Some(second));
     }
 
     #[tokio::test]

@@ -171,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let faults = Faults::default();
         let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
-        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5));
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
         let metrics = Arc::new(Metrics::new().unwrap());
         let (queue, writer) = CaptureQueue::with_bounds(records, limit, Arc::clone(&metrics));
         tokio::spawn(writer.run(archive.clone()));

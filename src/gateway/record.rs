@@ -19,6 +19,7 @@ use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 use crate::routing::recipe::Prices;
+use crate::secret::Secret;
 
 /// How a call went, copied out of its progress.
 pub(super) struct Outcome {
@@ -33,7 +34,7 @@ pub(super) struct Outcome {
     pub(super) answer: Option<Answer>,
     served: Option<Served>,
     prices: Option<Prices>,
-    headers: HeaderMap,
+    headers: Vec<(String, String)>,
     body: Bytes,
     body_truncated: bool,
     usage: Option<Usage>,
@@ -51,7 +52,8 @@ impl Outcome {
         }
         let failure = if state.complete && state.tally.error().is_some() { Some(Failure::InBand) } else { state.failure };
         let served = call.served(&state);
-        let prices = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model))?.prices);
+        let target = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model)));
+        let prices = target.and_then(|target| target.prices);
         let answer = if state.committed && !call.collects() { None } else { state.answer.clone() };
         let (status, headers, body) = match &answer {
             Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
@@ -74,7 +76,8 @@ impl Outcome {
             attempts: std::mem::take(&mut state.attempts),
             served,
             prices,
-            headers,
+            // A provider can only give away its own credential.
+            headers: keep_headers(&headers, target.and_then(|target| target.provider.api_key.as_ref()).map(Secret::expose).as_slice()),
             body_truncated: state.body_truncated && answer.is_none(),
             body,
             usage,
@@ -176,7 +179,7 @@ impl Record {
         head.state = outcome.state(status);
         head.status = status;
         head.cost_usd = outcome.cost_usd();
-        head.response_headers = keep_headers(&outcome.headers, &[]);
+        head.response_headers = outcome.headers;
         head.response_stream = outcome.stream && !outcome.body.is_empty();
         head.response_truncated = outcome.body_truncated;
         head.ttft_ms = ttft.map(millis);

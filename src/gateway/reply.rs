@@ -161,16 +161,16 @@ mod tests {
     #[test]
     fn the_401_of_each_surface_is_exact() {
         let refusal = Error::new(Kind::Unauthorized, "No.");
-        assert_eq!(body(Surface::Pin, &refusal), r#"{"detail":"No.","error":"unauthorized"}"#);
-        assert_eq!(body(Surface::RouterManagement, &refusal), r#"{"detail":"No.","error":"unauthorized"}"#);
+        assert_eq!(body(Surface::Pin, &refusal), r#"{"error":"unauthorized","detail":"No."}"#);
+        assert_eq!(body(Surface::RouterManagement, &refusal), r#"{"error":"unauthorized","detail":"No."}"#);
         assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Unauthorized"}"#);
         assert_eq!(
             body(Surface::DataPlane, &refusal),
-            r#"{"error":{"code":"invalid_api_key","message":"No.","param":null,"type":"invalid_request_error"}}"#
+            r#"{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#
         );
         assert_eq!(
             body(Surface::Messages, &refusal),
-            r#"{"error":{"message":"No.","type":"authentication_error"},"request_id":"req_1","type":"error"}"#
+            r#"{"type":"error","error":{"type":"authentication_error","message":"No."},"request_id":"req_1"}"#
         );
         assert_eq!(error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(), 2);
     }
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn other_refusals_keep_their_words() {
         let refusal = Error::invalid("limit", "Too large.").retry_after(std::time::Duration::from_millis(1200));
-        assert_eq!(body(Surface::Pin, &refusal), r#"{"detail":"Too large.","error":"invalid_request","field":"limit"}"#);
-        assert_eq!(body(Surface::Agent, &refusal), r#"{"detail":"Too large.","error":"Bad Request"}"#);
+        assert_eq!(body(Surface::Pin, &refusal), r#"{"error":"invalid_request","detail":"Too large.","field":"limit"}"#);
+        assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Bad Request","detail":"Too large."}"#);
         assert_eq!(error(Surface::Pin, "", &refusal).headers()[RETRY_AFTER], "2");
     }
 }
