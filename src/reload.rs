@@ -7,13 +7,13 @@ use std::time::SystemTime;
 
 use crate::app::App;
 use crate::bounds;
-use crate::config;
+use crate::config::{self, Variables};
 use crate::error::Error;
 
 /// Follows the routing document's file.
 pub struct Watcher {
     app: Arc<App>,
-    environment: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    variables: Variables,
     file: Option<PathBuf>,
     seen: Option<Stamp>,
 }
@@ -28,9 +28,9 @@ struct Stamp {
 
 impl Watcher {
     /// A watcher that takes the file as it is at its first look for known.
-    pub fn new(app: Arc<App>, environment: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>) -> Self {
+    pub fn new(app: Arc<App>, variables: Variables) -> Self {
         let file = config::routing_path(&app.server);
-        Watcher { app, environment, file, seen: None }
+        Watcher { app, variables, file, seen: None }
     }
 
     /// Reads the file once more if it has changed since the last look.
@@ -60,7 +60,12 @@ impl Watcher {
                 for problem in &problems {
                     log::error!("routing document not taken: {problem}");
                 }
-                log::error!("routing document {} has {} problem(s); revision {} stays live", file.display(), problems.len(), self.app.revision());
+                log::error!(
+                    "routing document {} has {} problem(s); revision {} stays live",
+                    file.display(),
+                    problems.len(),
+                    self.app.revision()
+                );
             }
         }
     }
@@ -69,8 +74,7 @@ impl Watcher {
         let said = |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
         // A megabyte at most, on a thread that serves no requests.
         let source = config::load(file).map_err(said)?;
-        let routing =
-            config::read_routing(&source.file, &source.text, &self.app.server, &*self.environment, self.app.mock).map_err(said)?;
+        let routing = config::read_routing(&source.file, &source.text, &self.app.server, &*self.variables, self.app.mock).map_err(said)?;
         let revision = routing.revision().to_string();
         if revision == self.app.revision() {
             // Values behind `${…}` may have changed all the same: the new one is taken, quietly.

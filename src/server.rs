@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use log::{info, warn};
 use pingora::apps::http_app::HttpServer;
-use pingora_proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
+use pingora_proxy::http_proxy;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use boot::{BootError, Environment};
@@ -24,7 +24,7 @@ pub use boot::{BootError, Environment};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
-use crate::config;
+use crate::config::{self, Variables};
 use crate::gateway::Edge;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
@@ -34,7 +34,7 @@ pub struct Gateway {
     app: Arc<App>,
     writer: CaptureWriter,
     mock: TcpListener,
-    environment: Arc<Environment>,
+    variables: Variables,
 }
 
 impl Gateway {
@@ -71,7 +71,7 @@ impl Gateway {
         metrics.add_tcp(&self.app.server.metrics.to_string());
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
-        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities, environment: self.environment }));
+        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities, variables: self.variables }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
         Ok(())
@@ -200,16 +200,13 @@ impl BackgroundService for Writing {
 struct Reloading {
     app: Arc<App>,
     identities: Vec<tls::Identity>,
-    environment: Arc<Environment>,
+    variables: Variables,
 }
 
 #[async_trait]
 impl BackgroundService for Reloading {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut watcher = {
-            let environment = self.environment.clone();
-            Watcher::new(self.app.clone(), Arc::new(move |name| (environment.variable)(name)))
-        };
+        let mut watcher = Watcher::new(self.app.clone(), self.variables.clone());
         watcher.look().await;
         let Ok(mut hangup) = signal(SignalKind::hangup()) else {
             warn!("SIGHUP cannot be received; reload is by file change only");
@@ -242,7 +239,9 @@ impl BackgroundService for Mocking {
     async fn start(&self, _: ShutdownWatch) {
         match self.listener.try_clone() {
             // Not ended by the shutdown: requests that are being drained may still need it.
-            Ok(listener) => mock::serve(listener, std::future::pending()).await.unwrap_or_else(|error| warn!("the mock provider has stopped: {error}")),
+            Ok(listener) => {
+                mock::serve(listener, std::future::pending()).await.unwrap_or_else(|error| warn!("the mock provider has stopped: {error}"))
+            }
             Err(error) => warn!("the mock provider cannot serve: {error}"),
         }
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 
@@ -59,7 +60,7 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
         master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
-        variable: Box::new(variable),
+        variables: Arc::new(variable),
     };
     let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;

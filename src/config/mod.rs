@@ -12,6 +12,7 @@ mod tree;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -26,6 +27,8 @@ use read::{Field, problems};
 
 /// Reads a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+/// The same, kept for as long as documents are read again.
+pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Where the server document is looked for when none is named.
 pub const SERVER_FILE: &str = "conf/rerouter.yaml";

@@ -19,7 +19,12 @@ impl Server {
         let listed = self.hosts.iter().any(|own| own == authority || own == host);
         let ours = || self.listeners.iter().any(|own| host == bare(own.address.ip()));
         let this_socket = listener.is_some_and(|address| host == bare(address.ip().to_canonical()));
-        if listed || host == "localhost" || (!public.is_empty() && (public == authority || host_of(public) == host)) || this_socket || ours() {
+        if listed
+            || host == "localhost"
+            || (!public.is_empty() && (public == authority || host_of(public) == host))
+            || this_socket
+            || ours()
+        {
             return true;
         }
         self.hosts.is_empty() && self.listens_publicly()

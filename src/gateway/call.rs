@@ -264,7 +264,20 @@ impl Call {
             let end = task.is_end();
             match task {
                 HttpTask::Failed(error) => {
-                    return if forward.is_empty() { Verdict::Abandon(error) } else { Verdict::Forward { tasks: forward, then: Some(error) } };
+                    if self.mode == Mode::Relay
+                        && !state.committed
+                        && state.stream
+                        && state.ok()
+                        && state.tally.verdict() == tally::Verdict::Answer
+                    {
+                        // Content and break came together: content decides, whatever the timing.
+                        forward = state.commit();
+                    }
+                    return if forward.is_empty() {
+                        Verdict::Abandon(error)
+                    } else {
+                        Verdict::Forward { tasks: forward, then: Some(error) }
+                    };
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
                 task => {

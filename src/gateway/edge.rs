@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response, header};
+use http::{HeaderMap, Request, Response, header};
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
-use pingora_proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
 use tokio::io::AsyncReadExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -95,13 +95,14 @@ impl Edge {
             Found::WrongMethod(error) => return Err(error),
             Found::Nothing => return Err(unknown_path(exchange.surface)),
         };
-        if !matches!(exchange.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        if !shows_a_credential(headers, exchange.surface) {
+            // What a browser adds by itself, a cookie or nothing, proves nothing about who wrote the request.
             auth::browser_allows(&exchange.method, headers, &exchange.origin())?;
         }
-        if let Policy::Scope(scope) = route.policy {
-            if !principal.has_scope(scope) {
-                return Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")));
-            }
+        if let Policy::Scope(scope) = route.policy
+            && !principal.has_scope(scope)
+        {
+            return Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")));
         }
         Ok((route, params, principal))
     }
@@ -289,10 +290,21 @@ fn unknown_path(surface: Surface) -> Error {
     Error::not_found("path")
 }
 
+/// Whether the request carries a credential that no browser adds by itself.
+fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
+    headers.contains_key(header::AUTHORIZATION)
+        || (surface.is_data_plane() && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
+}
+
 /// The surface that a head would have been for, by as much of it as came.
 fn surface_of_first(first: &[u8]) -> Surface {
     let line = first.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-    Surface::of(&String::from_utf8_lossy(path))
+    let target = String::from_utf8_lossy(target);
+    let path = target.split('?').next().unwrap_or_default();
+    match path.split_once("://") {
+        // Absolute form (RFC 9112 section 3.2.2): the path begins after the authority.
+        Some((_, rest)) => Surface::of(rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/")),
+        None => Surface::of(path),
+    }
 }

@@ -65,6 +65,10 @@ fn check_target(head: &RequestHeader) -> Result<()> {
     if !head.raw_path().iter().all(u8::is_ascii_graphic) {
         return Err(refuse("The request target holds bytes that belong percent-encoded."));
     }
+    let raw = head.raw_path();
+    if !raw.starts_with(b"/") && !raw.starts_with(b"http://") && !raw.starts_with(b"https://") {
+        return Err(refuse("The request target is not a path."));
+    }
     let path = head.uri.path();
     if !path.starts_with('/') {
         return Err(refuse("The request target is not a path."));
@@ -81,15 +85,15 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
     if head.headers.contains_key(header::UPGRADE) {
         return Err(refuse("Upgrade is not served here."));
     }
-    if let Some(coding) = head.headers.get(header::TRANSFER_ENCODING) {
-        if head.version != Version::HTTP_11 || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err(refuse("Transfer-Encoding is not exactly chunked."));
-        }
+    if let Some(coding) = head.headers.get(header::TRANSFER_ENCODING)
+        && (head.version != Version::HTTP_11 || !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
+        return Err(refuse("Transfer-Encoding is not exactly chunked."));
     }
-    if let Some(expect) = head.headers.get(header::EXPECT) {
-        if !expect.as_bytes().eq_ignore_ascii_case(b"100-continue") {
-            return Err(refuse("An expectation other than 100-continue."));
-        }
+    if let Some(expect) = head.headers.get(header::EXPECT)
+        && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
+    {
+        return Err(refuse("An expectation other than 100-continue."));
     }
     Ok(())
 }

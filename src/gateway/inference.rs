@@ -104,7 +104,9 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
         Some((name.clone(), value.to_string()))
     });
     let mut needs = Vec::new();
-    for (needed, name) in [(request.tools > 0, "tools"), (request.images > 0, "vision"), (request.json_output, "json"), (request.audio > 0, "audio")] {
+    for (needed, name) in
+        [(request.tools > 0, "tools"), (request.images > 0, "vision"), (request.json_output, "json"), (request.audio > 0, "audio")]
+    {
         if needed {
             needs.push(name.to_string());
         }
@@ -175,7 +177,12 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Deci
 }
 
 /// Through Pingora's proxy and back: upstream selection, failover, relaying. The session comes home with the wrap's end.
-pub(super) async fn proxy(edge: &Edge, session: Option<ServerSession>, call: &Arc<Call>, shutdown: &ShutdownWatch) -> Option<ServerSession> {
+pub(super) async fn proxy(
+    edge: &Edge,
+    session: Option<ServerSession>,
+    call: &Arc<Call>,
+    shutdown: &ShutdownWatch,
+) -> Option<ServerSession> {
     let head = RequestHeader::build("POST", b"/", None).ok()?;
     let wrap = match session {
         Some(session) => Wrap::around(session, head, call.clone()),

@@ -73,7 +73,7 @@ impl Outcome {
             between_events: state.between_events,
             status,
             failure,
-            attempts: std::mem::take(&mut state.attempts),
+            attempts: state.attempts.clone(),
             served,
             prices,
             // A provider can only give away its own credential.
@@ -237,7 +237,13 @@ mod tests {
 
     #[test]
     fn cost_needs_every_price_it_takes() {
-        let usage = Usage { prompt_tokens: 1_000_000, completion_tokens: 500_000, total_tokens: 1_500_000, cached_tokens: Some(400_000), estimated: false };
+        let usage = Usage {
+            prompt_tokens: 1_000_000,
+            completion_tokens: 500_000,
+            total_tokens: 1_500_000,
+            cached_tokens: Some(400_000),
+            estimated: false,
+        };
         let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
         assert!((cost(&prices, &usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
         assert_eq!(cost(&Prices { output_per_mtok: None, ..prices }, &usage), None);

@@ -75,9 +75,10 @@ async fn reroute(
         let decision = decision.map_err(no_target)?;
         return Ok(json_response(StatusCode::OK, &envelope(None, Some(shown(&decision)), &original.head, Value::Null)));
     }
-    let _turn = app.reroutes.try_acquire().map_err(|_| {
-        Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1))
-    })?;
+    let _turn = app
+        .reroutes
+        .try_acquire()
+        .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.replay_of(&original.head, caller(principal));
     record.decided(inputs, decision.as_ref().ok(), routing_began.elapsed());

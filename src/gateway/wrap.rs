@@ -231,10 +231,7 @@ impl Session for Wrap {
         None
     }
 
-    fn restore_custom_message_reader(
-        &mut self,
-        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
-    ) -> Result<()> {
+    fn restore_custom_message_reader(&mut self, _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>) -> Result<()> {
         Ok(())
     }
 

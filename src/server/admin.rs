@@ -40,7 +40,9 @@ impl ServeHttp for Admin {
         let (status, kind, body) = match (&head.method, head.uri.path()) {
             (&Method::GET, "/metrics") => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics()),
             (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
-            (&Method::GET, "/readyz") if self.app.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string()),
+            (&Method::GET, "/readyz") if self.app.is_draining() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string())
+            }
             (&Method::GET, "/readyz") if !self.app.store.healthy().await => {
                 (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "store unavailable\n".to_string())
             }

@@ -16,7 +16,7 @@ use crate::auth::Auth;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
-use crate::config::{self, Server};
+use crate::config::{self, Server, Variables};
 use crate::id::Random;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -46,13 +46,14 @@ pub struct Environment {
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
     /// Looks up any other variable, for `${…}` in documents.
-    pub variable: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    pub variables: Variables,
 }
 
 pub(super) async fn prepare(server: Server, environment: Environment) -> Result<Gateway, BootError> {
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let source = config::load_routing(&server).map_err(problems)?;
-    let routing = config::read_routing(&source.file, &source.text, &server, &environment.variable, Some(mock_address)).map_err(problems)?;
+    let routing =
+        config::read_routing(&source.file, &source.text, &server, &*environment.variables, Some(mock_address)).map_err(problems)?;
     std::fs::create_dir_all(&server.data_dir)
         .map_err(|error| BootError(format!("cannot make the data directory {}: {error}", server.data_dir.display())))?;
     let random = Random::System;
@@ -71,12 +72,16 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let archive = Archive::new(store.clone(), &master, random.clone(), server.capture.encrypt);
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = if server.access_log { AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))? } else { AccessLog::off() };
+    let access_log = if server.access_log {
+        AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))?
+    } else {
+        AccessLog::off()
+    };
     let clock = Clock::System;
     let parts = Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: Some(mock_address) };
     let app = Arc::new(App::new(parts));
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
-    Ok(Gateway { app, writer, mock, environment: Arc::new(environment) })
+    Ok(Gateway { app, writer, mock, variables: environment.variables })
 }
 
 fn problems(problems: Vec<config::Problem>) -> BootError {

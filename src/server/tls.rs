@@ -80,9 +80,8 @@ impl Identity {
 
 fn read(files: &TlsFiles) -> Result<CertifiedKey, String> {
     let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
-        .and_then(Iterator::collect)
-        .map_err(|error| of(&files.cert, &error))?;
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect).map_err(|error| of(&files.cert, &error))?;
     if chain.is_empty() {
         return Err(of(&files.cert, &"holds no certificate"));
     }

@@ -146,6 +146,13 @@ impl Connection {
                 _ => {}
             }
         }
+        if bytes.starts_with(b"HEAD ") {
+            // Its answer says how long a body would be, and has none.
+            let mut answer = self.head().await?;
+            self.framing = Framing::Done { whole: true };
+            answer.whole = true;
+            return Some(answer);
+        }
         self.answer().await
     }
 
