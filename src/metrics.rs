@@ -18,7 +18,7 @@
 //! | `rerouter_captures_total` | outcome | captures: stored, dropped_full (no room in the queue), dropped_store (the store refused) |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
-//! | `rerouter_reloads_total` | result | routing documents offered: ok, refused |
+//! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
 
 use std::time::Duration;

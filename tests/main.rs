@@ -17,6 +17,8 @@ mod failover;
 mod fidelity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
+/// `decide` gives the stored plan again.
+mod property;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
 /// Nothing secret in logs, metrics, captures or the data directory.

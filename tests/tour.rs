@@ -247,16 +247,19 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     let health = gateway.send("GET", "/health", &[], None).await.json();
     assert_eq!((&health["status"], &health["revision"]), (&json!("ok"), &json!(second)), "{health}");
 
-    // The same document with comments and another key order is the same revision.
-    let good = async |gateway: &Gateway| gateway.metric("rerouter_reloads_total", &[r#"result="ok""#]).await;
-    let all = async |gateway: &Gateway| gateway.metric("rerouter_reloads_total", &[]).await;
+    // The same document with comments is the same revision.
+    let all = async |gateway: &Gateway| reloads(&gateway.metrics().await, &[]);
     let before = all(&gateway).await;
     gateway.replace_routing(&format!("# a comment\n{}", document(&a, &b, "after", "b")));
     gateway.hup();
     until("the reload by SIGHUP", async || (all(&gateway).await > before).then_some(())).await;
     assert_eq!(gateway.revision().await, second);
 
-    let refused = async |gateway: &Gateway| all(gateway).await - good(gateway).await;
+    // Whatever word the counter has for a good document: a bad one is counted under another.
+    let metrics = gateway.metrics().await;
+    let good: Vec<&str> =
+        metrics.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(_, value)| *value != "0").map(|(series, _)| series).collect();
+    let refused = async |gateway: &Gateway| reloads(&gateway.metrics().await, &good);
     for bad in ["recipes: [", "providers: {}\nrecipes: {}\naliases: { auto: missing }\n", &document(&a, &b, "after", "unknown")] {
         let counted = refused(&gateway).await;
         gateway.replace_routing(bad);
@@ -268,4 +271,10 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     assert_eq!(gateway.write_routing(&document(&a, &b, "before", "a")).await, first, "one document, one revision");
     gateway.restart().await;
     assert_eq!(who(&gateway).await, ("a".to_owned(), first));
+}
+
+/// The sum of `rerouter_reloads_total` over the series that are not among `except`.
+fn reloads(metrics: &str, except: &[&str]) -> f64 {
+    let series = metrics.lines().filter(|line| line.starts_with("rerouter_reloads_total{")).filter_map(|line| line.rsplit_once(' '));
+    series.filter(|(series, _)| !except.contains(series)).map(|(_, value)| value.parse::<f64>().unwrap()).sum()
 }

@@ -13,7 +13,8 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::call::{BAD_STATUS, CUT, Call, Failure, IN_BAND, InFlight, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::call::{Call, InFlight};
+use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
@@ -153,7 +154,7 @@ pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<F
 fn classify(call: &Call, error: &Error) -> Failure {
     match error.etype() {
         ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => Failure::Timeout,
-        ErrorType::Custom(BAD_STATUS) => call.state().refused().unwrap_or(Failure::ServerError),
+        ErrorType::Custom(BAD_STATUS) => call.state().relay.refused().unwrap_or(Failure::ServerError),
         ErrorType::Custom(IN_BAND) => Failure::InBand,
         ErrorType::Custom(CUT) => Failure::Cut,
         ErrorType::Custom(TOO_LARGE) => Failure::TooLarge,

@@ -5,110 +5,19 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
-use pingora::http::ResponseHeader;
 use pingora::protocols::http::{HttpTask, ServerSession};
-use pingora::{Error, ErrorType};
 use tokio::time::Instant;
 
+use super::failure::Failure;
+use super::relay::{Mode, Relay, Rules, Verdict};
 use crate::app::{App, Live};
-use crate::bounds;
 use crate::capture::record::{Attempt, Served};
 use crate::id::RequestId;
 use crate::protocol::openai;
-use crate::protocol::stream::{self as tally, Tally};
 use crate::routing::document::RetryOn;
 use crate::routing::recipe::Target;
-
-/// The deadline for the first content has passed: as an error type of Pingora, told apart in the retry rule.
-pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";
-/// The attempt took longer than its provider's total.
-pub(super) const OVER_TIME: &str = "OverTime";
-/// The status of the answer calls for the next target.
-pub(super) const BAD_STATUS: &str = "BadStatus";
-/// An error inside a 200 event stream, before any content.
-pub(super) const IN_BAND: &str = "InBandError";
-/// The answer ended without its terminal event.
-pub(super) const CUT: &str = "Cut";
-/// The collected answer is larger than [`bounds::COLLECT_BYTES`].
-pub(super) const TOO_LARGE: &str = "TooLarge";
-
-/// Where the answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// To the client at once, after the first content event.
-    Relay,
-    /// Into memory, whole.
-    Collect,
-}
-
-/// What to do with a batch of the answer.
-pub(super) enum Verdict {
-    /// Nothing yet.
-    Hold,
-    /// Write these to the client; then fail with `then`, if any.
-    Forward { tasks: Vec<HttpTask>, then: Option<Box<Error>> },
-    /// The whole answer is in memory.
-    Collected,
-    /// Give this attempt up.
-    Abandon(Box<Error>),
-}
-
-/// A whole answer kept in memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-    /// Which target of the plan gave it.
-    index: usize,
-}
-
-/// How an attempt failed, in the words of `attempts[].error` and of the metric's `outcome`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Connect,
-    Timeout,
-    RateLimited,
-    ServerError,
-    Unauthorized,
-    InBand,
-    Cut,
-    TooLarge,
-    ClientGone,
-    Internal,
-}
-
-impl Failure {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Failure::Connect => "connect",
-            Failure::Timeout => "timeout",
-            Failure::RateLimited => "rate_limited",
-            Failure::ServerError => "server_error",
-            Failure::Unauthorized => "unauthorized",
-            Failure::InBand => "in_band_error",
-            Failure::Cut => "cut",
-            Failure::TooLarge => "too_large",
-            Failure::ClientGone => "client_gone",
-            Failure::Internal => "internal",
-        }
-    }
-
-    /// Whether the recipe lets this failure go to the next target. A credential that a provider refuses is ours
-    /// to mend, whatever the recipe says; a connection that breaks before any content is as good as none.
-    pub(super) fn fails_over(self, on: &RetryOn) -> bool {
-        match self {
-            Failure::Connect | Failure::Cut => on.connect,
-            Failure::Timeout => on.timeout,
-            Failure::RateLimited => on.rate_limited,
-            Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized => true,
-            Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
-        }
-    }
-}
 
 /// Counts a target's attempt as under way for as long as it lives.
 pub(super) struct InFlight {
@@ -158,28 +67,13 @@ pub(super) struct Progress {
     /// The target in use, or to use next.
     pub(super) index: usize,
     pub(super) attempts: Vec<Attempt>,
-    pub(super) started: Option<Instant>,
+    started: Option<Instant>,
     pub(super) in_flight: Option<InFlight>,
     deadline: Option<Instant>,
     /// A pooled connection that turned out dead was replaced once for this target.
-    pub(super) stale_replaced: bool,
-    held: Vec<HttpTask>,
-    held_bytes: usize,
-    /// Something of this answer is the client's now: no failover any more.
-    pub(super) committed: bool,
-    pub(super) complete: bool,
-    pub(super) status: Option<u16>,
-    pub(super) headers: HeaderMap,
-    pub(super) stream: bool,
-    pub(super) tally: Tally,
-    pub(super) body: BytesMut,
-    pub(super) body_truncated: bool,
-    pub(super) first_content: Option<Instant>,
-    /// What has passed ends where an event ends.
-    pub(super) between_events: bool,
+    stale_replaced: bool,
     pub(super) failure: Option<Failure>,
-    /// The last whole answer that was not passed on, or the collected one.
-    pub(super) answer: Option<Answer>,
+    pub(super) relay: Relay,
 }
 
 impl Call {
@@ -218,8 +112,9 @@ impl Call {
         let mut state = self.state();
         let target = self.targets.get(state.index).cloned()?;
         state.started = Some(Instant::now());
+        state.relay.target = state.index;
         state.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
-        state.reset();
+        state.relay.reset();
         Some(target)
     }
 
@@ -227,7 +122,7 @@ impl Call {
     pub(super) fn attempt_connected(&self) {
         let first_byte = self.target().map(|target| target.provider.timeouts.first_byte);
         let mut state = self.state();
-        state.reset();
+        state.relay.reset();
         if let Some(first_byte) = first_byte {
             state.deadline = Some(Instant::now() + first_byte);
         }
@@ -238,7 +133,7 @@ impl Call {
         let state = self.state();
         let started = state.started.unwrap_or_else(Instant::now);
         let total = started + self.targets.get(state.index).map_or(Duration::ZERO, |target| target.provider.timeouts.total);
-        if state.committed {
+        if state.relay.committed {
             return (total, true);
         }
         match state.deadline {
@@ -252,104 +147,16 @@ impl Call {
     }
 
     pub(super) fn complete(&self) {
-        self.state().complete = true;
+        self.state().relay.complete = true;
     }
-
-    /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect.
+    /// Judges a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
-        let has_next = self.has_next();
-        let mut state = self.state();
-        let mut forward = Vec::new();
-        for task in tasks {
-            let end = task.is_end();
-            match task {
-                HttpTask::Failed(error) => {
-                    if self.mode == Mode::Relay
-                        && !state.committed
-                        && state.stream
-                        && state.ok()
-                        && state.tally.verdict() == tally::Verdict::Answer
-                    {
-                        // Content and break came together: content decides, whatever the timing.
-                        forward = state.commit();
-                    }
-                    return if forward.is_empty() {
-                        Verdict::Abandon(error)
-                    } else {
-                        Verdict::Forward { tasks: forward, then: Some(error) }
-                    };
-                }
-                HttpTask::Header(header, _) if header.status.is_informational() => continue,
-                task => {
-                    state.note(&task, self.capture_limit);
-                    if state.committed && self.mode == Mode::Relay {
-                        forward.push(task);
-                    } else {
-                        state.hold(task);
-                    }
-                }
-            }
-            if end {
-                return self.judge_end(&mut state, forward, has_next);
-            }
-        }
-        self.judge(&mut state, forward, has_next)
-    }
-
-    /// In the middle of an answer.
-    fn judge(&self, state: &mut Progress, mut forward: Vec<HttpTask>, has_next: bool) -> Verdict {
-        if self.mode == Mode::Collect {
-            return if state.held_bytes > bounds::COLLECT_BYTES { Verdict::Abandon(fault(TOO_LARGE, false)) } else { Verdict::Hold };
-        }
-        if !state.committed {
-            if state.in_band_error() && has_next {
-                return Verdict::Abandon(fault(IN_BAND, true));
-            }
-            let overfull = state.held_bytes > bounds::HOLD_BYTES;
-            let ready = match state.refused() {
-                // An answer that calls for another target is read whole, to be given out if no other is better.
-                Some(_) if overfull && has_next => return Verdict::Abandon(fault(BAD_STATUS, true)),
-                Some(Failure::Unauthorized) => false,
-                Some(_) => overfull,
-                None => !state.stream || !state.ok() || state.tally.verdict() != tally::Verdict::Open || overfull,
-            };
-            if !ready {
-                return Verdict::Hold;
-            }
-            forward = state.commit();
-        }
-        if forward.is_empty() { Verdict::Hold } else { Verdict::Forward { tasks: forward, then: None } }
-    }
-
-    /// At the end of an answer, or of what there is of it.
-    fn judge_end(&self, state: &mut Progress, mut forward: Vec<HttpTask>, has_next: bool) -> Verdict {
-        state.tally.finish();
-        let cut = state.stream && state.ok() && state.tally.error().is_none() && !state.tally.finished();
-        if state.committed && self.mode == Mode::Relay {
-            if cut {
-                // The client must not take a truncated answer for a whole one: the end is held back.
-                withhold_end(&mut forward);
-                return Verdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
-            }
-            return Verdict::Forward { tasks: forward, then: None };
-        }
-        if cut {
-            return Verdict::Abandon(fault(CUT, true));
-        }
-        if state.in_band_error() && has_next {
-            return Verdict::Abandon(fault(IN_BAND, true));
-        }
-        if state.refused().is_some() {
-            state.keep_answer();
-            return Verdict::Abandon(fault(BAD_STATUS, true));
-        }
-        if self.mode == Mode::Collect {
-            state.keep_answer();
-            state.committed = true;
-            state.complete = true;
-            return Verdict::Collected;
-        }
-        Verdict::Forward { tasks: state.commit(), then: None }
+        let rules = Rules {
+            mode: self.mode,
+            has_next: self.has_next() && Failure::InBand.fails_over(&self.retry_on),
+            capture_limit: self.capture_limit,
+        };
+        self.state().relay.observe(tasks, rules)
     }
 
     /// Whether the plan holds one more target after this.
@@ -361,12 +168,12 @@ impl Call {
     pub(super) fn attempt_failed(&self, failure: Failure, stale_connection: bool) -> bool {
         let has_next = self.has_next();
         let mut state = self.state();
-        if stale_connection && !state.stale_replaced && state.status.is_none() {
+        if stale_connection && !state.stale_replaced && state.relay.status.is_none() {
             state.stale_replaced = true;
             return true;
         }
         self.note_attempt(&mut state, Some(failure));
-        let again = !state.committed && has_next && failure.fails_over(&self.retry_on);
+        let again = !state.relay.committed && has_next && failure.fails_over(&self.retry_on);
         if again {
             state.index += 1;
             state.stale_replaced = false;
@@ -385,7 +192,7 @@ impl Call {
         let attempt = Attempt {
             provider: target.provider.name.to_string(),
             model: target.model.to_string(),
-            status: state.status,
+            status: state.relay.status,
             error: failure.map(|failure| failure.as_str().to_string()),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
@@ -394,116 +201,8 @@ impl Call {
 
     /// Who answered, when somebody did.
     pub(super) fn served(&self, state: &Progress) -> Option<Served> {
-        let index = if state.committed { state.index } else { state.answer.as_ref()?.index };
+        let index = if state.relay.committed { state.index } else { state.relay.answer.as_ref()?.index };
         let target = self.targets.get(index)?;
         Some(Served { provider: target.provider.name.to_string(), model: target.model.to_string(), node: None })
     }
-}
-
-impl Progress {
-    fn reset(&mut self) {
-        self.held.clear();
-        self.held_bytes = 0;
-        self.status = None;
-        self.headers = HeaderMap::new();
-        self.stream = false;
-        self.tally = Tally::default();
-        self.body = BytesMut::new();
-        self.body_truncated = false;
-        self.first_content = None;
-        self.between_events = true;
-    }
-
-    /// Reads along: status, kind of answer, content, usage, and the copy for the capture.
-    fn note(&mut self, task: &HttpTask, limit: usize) {
-        match task {
-            HttpTask::Header(header, _) => {
-                self.reset();
-                self.status = Some(header.status.as_u16());
-                self.stream = is_event_stream(header);
-                self.headers = header.headers.clone();
-            }
-            HttpTask::Body(Some(bytes), _) => {
-                if self.stream && self.ok() {
-                    self.tally.feed(bytes);
-                }
-                if self.first_content.is_none() && (!self.stream || self.tally.verdict() != tally::Verdict::Open) {
-                    self.first_content = Some(Instant::now());
-                }
-                if !bytes.is_empty() {
-                    self.between_events = [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end));
-                }
-                let room = limit.saturating_sub(self.body.len());
-                self.body_truncated |= bytes.len() > room;
-                self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
-            }
-            _ => {}
-        }
-    }
-
-    fn hold(&mut self, task: HttpTask) {
-        if let HttpTask::Body(Some(bytes), _) = &task {
-            self.held_bytes += bytes.len();
-        }
-        self.held.push(task);
-    }
-
-    fn commit(&mut self) -> Vec<HttpTask> {
-        self.committed = true;
-        self.held_bytes = 0;
-        std::mem::take(&mut self.held)
-    }
-
-    /// Whether the status says success.
-    fn ok(&self) -> bool {
-        self.status.is_some_and(|status| (200..300).contains(&status))
-    }
-
-    /// The failure that the status stands for, if another target may do better.
-    pub(super) fn refused(&self) -> Option<Failure> {
-        match self.status? {
-            429 => Some(Failure::RateLimited),
-            401 | 403 => Some(Failure::Unauthorized),
-            500..=599 => Some(Failure::ServerError),
-            _ => None,
-        }
-    }
-
-    fn in_band_error(&self) -> bool {
-        self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
-    }
-
-    fn keep_answer(&mut self) {
-        let mut body = BytesMut::with_capacity(self.held_bytes);
-        for task in self.held.drain(..) {
-            if let HttpTask::Body(Some(bytes), _) = task {
-                body.extend_from_slice(&bytes);
-            }
-        }
-        // A refused credential is ours: what the provider says about it is not for the client.
-        self.answer = match self.refused() {
-            Some(Failure::Unauthorized) => None,
-            _ => Some(Answer { status: self.status.unwrap_or(502), headers: self.headers.clone(), body: body.freeze(), index: self.index }),
-        };
-    }
-}
-
-fn is_event_stream(header: &ResponseHeader) -> bool {
-    let kind = header.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
-}
-
-fn withhold_end(tasks: &mut Vec<HttpTask>) {
-    tasks.retain(|task| !matches!(task, HttpTask::Done | HttpTask::Trailer(_)));
-    if let Some(HttpTask::Header(_, end) | HttpTask::Body(_, end)) = tasks.last_mut() {
-        *end = false;
-    }
-}
-
-/// An error of the provider's answer, as Pingora's loop understands it.
-fn fault(kind: &'static str, retry: bool) -> Box<Error> {
-    let mut error = Error::explain(ErrorType::Custom(kind), "provider answer");
-    error.as_up();
-    error.set_retry(retry);
-    error
 }

@@ -14,10 +14,12 @@ use pingora::server::ShutdownWatch;
 use serde_json::json;
 
 use super::attempt::FORWARDED;
-use super::call::{Answer, Call, Failure, Mode};
+use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
+use super::failure::Failure;
 use super::record::{Outcome, Record};
+use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
 use super::{intake, reply};
 use crate::app::{App, Live};

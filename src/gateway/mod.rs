@@ -9,10 +9,12 @@ mod attempt;
 mod call;
 mod edge;
 mod exchange;
+mod failure;
 mod gate;
 mod inference;
 mod intake;
 mod record;
+mod relay;
 mod reply;
 mod reroute;
 mod resolve;
@@ -28,8 +30,9 @@ use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
-use call::{Call, Failure};
+use call::Call;
 pub use edge::Edge;
+use failure::Failure;
 
 /// Our side of Pingora's proxy: which provider, with which head and body, and whether to try the next.
 pub struct Gateway {

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::call::{Answer, Call, Failure};
+use super::call::Call;
 use super::exchange::Exchange;
+use super::failure::Failure;
 use super::inference::Prompt;
+use super::relay::Answer;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
@@ -46,31 +48,33 @@ impl Outcome {
     pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
         let mut state = call.state();
         if state.failure.is_none() {
-            let unfinished = !state.complete && state.committed;
+            let unfinished = !state.relay.complete && state.relay.committed;
             call.note_attempt(&mut state, unfinished.then_some(Failure::Cut));
             state.failure = unfinished.then_some(Failure::Cut);
         }
-        let failure = if state.complete && state.tally.error().is_some() { Some(Failure::InBand) } else { state.failure };
+        let failure = if state.relay.complete && state.relay.tally.error().is_some() { Some(Failure::InBand) } else { state.failure };
         let served = call.served(&state);
         let target = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model)));
         let prices = target.and_then(|target| target.prices);
-        let answer = if state.committed && !call.collects() { None } else { state.answer.clone() };
+        let answer = if state.relay.committed && !call.collects() { None } else { state.relay.answer.clone() };
         let (status, headers, body) = match &answer {
             Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
-            None if state.committed => (state.status, std::mem::take(&mut state.headers), std::mem::take(&mut state.body).freeze()),
+            None if state.relay.committed => {
+                (state.relay.status, std::mem::take(&mut state.relay.headers), std::mem::take(&mut state.relay.body).freeze())
+            }
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
         let usage = match () {
             () if !ok => None,
-            () if state.stream => Some(state.tally.usage_or_estimate(prompt_tokens)),
+            () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
             () => openai::read_answer(&body).usage,
         };
         Outcome {
-            complete: state.complete,
-            committed: state.committed,
-            stream: state.stream,
-            between_events: state.between_events,
+            complete: state.relay.complete,
+            committed: state.relay.committed,
+            stream: state.relay.stream,
+            between_events: state.relay.between_events,
             status,
             failure,
             attempts: state.attempts.clone(),
@@ -78,10 +82,10 @@ impl Outcome {
             prices,
             // A provider can only give away its own credential.
             headers: keep_headers(&headers, target.and_then(|target| target.provider.api_key.as_ref()).map(Secret::expose).as_slice()),
-            body_truncated: state.body_truncated && answer.is_none(),
+            body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
-            first_content: state.first_content,
+            first_content: state.relay.first_content,
             answer,
         }
     }

@@ -10,12 +10,14 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use serde_json::{Value, json};
 
-use super::call::{Call, Failure, Mode};
+use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
+use super::failure::Failure;
 use super::inference::{Prompt, may_ask_for, prepare, provider_failed, proxy};
 use super::intake;
 use super::record::{Outcome, Record};
+use super::relay::Mode;
 use super::reply::json_response;
 use crate::api::replays;
 use crate::auth::Principal;

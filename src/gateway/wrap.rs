@@ -18,7 +18,9 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::{Error, ErrorType, Result};
 
-use super::call::{Call, NO_FIRST_CONTENT, OVER_TIME, Verdict};
+use super::call::Call;
+use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
+use super::relay::Verdict;
 
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
 pub(super) struct Wrap {
