@@ -19,6 +19,8 @@ mod fidelity;
 mod layering;
 /// `decide` gives the stored plan again.
 mod property;
+/// README's tour, run as it stands.
+mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
 /// Nothing secret in logs, metrics, captures or the data directory.
