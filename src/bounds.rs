@@ -148,3 +148,5 @@ pub const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 pub const MOCK_BODY: usize = 32 << 20;
 /// Connections that the mock provider serves at once; more wait to be accepted.
 pub const MOCK_CONNECTIONS: usize = 1_024;
+/// Captures deleted in one transaction when they are beyond their retention.
+pub const RETENTION_BATCH: usize = 500;

@@ -247,7 +247,7 @@ impl BackgroundService for Mocking {
     }
 }
 
-/// Keeps the books on sessions and keys.
+/// Ends what is over: sessions, and captures beyond their retention.
 struct Sweeping {
     app: Arc<App>,
 }
@@ -263,7 +263,24 @@ impl BackgroundService for Sweeping {
                     if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
                         warn!("sessions could not be swept: {error}");
                     }
+                    self.trim_captures().await;
                 }
+            }
+        }
+    }
+}
+
+impl Sweeping {
+    /// A batch at a time, so that captures waiting to be written are not held up for long.
+    async fn trim_captures(&self) {
+        let retention = &self.app.server.capture.retention;
+        let now = self.app.clock.now();
+        let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+        loop {
+            match self.app.store.trim_captures(before, retention.size, bounds::RETENTION_BATCH).await {
+                Ok(bounds::RETENTION_BATCH) => {}
+                Ok(_) => return,
+                Err(error) => return warn!("captures beyond their retention could not be deleted: {error}"),
             }
         }
     }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 pub use net::Net;
 pub use read::Problem;
-pub use server::{CaptureSettings, LimitSettings, Listener, RoutingFile, Server, SessionSettings, TlsFiles};
+pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
 
 use crate::bounds;
 use crate::routing::document::{Fault, Place};

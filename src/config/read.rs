@@ -91,6 +91,11 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Whether nothing is written there, or `null`.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.node.value, Value::Null)
+    }
+
     /// Says that this version does not act on the value.
     pub(super) fn unsupported(&self, faults: &mut Faults) {
         faults.push(self.fault("not supported by this version"));

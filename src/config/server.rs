@@ -95,6 +95,17 @@ pub struct CaptureSettings {
     pub client_opt_out: bool,
     /// Bytes of a body beyond which it is cut and the capture marked.
     pub max_body: usize,
+    /// How long, and how much.
+    pub retention: Retention,
+}
+
+/// For how long captures are kept, and how many bytes of them; the oldest go first.
+#[derive(Clone)]
+pub struct Retention {
+    /// Older ones go.
+    pub age: Duration,
+    /// Beyond it the oldest go.
+    pub size: u64,
 }
 
 /// How long logins last.
@@ -314,13 +325,28 @@ fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
         encrypt: flag(&mut section, "encrypt", faults),
         client_opt_out: flag(&mut section, "client_opt_out", faults),
         max_body: section.read("max_body", faults, |f, p| f.size(p)).map_or(8 << 20, to_usize),
+        retention: retention(&mut section, faults),
     };
-    section.unsupported(&["retention", "objects"], faults);
+    if let Some(field) = section.take("objects")
+        && !field.is_null()
+    {
+        field.unsupported(faults);
+    }
     if let Some(field) = section.take("redact")
         && field.list(faults).is_some_and(|items| !items.is_empty())
     {
         field.unsupported(faults);
     }
+    section.finish(faults);
+    found
+}
+
+fn retention(capture: &mut Section<'_>, faults: &mut Faults) -> Retention {
+    let mut section = capture.below("retention", faults);
+    let found = Retention {
+        age: section.read("age", faults, |f, p| f.duration(p)).unwrap_or(Duration::from_secs(7 * 24 * 3600)),
+        size: section.read("size", faults, |f, p| f.size(p)).unwrap_or(10 << 30),
+    };
     section.finish(faults);
     found
 }

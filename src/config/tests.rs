@@ -96,7 +96,7 @@ public_url: https://u:p@x
 threads: many
 data_dir: [x]
 store: { url: postgres://u:canary@h/db }
-capture: { retention: { age: 7d }, max_body: 8MB, redact: [a] }
+capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a], objects: x }
 session: { idle: 2h, absolute: 1h }
 limits: { request_body: 2GiB, header_timeout: 0s }
 egress: { deny: [10.0.0.0/99] }
@@ -115,9 +115,10 @@ s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key`
 s.yaml:5:10: threads: must be a whole number, not text
 s.yaml:6:11: data_dir: must be text, not a list
 s.yaml:7:15: store.url: not supported by this version
-s.yaml:8:23: capture.retention: not supported by this version
-s.yaml:8:46: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
-s.yaml:8:59: capture.redact: not supported by this version
+s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
+s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:8:60: capture.redact: not supported by this version
+s.yaml:8:74: capture.objects: not supported by this version
 s.yaml:9:18: session.idle: longer than `absolute`
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB
 s.yaml:10:47: limits.header_timeout: must be more than nothing
@@ -147,7 +148,7 @@ fn the_demo_document_runs() {
     shared(&routing);
     let demo = routing.provider("demo").unwrap();
     assert_eq!((demo.protocol, demo.base.authority().as_str(), demo.base.path.as_str()), (Protocol::Mock, "127.0.0.1:4000", "/20/v1"));
-    assert_eq!(routing.targets().map(|target| &*target.name).collect::<Vec<_>>(), ["demo/large", "demo/small"]);
+    assert_eq!(routing.targets().map(|target| &*target.name).collect::<Vec<_>>(), ["demo/large", "demo/small", "demo/echo"]);
     assert_eq!(routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(), Some(("auto", "balanced")));
     assert_eq!(routing.alias("auto").unwrap().retry(), Retry::default());
     assert_eq!(routing.target("demo/small").unwrap().prices.unwrap().output_per_mtok, Some(2.0));

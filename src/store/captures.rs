@@ -43,6 +43,25 @@ pub(super) fn append(connection: &mut Connection, rows: &[CaptureRow]) -> Result
     Ok(())
 }
 
+/// Deletes up to `most` of the oldest captures: those made before `before_us`, and any while the file holds more than
+/// `bytes`. Gives how many went; pages that become free are used again.
+pub(super) fn trim(connection: &mut Connection, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let used: i64 = transaction.query_row(
+        "SELECT (p.page_count - f.freelist_count) * s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s",
+        [],
+        |row| row.get(0),
+    )?;
+    let too_large = u64::try_from(used).unwrap_or(0) > bytes;
+    let gone = transaction.execute(
+        "DELETE FROM captures WHERE id IN (SELECT id FROM captures ORDER BY id LIMIT ?1) AND (?2 OR created_at < ?3)",
+        params![most, too_large, before_us],
+    )?;
+    transaction.commit()?;
+    Ok(gone)
+}
+
 /// Heads, newest first, that match the filter and are older than `after`.
 pub(super) fn list(
     connection: &Connection,

@@ -217,6 +217,13 @@ impl Store {
         sqlite.append(&self.faults, rows).await
     }
 
+    /// Deletes up to `most` of the oldest captures made before `before_us`, or standing while more than `bytes` are used;
+    /// gives how many went.
+    pub async fn trim_captures(&self, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.trim(&self.faults, before_us, bytes, most).await
+    }
+
     /// Heads, newest first, older than `after`, up to `limit`.
     pub async fn list_captures(
         &self,

@@ -70,6 +70,16 @@ impl Sqlite {
         };
         self.captures.run(work).await
     }
+
+    /// Deletes some of the oldest captures beyond an age and a size.
+    pub(super) async fn trim(&self, faults: &Faults, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
+        let faults = faults.clone();
+        let work = move |connection: &mut rusqlite::Connection| {
+            faults.before_append()?;
+            captures::trim(connection, before_us, bytes, most)
+        };
+        self.captures.run(work).await
+    }
 }
 
 /// Makes the directory, for this user only, and takes it for this process.

@@ -233,6 +233,29 @@ async fn captures_are_listed_newest_first_and_by_filter() {
 }
 
 #[tokio::test]
+async fn captures_are_kept_for_their_age_and_while_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(3);
+    let ids: Vec<RequestId> = (0..6).map(|second| RequestId::new(at(second), &random)).collect();
+    let rows = ids.iter().enumerate().map(|(second, id)| CaptureRow {
+        created_at_us: at(second as i64).as_microsecond(),
+        bodies: Some(vec![7; 100_000]),
+        ..capture(id.clone(), &UserId::admin(), 200)
+    });
+    store.append_captures(rows.collect()).await.unwrap();
+    let left = async || store.list_captures(CaptureFilter::default(), 10, None).await.unwrap().len();
+    assert_eq!(store.trim_captures(at(0).as_microsecond(), u64::MAX, 10).await.unwrap(), 0);
+    assert_eq!(store.trim_captures(at(2).as_microsecond(), u64::MAX, 1).await.unwrap(), 1, "no more than asked for");
+    assert_eq!(store.trim_captures(at(2).as_microsecond(), u64::MAX, 10).await.unwrap(), 1);
+    assert_eq!(left().await, 4);
+    assert!(store.capture(&ids[0]).await.unwrap().is_none());
+    while store.trim_captures(0, 250_000, 1).await.unwrap() > 0 {}
+    assert_eq!(left().await, 2, "the newest that there is room for");
+    assert!(store.capture(&ids[5]).await.unwrap().unwrap().bodies.is_some());
+}
+
+#[tokio::test]
 async fn stalled_captures_never_stall_an_account() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(6);
