@@ -156,3 +156,25 @@ fn the_documents_in_conf_are_taken_as_they_are() {
     }
     assert_eq!(seen.len(), 2, "{seen:?}");
 }
+
+#[test]
+fn check_tells_of_both_documents_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |server: &str, routing: &str| {
+        std::fs::write(dir.path().join("s.yaml"), server).unwrap();
+        std::fs::write(dir.path().join("r.yaml"), routing).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        let output = command.args(["check", "--config", "s.yaml", "--routing", "r.yaml"]).current_dir(dir.path()).output().unwrap();
+        (output.status.code(), [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
+    };
+    let (code, text) = check("treads: 2\nsession: { idle: soon }\n", &GOOD_ROUTING.replace("demo/echo", "dmo/echo"));
+    assert_eq!(code, Some(1), "{text}");
+    for (file, line, word) in [("s.yaml", 1, "did you mean `threads`"), ("s.yaml", 2, "session.idle"), ("r.yaml", 5, "did you mean `demo`")]
+    {
+        assert!(tells(&text, file, line, word), "{file}:{line} {word}: {text}");
+    }
+    assert!(text.contains("3 problem(s)"), "{text}");
+    let (code, text) = check("threads: 2\n", GOOD_ROUTING);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("s.yaml: good") && text.contains("r.yaml: good, revision "), "{text}");
+}

@@ -1,7 +1,7 @@
 //! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -27,6 +27,15 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Check both documents and report every problem at once; exit 1 if there is any.
+    Check {
+        /// The server document; without it conf/rerouter.yaml if there, else built-in defaults.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The routing document; without it the one that the server document names.
+        #[arg(long, value_name = "FILE")]
+        routing: Option<PathBuf>,
+    },
 }
 
 /// Runs the command line; the whole of `main`.
@@ -34,6 +43,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Serve { config } => serve(config),
+        Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,10 +62,8 @@ fn variable(name: &str) -> Option<String> {
 
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
     log::init(variable("RUST_LOG").as_deref().unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"))?;
-    let document = config::load_server(path.as_deref(), &variable).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        lines.join("\n")
-    })?;
+    check_both(path.as_deref(), None)?;
+    let document = config::load_server(path.as_deref(), &variable).map_err(|problems| listed(&problems))?;
     let environment = Environment {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
@@ -65,4 +73,22 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
     let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;
     server::run(gateway).map_err(|error| error.to_string())
+}
+
+/// Says what is wrong with either document, or that nothing is.
+fn check(server: Option<&Path>, routing: Option<&Path>) -> Result<(), String> {
+    let good = check_both(server, routing)?;
+    // Nobody is left to tell when standard output is gone.
+    let _ = writeln!(std::io::stdout(), "{}", good.join("\n"));
+    Ok(())
+}
+
+fn check_both(server: Option<&Path>, routing: Option<&Path>) -> Result<Vec<String>, String> {
+    let checked = config::check(server, routing, &variable);
+    if checked.problems.is_empty() { Ok(checked.good) } else { Err(listed(&checked.problems)) }
+}
+
+fn listed(problems: &[config::Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    format!("{}\n{} problem(s)", lines.join("\n"), lines.len())
 }

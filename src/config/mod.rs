@@ -51,12 +51,16 @@ pub struct Source {
 
 /// The server document: `path`, else [`SERVER_FILE`] if it is there, else nothing but defaults.
 pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
-    let source = match path {
-        Some(path) => load(path)?,
-        None if Path::new(SERVER_FILE).exists() => load(Path::new(SERVER_FILE))?,
-        None => Source { file: "built-in defaults".to_owned(), text: String::new() },
-    };
+    let source = server_source(path)?;
     read_server(&source.file, &source.text, env)
+}
+
+fn server_source(path: Option<&Path>) -> Result<Source, Vec<Problem>> {
+    match path {
+        Some(path) => load(path),
+        None if Path::new(SERVER_FILE).exists() => load(Path::new(SERVER_FILE)),
+        None => Ok(Source { file: "built-in defaults".to_owned(), text: String::new() }),
+    }
 }
 
 /// Where the routing document is: the server document's file, else [`ROUTING_FILE`] if it is there.
@@ -83,6 +87,43 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
     Ok(Source { file, text })
+}
+
+/// What [`check`] found.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Everything wrong with either document, the server document's first.
+    pub problems: Vec<Problem>,
+    /// A line for each document that is right.
+    pub good: Vec<String>,
+}
+
+/// Checks both documents. One that is wrong does not keep the other from being checked: against a wrong server document
+/// the routing document is read as by the defaults.
+pub fn check(server: Option<&Path>, routing: Option<&Path>, env: &Env<'_>) -> Checked {
+    let mut checked = Checked::default();
+    let server_source = server_source(server);
+    let settings = match &server_source {
+        Ok(source) => read_server(&source.file, &source.text, env),
+        Err(problems) => Err(problems.clone()),
+    };
+    let settings = match settings {
+        Ok(settings) => {
+            checked.good.extend(server_source.iter().map(|source| format!("{}: good", source.file)));
+            Some(settings)
+        }
+        Err(problems) => {
+            checked.problems.extend(problems);
+            read_server("defaults", "", env).ok()
+        }
+    };
+    let Some(settings) = settings else { return checked };
+    let source = routing.map_or_else(|| load_routing(&settings), load);
+    match source.and_then(|source| read_routing(&source.file, &source.text, &settings, env, None).map(|routing| (source.file, routing))) {
+        Ok((file, routing)) => checked.good.push(format!("{file}: good, revision {}", routing.revision())),
+        Err(problems) => checked.problems.extend(problems),
+    }
+    checked
 }
 
 /// Reads a server document.
