@@ -5,6 +5,7 @@ pub mod agents;
 mod answer;
 mod body;
 pub mod keys;
+pub mod openapi;
 mod page;
 pub mod pin;
 pub mod replays;
@@ -77,6 +78,7 @@ pub static ROUTES: &[Route] = &[
     // PIN
     route(Method::GET,    "/health",                          Policy::Open,               here!(pin::health)),
     route(Method::GET,    "/version",                         Policy::Open,               here!(pin::version)),
+    route(Method::GET,    "/openapi.json",                    Policy::Open,               here!(openapi::get)),
     route(Method::POST,   "/v1/auth/register",                Policy::Open,               here!(pin::register)),
     route(Method::POST,   "/v1/auth/login",                   Policy::Open,               here!(pin::login)),
     route(Method::GET,    "/v1/auth/me",                      Policy::Any,                here!(pin::me)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 
+use crate::api;
 use crate::config;
 use crate::log;
 use crate::secret::Secret;
@@ -36,6 +37,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         routing: Option<PathBuf>,
     },
+    /// Print the OpenAPI 3.1 document.
+    Openapi,
 }
 
 /// Runs the command line; the whole of `main`.
@@ -44,6 +47,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Serve { config } => serve(config),
         Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
+        Command::Openapi => openapi(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,4 +95,9 @@ fn check_both(server: Option<&Path>, routing: Option<&Path>) -> Result<Vec<Strin
 fn listed(problems: &[config::Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     format!("{}\n{} problem(s)", lines.join("\n"), lines.len())
+}
+
+fn openapi() -> Result<(), String> {
+    let document = serde_json::to_string_pretty(&api::openapi::document()).map_err(|error| error.to_string())?;
+    writeln!(std::io::stdout(), "{document}").map_err(|error| error.to_string())
 }

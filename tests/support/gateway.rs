@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::client::{self, Answer, Connection, Tls};
-use super::{PATIENCE, free_port, until};
+use super::{PATIENCE, free_port, openapi, until};
 
 /// A ROUTER key as the API gave it out.
 pub struct Key {
@@ -159,7 +159,9 @@ impl Gateway {
 
     /// One request on a connection of its own.
     pub async fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
-        self.connect().await.exchange(&client::request(method, target, &self.host(), headers, body)).await
+        let answer = self.connect().await.exchange(&client::request(method, target, &self.host(), headers, body)).await;
+        openapi::hold(method, target, &answer);
+        answer
     }
 
     /// One management request with a Bearer credential.

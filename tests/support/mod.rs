@@ -5,6 +5,7 @@ pub mod documents;
 pub mod envelope;
 pub mod gateway;
 pub mod json_text;
+pub mod openapi;
 pub mod provider;
 pub mod recorded;
 

@@ -1,0 +1,295 @@
+//! The OpenAPI 3.1 document, made from the route table and one line for each of its rows. A row without a line, or a
+//! line without a row, fails a test; so does an answer of the test suite that is not in the document.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::{Policy, ROUTES, Route, answer};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::error::Result;
+use crate::interface::Surface;
+
+/// What the document says of one operation beyond the route table.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    /// Schema of the request's body.
+    takes: Option<&'static str>,
+    /// Success: status, and the schema of the body if there is one.
+    gives: (u16, Option<&'static str>),
+    /// Refusals beside those that every operation of the surface has.
+    refuses: &'static [u16],
+    /// Query parameters.
+    query: &'static [&'static str],
+}
+
+const fn op(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation { method, path, id, summary, takes: None, gives: (200, None), refuses: &[], query: &[] }
+}
+
+impl Operation {
+    const fn takes(mut self, schema: &'static str) -> Self {
+        self.takes = Some(schema);
+        self
+    }
+
+    const fn gives(mut self, status: u16, schema: &'static str) -> Self {
+        self.gives = (status, Some(schema));
+        self
+    }
+
+    const fn gives_nothing(mut self) -> Self {
+        self.gives = (204, None);
+        self
+    }
+
+    const fn refuses(mut self, statuses: &'static [u16]) -> Self {
+        self.refuses = statuses;
+        self
+    }
+
+    const fn query(mut self, names: &'static [&'static str]) -> Self {
+        self.query = names;
+        self
+    }
+}
+
+const PAGE: &[&str] = &["limit", "after"];
+const KEY_PAGE: &[&str] = &["limit", "after", "status", "owner"];
+const REPLAY_PAGE: &[&str] = &[
+    "limit",
+    "after",
+    "since",
+    "until",
+    "alias",
+    "recipe",
+    "provider",
+    "model",
+    "decided_provider",
+    "decided_model",
+    "status",
+    "state",
+    "key",
+    "replay_of",
+    "owner",
+];
+
+#[rustfmt::skip]
+static OPERATIONS: &[Operation] = &[
+    op("GET", "/health", "health", "Whether the gateway serves").gives(200, "Health").refuses(&[503]),
+    op("GET", "/version", "version", "Name and version").gives(200, "Version"),
+    op("GET", "/openapi.json", "openapi", "This document").gives(200, "OpenApi"),
+    op("POST", "/v1/auth/register", "register", "Register an account").takes("Registration").gives(201, "Registered").refuses(&[403, 409, 429]),
+    op("POST", "/v1/auth/login", "login", "Begin a session: a cookie, and a token for programs").takes("Login").gives(200, "LoggedIn").refuses(&[401, 429]),
+    op("GET", "/v1/auth/me", "me", "Who the request is").gives(200, "User"),
+    op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
+    op("POST", "/v1/router/keys", "createRouterKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409]),
+    op("GET", "/v1/router/keys", "listRouterKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
+    op("GET", "/v1/router/keys/{id}", "getRouterKey", "One key").gives(200, "Key").refuses(&[404]),
+    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
+    op("GET", "/v1/router/replay", "listReplays", "List captures").gives(200, "ReplayList").query(REPLAY_PAGE),
+    op("GET", "/v1/router/replay/{id}", "getReplay", "One capture, whole").gives(200, "Capture").refuses(&[404]),
+    op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
+    op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
+];
+
+/// `GET /openapi.json`
+pub async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Ok(answer::json(StatusCode::OK, &document()))
+}
+
+/// The document.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let Some(operation) = OPERATIONS.iter().find(|operation| operation.method == route.method.as_str() && operation.path == route.path)
+        else {
+            continue;
+        };
+        let path = route.path.replace("...}", "}");
+        let item = paths.entry(path).or_insert_with(|| json!({}));
+        if let Value::Object(item) = item {
+            item.insert(route.method.as_str().to_ascii_lowercase(), describe(route, operation));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rerouter", "version": env!("CARGO_PKG_VERSION"), "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            "description": "An LLM edge gateway: authenticated, captured and replayable at proxy speed.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "bearer": { "type": "http", "scheme": "bearer" },
+                "apiKey": { "type": "apiKey", "in": "header", "name": "x-api-key" },
+                "session": { "type": "apiKey", "in": "cookie", "name": "rerouter_session" },
+            },
+        },
+    })
+}
+
+fn schemas() -> Value {
+    serde_json::from_str(include_str!("schemas.json")).unwrap_or_default()
+}
+
+fn describe(route: &Route, operation: &Operation) -> Value {
+    let surface = Surface::of(route.path);
+    let mut described = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "tags": [tag(surface)],
+        "responses": responses(route, operation, surface),
+        "security": security(route, surface),
+    });
+    let Value::Object(fields) = &mut described else { return described };
+    let parameters = parameters(operation);
+    if !parameters.is_empty() {
+        fields.insert("parameters".into(), parameters.into());
+    }
+    if let Some(schema) = operation.takes {
+        // Nothing at all stands for an empty object where every field is optional.
+        let required = !matches!(schema, "NewKey" | "Rotation");
+        fields.insert("requestBody".into(), json!({ "required": required, "content": json_of(schema) }));
+    }
+    described
+}
+
+fn tag(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Pin | Surface::NodeCallback => "PIN",
+        Surface::Agent => "AGENT",
+        Surface::RouterManagement => "ROUTER management",
+        Surface::Messages | Surface::DataPlane => "ROUTER data plane",
+    }
+}
+
+fn security(route: &Route, surface: Surface) -> Value {
+    if route.policy == Policy::Open {
+        return json!([]);
+    }
+    match surface {
+        // Open mode: nothing is needed where AGENT is not enforced.
+        Surface::Agent => json!([{ "bearer": [] }, {}]),
+        Surface::Messages | Surface::DataPlane => json!([{ "bearer": [] }, { "apiKey": [] }, { "session": [] }]),
+        _ => json!([{ "bearer": [] }, { "session": [] }]),
+    }
+}
+
+fn parameters(operation: &Operation) -> Vec<Value> {
+    let of_path = operation.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    let of_path = of_path
+        .map(|name| json!({ "name": name.trim_end_matches("..."), "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }));
+    let of_query = operation.query.iter().map(|name| {
+        let schema = match *name {
+            "limit" => {
+                json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
+            }
+            "since" | "until" => json!({ "type": "string", "format": "date-time" }),
+            "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
+            _ => json!({ "type": "string" }),
+        };
+        json!({ "name": name, "in": "query", "required": false, "schema": schema })
+    });
+    of_path.chain(of_query).collect()
+}
+
+fn json_of(schema: &str) -> Value {
+    json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } })
+}
+
+fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<String, Value> {
+    let mut responses = Map::new();
+    let (status, schema) = operation.gives;
+    let mut success = json!({ "description": reason(status) });
+    if let (Value::Object(success), Some(schema)) = (&mut success, schema) {
+        let mut content = json_of(schema);
+        if let (Value::Object(content), "ChatCompletion") = (&mut content, schema) {
+            content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } }));
+        }
+        success.insert("content".into(), content);
+    }
+    responses.insert(status.to_string(), success);
+    let mut refusals = vec![400, 405, 408, 421, 431, 500, 503];
+    if route.policy != Policy::Open {
+        refusals.push(401);
+    }
+    if matches!(route.policy, Policy::Scope(_)) || operation.method != "GET" {
+        refusals.push(403);
+    }
+    // A body that an operation does not ask for is read all the same, and so bounded.
+    refusals.extend([413, 415]);
+    refusals.extend(operation.refuses);
+    refusals.sort_unstable();
+    refusals.dedup();
+    for status in refusals {
+        let schema = match (surface, status) {
+            (_, 502 | 503) if operation.id == "reroute" => "RerouteError",
+            (_, 503) if operation.id == "health" => "Health",
+            (Surface::Agent, 401) => "AgentUnauthorized",
+            (Surface::Agent, _) => "AgentError",
+            // A provider's own refusal goes through with its body.
+            (Surface::DataPlane | Surface::Messages, 401 | 403) => "OpenAIError",
+            (Surface::DataPlane | Surface::Messages, _) if operation.takes.is_some() => "OpenAIOrProviderError",
+            (Surface::DataPlane | Surface::Messages, _) => "OpenAIError",
+            (_, 401) => "Unauthorized",
+            _ => "ManagementError",
+        };
+        responses.insert(status.to_string(), json!({ "description": reason(status), "content": json_of(schema) }));
+    }
+    if surface.is_data_plane() && operation.takes.is_some() {
+        // A provider's own refusals go through with their body.
+        responses.insert("4XX".into(), json!({ "description": "The provider's answer, as it is" }));
+        responses.insert("5XX".into(), json!({ "description": "The last provider's answer, as it is" }));
+    }
+    responses
+}
+
+fn reason(status: u16) -> &'static str {
+    StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_has_its_line_and_every_line_its_route() {
+        let mut routes: Vec<String> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        let mut lines: Vec<String> = OPERATIONS.iter().map(|operation| format!("{} {}", operation.method, operation.path)).collect();
+        routes.sort();
+        lines.sort();
+        assert_eq!(routes, lines);
+        let mut ids: Vec<&str> = OPERATIONS.iter().map(|operation| operation.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), OPERATIONS.len(), "an operation id stands twice");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn references(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(fields) => {
+                    found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                    fields.values().for_each(|value| references(value, found));
+                }
+                Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+                _ => {}
+            }
+        }
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(!found.is_empty());
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+}
