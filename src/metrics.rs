@@ -30,6 +30,10 @@ use prometheus::{
 };
 
 const TARGET: &[&str] = &["provider", "model"];
+/// What becomes of a routing document that is offered.
+const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
+/// What becomes of a capture.
+const CAPTURES: [&str; 3] = ["stored", "dropped_full", "dropped_store"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
 const DURATION: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Ten microseconds to a tenth of a second.
@@ -81,7 +85,7 @@ impl Metrics {
         let counters = |name, help, labels: &[&str]| kept(r, IntCounterVec::new(opts(name, help), labels));
         let gauges = |name, help, labels: &[&str]| kept(r, IntGaugeVec::new(opts(name, help), labels));
         let times = |name, help, bounds, labels: &[&str]| kept(r, HistogramVec::new(buckets(name, help, bounds), labels));
-        Ok(Metrics {
+        let made = Metrics {
             requests: counters("requests_total", "Requests answered.", &["interface", "route", "code"])?,
             duration: times("request_duration_seconds", "From head to last byte.", DURATION, &["interface", "route"])?,
             overhead: kept(r, Histogram::with_opts(buckets("overhead_seconds", "Gateway time of a proxied request.", OVERHEAD)))?,
@@ -100,7 +104,11 @@ impl Metrics {
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
             log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
             registry,
-        })
+        };
+        // There from the start, at zero: a rate sees the first failure only if it knows what was before.
+        RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
+        CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
+        Ok(made)
     }
 
     /// A request was answered.
@@ -177,7 +185,7 @@ impl Metrics {
         self.capture_queue.set(bytes as f64);
     }
 
-    /// A routing document was offered: `ok` or `refused`.
+    /// A routing document was offered: `success`, `unchanged` or `failure`.
     pub fn reload(&self, result: &str) {
         self.reloads.with_label_values(&[result]).inc();
     }
@@ -281,6 +289,16 @@ mod tests {
     }
 
     #[test]
+    fn what_alarms_look_at_is_there_before_it_happens() {
+        let text = Metrics::new().unwrap().render();
+        for series in
+            ["reloads_total{result=\"failure\"}", "captures_total{outcome=\"dropped_full\"}", "captures_total{outcome=\"dropped_store\"}"]
+        {
+            assert!(text.contains(&format!("rerouter_{series} 0")), "{series}");
+        }
+    }
+
+    #[test]
     fn only_the_live_revision_shows() {
         let metrics = Metrics::new().unwrap();
         metrics.live_revision("aaaaaaaaaaaa");
@@ -307,7 +325,7 @@ mod tests {
         metrics.captures("stored", 2);
         metrics.capture_queue_bytes(10);
         metrics.live_revision("r");
-        metrics.reload("ok");
+        metrics.reload("success");
         metrics.log_line_dropped();
         let text = metrics.render();
         let source = include_str!("metrics.rs");

@@ -9,7 +9,9 @@ use super::page::{self, Query};
 use super::{PathParams, answer};
 use crate::app::App;
 use crate::auth::Principal;
+use crate::bounds;
 use crate::capture::index::Archive;
+use crate::capture::queue::CaptureQueue;
 use crate::capture::record::{Capture, State};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
@@ -38,6 +40,7 @@ const STATUSES: usize = 32;
 
 /// `GET /v1/router/replay`
 pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    app.captures.settle(bounds::CAPTURE_SETTLE).await;
     let body = summaries(&app.archive, who, request.uri().query()).await?;
     Ok(answer::json(StatusCode::OK, &body))
 }
@@ -46,12 +49,23 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let capture = find(&app.archive, who, id).await?;
+    let capture = look_up(&app.archive, &app.captures, who, id).await?;
     Ok(answer::json(StatusCode::OK, &capture.whole()))
 }
 
 /// The capture of this id, if it is the caller's to see: the same 404 for one that is not there and one of somebody else.
-pub async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
+/// One that is still on its way to the archive is waited for.
+pub async fn look_up(archive: &Archive, queue: &CaptureQueue, who: &Principal, id: &str) -> Result<Capture> {
+    match find(archive, who, id).await {
+        Err(error) if error.kind() == Kind::NotFound => {
+            queue.settle(bounds::CAPTURE_SETTLE).await;
+            find(archive, who, id).await
+        }
+        found => found,
+    }
+}
+
+async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
     let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let capture = archive.get(&id).await?.ok_or_else(absent)?;
@@ -131,6 +145,7 @@ mod tests {
     use crate::auth::Credential;
     use crate::capture::record::tests::capture;
     use crate::id::{Random, SessionId};
+    use crate::metrics::Metrics;
     use crate::secret::SecretBytes;
     use crate::store::{Role, Store, UserRow};
 
@@ -233,6 +248,19 @@ mod tests {
             let error = summaries(&world.archive, &ann, Some(query)).await.unwrap_err();
             assert_eq!((error.field(), error.status().as_u16()), (Some(field), status), "{query}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_s_capture_is_there_at_once() {
+        let world = world().await;
+        let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+        tokio::spawn(writer.run(world.archive.clone()));
+        let fresh = capture(9, &UserId::known("usr_ann"), &Random::seeded(8));
+        assert!(queue.offer(fresh.clone()));
+        let id = fresh.head.id.as_str();
+        assert_eq!(look_up(&world.archive, &queue, &user("usr_bob"), id).await.unwrap_err().kind(), Kind::NotFound);
+        assert!(queue.offer(capture(10, &UserId::known("usr_ann"), &Random::seeded(9))));
+        assert_eq!(look_up(&world.archive, &queue, &user("usr_ann"), id).await.unwrap(), fresh);
     }
 
     #[tokio::test]

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::index::Archive;
 use super::record::Capture;
@@ -89,6 +90,15 @@ impl CaptureQueue {
         if self.sender.send(Message::Flush(done)).await.is_ok() {
             // An error means that the writer has ended: nothing is left to wait for.
             let _ended = written.await;
+        }
+    }
+
+    /// Waits, at most `patience`, until what was offered so far can be read: whoever has seen an answer finds its capture.
+    /// Costs nothing when nothing waits.
+    pub async fn settle(&self, patience: Duration) {
+        if self.waiting.bytes.load(Ordering::Acquire) > 0 {
+            // Too late is no error: what is not written yet is read by a later call.
+            let _late = timeout(patience, self.flush()).await;
         }
     }
 }
@@ -206,6 +216,21 @@ mod tests {
         room.queue.flush().await;
         assert_eq!((room.kept().await, room.counts()), (1200, [1200, 0, 0]));
         assert!(room.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_reader_finds_what_was_offered_or_stops_waiting() {
+        let room = room(100, usize::MAX).await;
+        room.queue.settle(Duration::from_secs(60)).await;
+        assert!(room.queue.offer(captures(1).remove(0)));
+        room.queue.settle(Duration::from_secs(60)).await;
+        assert_eq!(room.kept().await, 1);
+        room.faults.stall_appends();
+        assert!(room.queue.offer(captures(2).remove(1)));
+        room.queue.settle(Duration::from_millis(20)).await;
+        room.faults.clear();
+        room.queue.settle(Duration::from_secs(60)).await;
+        assert_eq!(room.kept().await, 2);
     }
 
     #[tokio::test]

@@ -264,7 +264,9 @@ impl Capture {
         let (body, body_base64) = if head.request_captured { body_json(&self.bodies.request) } else { (Value::Null, None) };
         let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
         add_base64(&mut request, body_base64);
-        let kept = head.request_captured || !self.bodies.response.is_empty();
+        // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
+        let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
+        let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
         let (body, body_base64) = if kept { body_json(&self.bodies.response) } else { (Value::Null, None) };
         let assembled = if kept && head.response_stream { stream::assemble(&self.bodies.response) } else { Value::Null };
         let mut response = json!({
@@ -418,6 +420,10 @@ pub(crate) mod tests {
         let whole = capture.whole();
         assert_eq!((&whole["request"]["body"], &whole["request"]["body_base64"]), (&Value::Null, &json!("/wA=")));
         assert_eq!(whole["response"]["assembled"]["choices"][0]["message"]["content"], "hi");
+        capture.bodies.response = Bytes::new();
+        assert_eq!(capture.whole()["response"]["body"], Value::Null);
+        capture.head.response_headers = vec![("content-length".into(), "0".into())];
+        assert_eq!(capture.whole()["response"]["body"], "");
     }
 
     #[test]

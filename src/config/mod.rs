@@ -142,6 +142,12 @@ pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
     let mut faults = Vec::new();
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
+    if matches!(&written.value, tree::Value::Null) || matches!(&written.value, tree::Value::Map(entries) if entries.is_empty()) {
+        // Most likely a file caught between being cut and being written: no reason to serve nothing.
+        let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
+        let fault = Fault { path: String::new(), at: written.at, message: "the document is empty".to_owned(), hint };
+        return Err(problems(file, vec![fault]));
+    }
     let Some(spec) = routing::read(&Field::root(&written), &lookup, &mut faults) else { return Err(problems(file, faults)) };
     let revision = revision(&tree::canonical(&written));
     let origin = Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };

@@ -145,7 +145,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
         hosts: top.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default(),
-        metrics: metrics(&mut top, faults),
+        metrics: metrics(&mut top, &listeners, faults),
         threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
         data_dir: top.read("data_dir", faults, path).unwrap_or_else(|| PathBuf::from("./data")),
         routing: routing_file(&mut top, faults),
@@ -235,7 +235,8 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         if section.take("address").is_none() {
             section.missing("address", faults);
         }
-        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
+        // Port 0 as well: the engine knows sockets by what was written, and would give both the same one.
+        if address.is_some_and(|address| seen.contains(&address)) {
             faults.push(field.fault("another listener has this address"));
         }
         seen.extend(address);
@@ -269,11 +270,20 @@ fn tls(field: &Field<'_>, faults: &mut Faults) -> Option<TlsFiles> {
     Some(TlsFiles { cert: cert?, key: key? })
 }
 
-fn metrics(top: &mut Section<'_>, faults: &mut Faults) -> SocketAddr {
+/// Metrics ask for no credential, so they never share an address with clients.
+fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -> SocketAddr {
     let mut section = top.below("metrics", faults);
-    let found = section.read("address", faults, address);
+    let written = section.take("address");
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
+    let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
+    if found.is_some_and(|found| listeners.iter().any(|listener| listener.address == found)) {
+        let place = written.or_else(|| top.take("listeners"));
+        faults.extend(
+            place.map(|field| field.fault("a listener has the address of metrics").hint(Some("metrics: { address: 127.0.0.1:9090 }"))),
+        );
+    }
     section.finish(faults);
-    found.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)))
+    found.unwrap_or(usual)
 }
 
 fn store(top: &mut Section<'_>, faults: &mut Faults) {

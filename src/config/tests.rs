@@ -265,7 +265,7 @@ fn one_document_has_one_revision() {
     assert_eq!(revision(yaml).len(), 12);
     assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
     assert_ne!(revision(yaml), revision(&yaml.replace("${OPENAI_API_KEY}", "sk-canary")));
-    assert_eq!(revision("{}"), "44136fa355b3"); // of the two bytes {}
+    assert_eq!(revision("aliases: {}"), "449c3111ba25"); // of the bytes {"aliases":{}}
 }
 
 #[test]
@@ -290,5 +290,25 @@ proptest::proptest! {
         let bent = format!("{}{with}{}", &text[..at], text.get(at + 1..).unwrap_or(""));
         let _ = routing(&bent);
         let _ = read_server("s.yaml", &bent, &env);
+    }
+}
+
+#[test]
+fn metrics_never_share_an_address_with_clients() {
+    for text in [
+        "metrics: { address: 127.0.0.1:8080 }",
+        "listeners: [{ address: 127.0.0.1:9090 }]",
+        "listeners: [{ address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }",
+    ] {
+        assert!(server_problems(text).contains("a listener has the address of metrics"), "{text}");
+    }
+    assert!(server_problems("listeners: [{ address: '[::1]:0' }, { address: '[::1]:0' }]").contains("another listener"));
+    server("listeners: [{ address: 127.0.0.1:9090 }]\nmetrics: { address: 127.0.0.1:9091 }");
+}
+
+#[test]
+fn a_routing_document_that_says_nothing_is_not_taken() {
+    for text in ["", "# nothing yet\n", "{}", "---\n"] {
+        assert!(routing_problems(text).contains("the document is empty"), "{text:?}");
     }
 }

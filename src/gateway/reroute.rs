@@ -63,7 +63,7 @@ async fn reroute(
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
     let dry_run = wants_dry_run(exchange.query.as_deref())?;
-    let original = replays::find(&app.archive, principal, id).await?;
+    let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     let (prompt, inputs) = again(&original, exchange)?;
     if may_ask_for(principal, &inputs.request.name).is_err() {

@@ -277,3 +277,21 @@ async fn stalled_captures_never_stall_an_account() {
     assert!(store.append_captures(vec![]).await.is_err());
     store.append_captures(vec![]).await.unwrap();
 }
+
+#[tokio::test]
+async fn nobody_else_reads_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    store.create_user(user("a@example.org", &Random::seeded(1))).await.unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.contains(".db") {
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "two databases and a journal");
+}

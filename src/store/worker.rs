@@ -1,6 +1,8 @@
 //! A thread that owns one SQLite connection and does what it is sent, in order. Async code never touches a
 //! connection: it sends a closure and waits for the reply, which comes after `COMMIT`.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -73,6 +75,8 @@ pub(super) enum Durability {
 
 /// Opens a database for writing, with the settings that hold for all of ours.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+    // Made for this user only, before anything is in it; SQLite gives its journals the same mode.
+    File::options().create(true).append(true).mode(0o600).open(path).map_err(StoreError::unavailable)?;
     let connection = Connection::open(path)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
