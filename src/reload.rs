@@ -27,7 +27,7 @@ struct Stamp {
 }
 
 impl Watcher {
-    /// A watcher that takes the file as it is at its first look for known.
+    /// A watcher that has not looked yet.
     pub fn new(app: Arc<App>, variables: Variables) -> Self {
         let file = config::routing_path(&app.server);
         Watcher { app, variables, file, seen: None }
@@ -40,9 +40,8 @@ impl Watcher {
         let first = self.seen.is_none();
         if now.is_some() && self.seen != now {
             self.seen = now;
-            if !first {
-                self.reload().await;
-            }
+            // The first look reads too: between the reading of the document at the start and now, it may have changed.
+            self.take(&file, first).await;
         }
     }
 
@@ -52,9 +51,17 @@ impl Watcher {
             log::info!("the built-in routing document is live; there is no file to read again");
             return;
         };
+        self.take(file, false).await;
+    }
+
+    async fn take(&self, file: &std::path::Path, first: bool) {
         match self.replace(file).await {
+            Ok(None) if first => {}
             Ok(Some(revision)) => log::info!("routing document {} is live as revision {revision}", file.display()),
-            Ok(None) => log::info!("routing document {} says what it said before", file.display()),
+            Ok(None) => {
+                self.app.metrics.reload("unchanged");
+                log::info!("routing document {} says what it said before", file.display());
+            }
             Err(problems) => {
                 self.app.metrics.reload("failure");
                 for problem in &problems {
@@ -79,7 +86,6 @@ impl Watcher {
         if revision == self.app.revision() {
             // Values behind `${…}` may have changed all the same: the new one is taken, quietly.
             self.app.replace(routing);
-            self.app.metrics.reload("unchanged");
             return Ok(None);
         }
         keep(&self.app, &routing).await.map_err(|error| vec![error.to_string()])?;

@@ -142,6 +142,118 @@ async fn a_cut_after_content_ends_with_an_error_event_and_a_whole_body() {
     assert_eq!(capture["served"]["provider"], "a");
 }
 
+/// All steps in one write, so that the gateway most likely reads them as one batch.
+fn at_once(steps: Vec<Step>) -> Vec<Step> {
+    let bytes = steps.into_iter().flat_map(|step| match step {
+        Step::Write(bytes) => bytes,
+        Step::Chunk(bytes) => [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"].concat(),
+        _ => panic!("no bytes"),
+    });
+    vec![Step::Write(bytes.collect())]
+}
+
+#[tokio::test]
+async fn content_decides_also_when_the_end_without_a_finish_comes_with_it() {
+    let shown = [scripted::role_event(), scripted::content_event("half")].concat();
+    let a = Provider::always(at_once(vec![scripted::stream_head(), chunk(shown.clone()), chunk("")])).await;
+    let b = Provider::always(scripted::stream("from b")).await;
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!((answer.status, answer.whole, answer.header("x-rerouter-provider")), (200, true, Some("a")));
+    let text = answer.text();
+    assert!(text.starts_with(&shown) && text.contains("\"error\"") && !text.contains("[DONE]"), "{text}");
+    assert_eq!(b.count(), 0);
+}
+
+#[tokio::test]
+async fn an_error_event_after_content_is_the_attempts_error() {
+    let error = "data: {\"error\":{\"message\":\"overloaded\",\"code\":503}}\n\n";
+    let events = [scripted::content_event("half"), error.to_owned()];
+    let a = Provider::always(vec![scripted::stream_head(), chunk(events[0].clone()), chunk(events[1].clone()), chunk("")]).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!((answer.whole, answer.text()), (true, events.concat()));
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!((&capture["state"], &capture["decision"]["attempts"][0]["error"]), (&json!("failed"), &json!("in_band_error")));
+    assert_eq!(gateway.metric("rerouter_upstream_attempts_total", &["outcome=\"ok\""]).await, 0.0);
+}
+
+#[tokio::test]
+async fn another_protocol_is_no_answer_and_goes_to_the_next() {
+    goes_on_after(vec![
+        Step::Write(b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw".to_vec()),
+        Step::Hang,
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn another_protocol_from_the_last_target_is_a_502() {
+    let switch = Step::Write(b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw".to_vec());
+    let a = Provider::always(vec![switch, Step::Hang]).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    envelope::openai(&answer, 502, "server_error", Some("provider_error"));
+    assert_eq!(gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"], "cut");
+}
+
+#[tokio::test]
+async fn a_500_whose_body_never_ends_is_still_a_500_to_the_recipe() {
+    for after in [Step::Cut, Step::Hang] {
+        let a = Provider::always(vec![Step::Write(b"HTTP/1.1 500 X\r\ncontent-length: 100\r\n\r\nabc".to_vec()), after]).await;
+        let b = Provider::always(scripted::completion("from b")).await;
+        let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
+        let document = document.replace("[connect, timeout, 429, 5xx]", "[5xx]").replace("first_byte: 20s", "first_byte: 500ms");
+        let (gateway, key) = with_document(&document).await;
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        check_second(&answer, &scripted::completion_body("from b").to_string());
+        assert_eq!(gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"], "server_error");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_compressed_against_our_word_passes_as_it_is() {
+    let zipped = b"\x1f\x8b\x08not-really-gzip";
+    let headers = [("content-type", "text/event-stream"), ("content-encoding", "gzip")];
+    let a = Provider::always(scripted::answer(200, &headers, zipped)).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!((answer.status, answer.whole, answer.body.as_slice()), (200, true, &zipped[..]));
+    assert_eq!(answer.header("content-encoding"), Some("gzip"));
+}
+
+#[tokio::test]
+async fn an_answer_kept_from_an_earlier_target_is_recorded_as_what_it_was() {
+    let a = Provider::always(scripted::failure(500, "the only words")).await;
+    let b = Provider::always(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut]).await;
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!((answer.status, answer.header("x-rerouter-attempts")), (500, Some("2")), "{}", answer.text());
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!((&capture["response"]["stream"], &capture["served"]["provider"]), (&json!(false), &json!("a")), "{capture}");
+}
+
+#[tokio::test]
+async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
+    let body = scripted::completion_body("slowly").to_string();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len() + 4);
+    let a = Provider::start(move |_, n| match n {
+        0 => scripted::completion("first"),
+        _ => {
+            let later = [0; 4].map(|_| Step::Later(std::time::Duration::from_millis(300), b" ".to_vec()));
+            [Step::Write(head.clone().into_bytes())].into_iter().chain(later).chain([Step::Write(body.clone().into_bytes())]).collect()
+        }
+    })
+    .await;
+    let document = in_order(&[("a", &a.url())], "").replace("first_byte: 20s", "first_byte: 600ms");
+    let (gateway, key) = with_document(&document).await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["response"]["choices"][0]["message"]["content"], "slowly");
+}
+
 #[tokio::test]
 async fn other_refusals_of_the_provider_pass_through_untouched() {
     for status in [400, 404, 413, 422] {
@@ -233,6 +345,42 @@ async fn a_client_that_goes_away_before_the_answer_cancels_upstream() {
     crate::support::until("the request upstream", async || (a.count() == 1).then_some(())).await;
     connection.abandon();
     a.abandoned(0).await;
+}
+
+#[tokio::test]
+async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
+    let moments = [
+        vec![],
+        vec![scripted::stream_head(), chunk(scripted::role_event())],
+        vec![scripted::stream_head(), chunk(scripted::content_event("a"))],
+    ];
+    let a = Provider::start(move |_, n| moments[n % 3].iter().cloned().chain([Step::Hang]).collect()).await;
+    let (mut gateway, key) = over(&[("a", &a.url()), ("b", &a.url())]).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str())];
+    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(chat_body("auto", true).as_bytes()));
+    for part in [1, 40, request.len() - 5] {
+        let mut connection = gateway.connect().await;
+        connection.send(&request[..part]).await;
+        connection.abandon();
+    }
+    for number in 0..6 {
+        let mut connection = gateway.connect().await;
+        connection.send(&request).await;
+        crate::support::until("the request upstream", async || (a.count() > number).then_some(())).await;
+        connection.abandon();
+        a.abandoned(number).await;
+    }
+    let captures = crate::support::until("six captures", async || {
+        let captures = gateway.manage("GET", "/v1/router/replay", &gateway.admin_key, None).await.json()["data"].clone();
+        (captures.as_array()?.len() >= 6).then_some(captures)
+    })
+    .await;
+    let states: Vec<&Value> = captures.as_array().unwrap().iter().map(|capture| &capture["state"]).collect();
+    assert_eq!(states, ["aborted"; 6]);
+    assert_eq!((a.count(), gateway.metric("rerouter_inflight", &[]).await), (6, 0.0));
+    // A drain ends only when no request is counted as under way.
+    gateway.restart().await;
 }
 
 #[tokio::test]

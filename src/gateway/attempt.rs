@@ -15,6 +15,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::{Call, InFlight};
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::relay::is_event_stream;
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
@@ -106,8 +107,7 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     for name in ours {
         head.remove_header(&name);
     }
-    let stream = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if stream {
+    if is_event_stream(&head.headers) {
         // An error event may have to follow what the provider announced as the end.
         head.remove_header(&CONTENT_LENGTH);
         head.insert_header("cache-control", HeaderValue::from_static("no-cache"))?;
@@ -153,14 +153,21 @@ pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<F
 
 fn classify(call: &Call, error: &Error) -> Failure {
     match error.etype() {
-        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => Failure::Timeout,
-        ErrorType::Custom(BAD_STATUS) => call.state().relay.refused().unwrap_or(Failure::ServerError),
+        // What the status said holds, also when the rest of that answer never came.
+        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => refused(call).unwrap_or(Failure::Timeout),
+        ErrorType::Custom(BAD_STATUS) => refused(call).unwrap_or(Failure::ServerError),
         ErrorType::Custom(IN_BAND) => Failure::InBand,
         ErrorType::Custom(CUT) => Failure::Cut,
         ErrorType::Custom(TOO_LARGE) => Failure::TooLarge,
         _ if *error.esource() == ErrorSource::Downstream => Failure::ClientGone,
-        ErrorType::ReadTimedout | ErrorType::WriteTimedout => Failure::Timeout,
-        _ if *error.esource() == ErrorSource::Upstream => Failure::Cut,
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => refused(call).unwrap_or(Failure::Timeout),
+        _ if *error.esource() == ErrorSource::Upstream => refused(call).unwrap_or(Failure::Cut),
         _ => Failure::Internal,
     }
+}
+
+/// The failure that the status of an uncommitted answer stands for.
+fn refused(call: &Call) -> Option<Failure> {
+    let state = call.state();
+    if state.relay.committed { None } else { state.relay.refused() }
 }

@@ -90,6 +90,12 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
     {
         return Err(refuse("Transfer-Encoding is not exactly chunked."));
     }
+    if let Some(length) = head.headers.get(header::CONTENT_LENGTH)
+        && (length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
+    {
+        // A list of lengths that are all the same may be read as one (RFC 9110 section 8.6); not everybody does.
+        return Err(refuse("Content-Length is not a number."));
+    }
     if let Some(expect) = head.headers.get(header::EXPECT)
         && !expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
     {
@@ -169,7 +175,13 @@ mod tests {
         ] {
             assert!(check_raw(raw).is_err(), "{}", String::from_utf8_lossy(raw));
         }
-        for (name, value) in [("transfer-encoding", "gzip, chunked"), ("upgrade", "websocket"), ("expect", "200-maybe")] {
+        for (name, value) in [
+            ("transfer-encoding", "gzip, chunked"),
+            ("upgrade", "websocket"),
+            ("expect", "200-maybe"),
+            ("content-length", "5, 5"),
+            ("content-length", "+5"),
+        ] {
             assert!(check(&head("/", &[("host", "a"), (name, value)]), None).is_err(), "{name}");
         }
     }

@@ -48,11 +48,15 @@ impl Outcome {
     pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
         let mut state = call.state();
         if state.failure.is_none() {
-            let unfinished = !state.relay.complete && state.relay.committed;
-            call.note_attempt(&mut state, unfinished.then_some(Failure::Cut));
-            state.failure = unfinished.then_some(Failure::Cut);
+            state.failure = match &state.relay {
+                relay if relay.complete && relay.tally.error().is_some() => Some(Failure::InBand),
+                relay if relay.committed && !relay.complete => Some(Failure::Cut),
+                _ => None,
+            };
+            let failure = state.failure;
+            call.note_attempt(&mut state, failure);
         }
-        let failure = if state.relay.complete && state.relay.tally.error().is_some() { Some(Failure::InBand) } else { state.failure };
+        let failure = state.failure;
         let served = call.served(&state);
         let target = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model)));
         let prices = target.and_then(|target| target.prices);
@@ -73,8 +77,8 @@ impl Outcome {
         Outcome {
             complete: state.relay.complete,
             committed: state.relay.committed,
-            stream: state.relay.stream,
-            between_events: state.relay.between_events,
+            stream: answer.as_ref().map_or(state.relay.stream, |answer| answer.stream),
+            between_events: state.relay.between_events(),
             status,
             failure,
             attempts: state.attempts.clone(),

@@ -2,9 +2,9 @@
 //! capture. No I/O: batches of tasks in, a verdict out.
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use pingora::Error;
-use pingora::http::ResponseHeader;
 use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
@@ -33,12 +33,21 @@ pub(super) enum Verdict {
     Abandon(Box<Error>),
 }
 
+/// What the middle of an answer calls for.
+enum Weighed {
+    Wait,
+    Commit,
+    Abandon(&'static str),
+}
+
 /// A whole answer kept in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// It is an event stream.
+    pub(super) stream: bool,
     /// Which target of the plan gave it.
     pub(super) index: usize,
 }
@@ -71,80 +80,86 @@ pub(super) struct Relay {
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
     pub(super) first_content: Option<Instant>,
-    /// What has passed ends where an event ends.
-    pub(super) between_events: bool,
+    /// The last bytes of the body, as many as tell whether an event ends there.
+    tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
     pub(super) answer: Option<Answer>,
 }
 
 impl Relay {
-    /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect.
+    /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed
+    /// as if it had come alone: how an answer is cut into batches must not decide what becomes of it.
     pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules) -> Verdict {
+        let fresh = !self.committed;
         let mut forward = Vec::new();
         for task in tasks {
             let end = task.is_end();
             match task {
-                HttpTask::Failed(error) => {
-                    if rules.mode == Mode::Relay
-                        && !self.committed
-                        && self.stream
-                        && self.ok()
-                        && self.tally.verdict() == tally::Verdict::Answer
-                    {
-                        // Content and break came together: content decides, whatever the timing.
-                        forward = self.commit();
-                    }
-                    return if forward.is_empty() {
-                        Verdict::Abandon(error)
-                    } else {
-                        Verdict::Forward { tasks: forward, then: Some(error) }
-                    };
+                HttpTask::Failed(error) => return self.broken(forward, error, fresh),
+                // Nobody asked for another protocol; what follows is not an answer.
+                HttpTask::Header(header, _) if header.status == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Verdict::Abandon(fault(CUT, true));
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
-                task => {
-                    self.note(&task, rules.capture_limit);
-                    if self.committed && rules.mode == Mode::Relay {
-                        forward.push(task);
-                    } else {
-                        self.hold(task);
-                    }
-                }
+                HttpTask::Header(..) => self.note(&task, rules.capture_limit),
+                _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
+                _ => self.note(&task, rules.capture_limit),
+            }
+            if self.committed && rules.mode == Mode::Relay {
+                forward.push(task);
+            } else {
+                self.hold(task);
             }
             if end {
                 return self.judge_end(forward, rules);
             }
-        }
-        self.judge(forward, rules)
-    }
-
-    /// In the middle of an answer.
-    fn judge(&mut self, mut forward: Vec<HttpTask>, rules: Rules) -> Verdict {
-        if rules.mode == Mode::Collect {
-            return if self.held_bytes > bounds::COLLECT_BYTES { Verdict::Abandon(fault(TOO_LARGE, false)) } else { Verdict::Hold };
-        }
-        if !self.committed {
-            if self.in_band_error() && rules.has_next {
-                return Verdict::Abandon(fault(IN_BAND, true));
+            match self.weigh(rules) {
+                Weighed::Wait => {}
+                Weighed::Commit => forward = self.commit(),
+                Weighed::Abandon(kind) => return Verdict::Abandon(fault(kind, kind != TOO_LARGE)),
             }
-            let overfull = self.held_bytes > bounds::HOLD_BYTES;
-            let ready = match self.refused() {
-                // An answer that calls for another target is read whole, to be given out if no other is better.
-                Some(_) if overfull && rules.has_next => return Verdict::Abandon(fault(BAD_STATUS, true)),
-                Some(Failure::Unauthorized) if overfull => return Verdict::Abandon(fault(BAD_STATUS, true)),
-                Some(Failure::Unauthorized) => false,
-                Some(_) => overfull,
-                None => !self.stream || !self.ok() || self.tally.verdict() != tally::Verdict::Open || overfull,
-            };
-            if !ready {
-                return Verdict::Hold;
-            }
-            forward = self.commit();
         }
         if forward.is_empty() { Verdict::Hold } else { Verdict::Forward { tasks: forward, then: None } }
     }
 
+    /// In the middle of an answer.
+    fn weigh(&self, rules: Rules) -> Weighed {
+        if rules.mode == Mode::Collect {
+            return if self.held_bytes > bounds::COLLECT_BYTES { Weighed::Abandon(TOO_LARGE) } else { Weighed::Wait };
+        }
+        if self.committed {
+            return Weighed::Wait;
+        }
+        if self.in_band_error() && rules.has_next {
+            return Weighed::Abandon(IN_BAND);
+        }
+        let overfull = self.held_bytes > bounds::HOLD_BYTES;
+        let ready = match self.refused() {
+            // An answer that calls for another target is read whole, to be given out if no other is better.
+            Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
+            Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
+            Some(_) => overfull,
+            None => !self.stream || !self.ok() || self.tally.verdict() != tally::Verdict::Open || overfull,
+        };
+        if ready { Weighed::Commit } else { Weighed::Wait }
+    }
+
+    /// The answer broke off. `fresh`: before this batch, nothing of it was the client's.
+    fn broken(&mut self, mut forward: Vec<HttpTask>, error: Box<Error>, fresh: bool) -> Verdict {
+        if fresh && !self.stream {
+            // Nothing has been written yet, and half a document is nobody's answer.
+            self.committed = false;
+            forward.clear();
+        }
+        if forward.is_empty() { Verdict::Abandon(error) } else { Verdict::Forward { tasks: forward, then: Some(error) } }
+    }
+
     /// At the end of an answer, or of what there is of it.
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules) -> Verdict {
+        // Content decides, also when the end came with it; an event without its blank line is none to clients.
+        if rules.mode == Mode::Relay && !self.committed && self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Answer {
+            forward = self.commit();
+        }
         self.tally.finish();
         let cut = self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
         if self.committed && rules.mode == Mode::Relay {
@@ -185,7 +200,7 @@ impl Relay {
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.first_content = None;
-        self.between_events = true;
+        self.tail.clear();
     }
 
     /// Reads along: status, kind of answer, content, usage, and the copy for the capture.
@@ -194,7 +209,7 @@ impl Relay {
             HttpTask::Header(header, _) => {
                 self.reset();
                 self.status = Some(header.status.as_u16());
-                self.stream = is_event_stream(header);
+                self.stream = is_event_stream(&header.headers);
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
@@ -204,9 +219,8 @@ impl Relay {
                 if self.first_content.is_none() && (!self.stream || self.tally.verdict() != tally::Verdict::Open) {
                     self.first_content = Some(Instant::now());
                 }
-                if !bytes.is_empty() {
-                    self.between_events = [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end));
-                }
+                self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
+                self.tail.drain(..self.tail.len().saturating_sub(4));
                 let room = limit.saturating_sub(self.body.len());
                 self.body_truncated |= bytes.len() > room;
                 self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
@@ -243,6 +257,11 @@ impl Relay {
         }
     }
 
+    /// Whether what has passed ends where an event ends.
+    pub(super) fn between_events(&self) -> bool {
+        self.tail.is_empty() || [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| self.tail.ends_with(end))
+    }
+
     fn in_band_error(&self) -> bool {
         self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
     }
@@ -254,19 +273,24 @@ impl Relay {
                 body.extend_from_slice(&bytes);
             }
         }
-        // A refused credential is ours: what the provider says about it is not for the client.
-        self.answer = match self.refused() {
-            Some(Failure::Unauthorized) => None,
-            _ => {
-                Some(Answer { status: self.status.unwrap_or(502), headers: self.headers.clone(), body: body.freeze(), index: self.target })
-            }
+        let answer = Answer {
+            status: self.status.unwrap_or(502),
+            headers: self.headers.clone(),
+            body: body.freeze(),
+            stream: self.stream,
+            index: self.target,
         };
+        // A refused credential is ours: what the provider says about it is not for the client.
+        self.answer = (self.refused() != Some(Failure::Unauthorized)).then_some(answer);
     }
 }
 
-fn is_event_stream(header: &ResponseHeader) -> bool {
-    let kind = header.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+/// Whether these headers are those of an event stream that can be read along. One that is compressed although we
+/// asked for none passes as it is.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    plain && kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
 }
 
 fn withhold_end(tasks: &mut Vec<HttpTask>) {
@@ -275,3 +299,7 @@ fn withhold_end(tasks: &mut Vec<HttpTask>) {
         *end = false;
     }
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

@@ -144,4 +144,24 @@ mod tests {
         assert_eq!(master_key(dir.path(), Some(&given), &Random::System).unwrap().expose(), &[9; 32]);
         assert!(master_key(dir.path(), Some(&Secret::new("short")), &Random::System).is_err());
     }
+
+    #[tokio::test]
+    async fn a_document_that_changes_while_the_gateway_starts_is_not_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let document = |latency: &str| config::demo_routing().replace("latency: 20ms", latency);
+        std::fs::write(path("routing.yaml"), document("latency: 20ms")).unwrap();
+        let text = format!("data_dir: {:?}\nrouting: {{ file: {:?} }}\n", path("data"), path("routing.yaml"));
+        let server = config::read_server("test", &text, &|_| None).unwrap();
+        let variables: Variables = Arc::new(|_| None);
+        let environment = Environment { admin_key: None, agent_key: None, master_key: None, variables: variables.clone() };
+        let gateway = prepare(server, environment).await.unwrap();
+        let before = gateway.app.revision();
+        let mut watcher = reload::Watcher::new(gateway.app.clone(), variables);
+        std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
+        watcher.look().await;
+        assert_ne!(gateway.app.revision(), before);
+        let reloads = |result: &str| gateway.app.metrics.render().contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"));
+        assert!(reloads("success") && !reloads("unchanged"));
+    }
 }

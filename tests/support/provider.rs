@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +21,8 @@ pub enum Step {
     Write(Vec<u8>),
     /// One chunk of a chunked body.
     Chunk(Vec<u8>),
+    /// These bytes after a while.
+    Later(Duration, Vec<u8>),
     /// Nothing until the test opens the gate or the gateway closes the connection.
     Wait(Arc<Notify>),
     /// Nothing until the gateway closes the connection.
@@ -132,6 +135,10 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, kept: Arc<Mutex<Vec<A
                 Step::Chunk(bytes) => {
                     let framed = [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"].concat();
                     stream.write_all(&framed).await.is_ok()
+                }
+                Step::Later(pause, bytes) => {
+                    tokio::time::sleep(pause).await;
+                    stream.write_all(&bytes).await.is_ok()
                 }
                 Step::Wait(gate) => tokio::select! {
                     () = gate.notified() => true,

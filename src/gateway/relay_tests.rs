@@ -1,0 +1,242 @@
+//! Answers and what becomes of them, however they are cut into batches.
+
+use pingora::ErrorType;
+use proptest::prelude::*;
+
+use super::*;
+
+const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
+const CONTENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
+const FINISH: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+const ERROR: &str = "data: {\"error\":{\"message\":\"no\",\"code\":500}}\n\n";
+const COMMENT: &str = ": ping\r\n\r\n";
+const PARTIAL: &str = "data: {\"choices\":[{\"ind";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Flag,
+    Done,
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    status: u16,
+    kind: &'static str,
+    end: End,
+    rules: Rules,
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}, has_next {}", self.mode, self.has_next)
+    }
+}
+
+const RULES: Rules = Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20 };
+const STREAM: Made = Made { status: 200, kind: "text/event-stream", end: End::Done, rules: RULES };
+
+/// What became of an answer.
+#[derive(Debug, Default, PartialEq)]
+struct Became {
+    /// The client's bytes, and whether it saw a head and an end.
+    bytes: Vec<u8>,
+    head: bool,
+    ended: bool,
+    /// The type of the error that the attempt ends with.
+    error: Option<String>,
+    collected: Option<(u16, Vec<u8>)>,
+    between_events: bool,
+    copy: Vec<u8>,
+}
+
+fn tasks(made: Made, body: &[u8], chunks: &[usize]) -> Vec<HttpTask> {
+    let mut head = pingora::http::ResponseHeader::build(made.status, None).unwrap();
+    head.insert_header("content-type", made.kind).unwrap();
+    let mut tasks = vec![HttpTask::Header(Box::new(head), false)];
+    let (mut rest, mut sizes) = (body, chunks.iter().cycle());
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+        tasks.push(HttpTask::Body(Some(Bytes::copy_from_slice(chunk)), after.is_empty() && made.end == End::Flag));
+        rest = after;
+    }
+    match made.end {
+        End::Flag if body.is_empty() => tasks.push(HttpTask::Body(None, true)),
+        End::Flag => {}
+        End::Done => tasks.push(HttpTask::Done),
+        End::Failed => tasks.push(HttpTask::Failed(Error::new(ErrorType::ConnectionClosed))),
+    }
+    tasks
+}
+
+/// Runs an answer through a relay, in batches of these sizes.
+fn run(made: Made, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
+    let (mut relay, mut became) = (Relay::default(), Became::default());
+    let (mut rest, mut sizes) = (tasks(made, body, chunks), batches.iter().cycle());
+    while !rest.is_empty() {
+        let after = rest.split_off(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+        let error = match relay.observe(std::mem::replace(&mut rest, after), made.rules) {
+            Verdict::Hold => None,
+            Verdict::Collected => break,
+            Verdict::Abandon(error) => Some(error),
+            Verdict::Forward { tasks, then } => {
+                for task in tasks {
+                    became.ended |= task.is_end();
+                    match task {
+                        HttpTask::Header(..) => became.head = true,
+                        HttpTask::Body(Some(bytes), _) => became.bytes.extend_from_slice(&bytes),
+                        HttpTask::Failed(error) => panic!("a failure is never the client's: {error}"),
+                        _ => {}
+                    }
+                }
+                then
+            }
+        };
+        if let Some(error) = error {
+            became.error = Some(format!("{:?}", error.etype()));
+            break;
+        }
+    }
+    assert!(relay.committed || (!became.head && became.bytes.is_empty()), "what is not committed is not the client's");
+    became.collected = relay.answer.as_ref().map(|answer| (answer.status, answer.body.to_vec()));
+    became.between_events = became.head && relay.between_events();
+    became.copy = relay.body.to_vec();
+    became
+}
+
+fn error(kind: &'static str) -> Option<String> {
+    Some(format!("{:?}", ErrorType::Custom(kind)))
+}
+
+#[test]
+fn a_whole_stream_is_the_clients() {
+    let body = [COMMENT, ROLE, CONTENT, FINISH, DONE].concat();
+    let became = run(STREAM, body.as_bytes(), &[], &[1]);
+    assert_eq!((became.bytes.as_slice(), became.head, became.ended, became.error), (body.as_bytes(), true, true, None));
+}
+
+#[test]
+fn content_decides_also_when_the_break_or_the_end_comes_with_it() {
+    let body = [ROLE, CONTENT].concat();
+    for (end, expected) in [(End::Done, error(CUT)), (End::Flag, error(CUT)), (End::Failed, Some("ConnectionClosed".to_string()))] {
+        for batches in [&[][..], &[1], &[2]] {
+            let became = run(Made { end, ..STREAM }, body.as_bytes(), &[ROLE.len(), CONTENT.len()], batches);
+            assert_eq!((became.bytes.as_slice(), became.ended), (body.as_bytes(), false), "{end:?} {batches:?}");
+            assert_eq!((became.error.as_ref(), became.between_events), (expected.as_ref(), true), "{end:?} {batches:?}");
+        }
+    }
+}
+
+#[test]
+fn an_error_before_content_is_given_up_only_for_another_target() {
+    let body = [ROLE, ERROR].concat();
+    for (has_next, end) in [(true, End::Done), (true, End::Failed), (false, End::Done)] {
+        let made = Made { end, rules: Rules { has_next, ..RULES }, ..STREAM };
+        let became = run(made, body.as_bytes(), &[], &[]);
+        assert_eq!(became.head, !has_next, "{end:?}");
+        assert_eq!(became.error, has_next.then(|| error(IN_BAND)).flatten(), "{end:?}");
+    }
+}
+
+#[test]
+fn the_last_answer_is_kept_but_for_words_about_our_credential() {
+    for (status, kept) in [(500, true), (429, true), (401, false), (403, false)] {
+        let became = run(Made { status, kind: "application/json", ..STREAM }, b"{}", &[], &[]);
+        assert_eq!((became.head, became.error), (false, error(BAD_STATUS)), "{status}");
+        assert_eq!(became.collected, kept.then(|| (status, b"{}".to_vec())), "{status}");
+    }
+}
+
+#[test]
+fn what_is_held_is_bounded() {
+    let body = ":\n\n".repeat(bounds::HOLD_BYTES / 3 + 4000);
+    let stream = run(STREAM, body.as_bytes(), &[1000], &[3]);
+    assert!(stream.head && stream.bytes == body.as_bytes() && stream.error == error(CUT));
+    for (status, has_next, expected) in [(500, true, error(BAD_STATUS)), (500, false, None), (401, false, error(BAD_STATUS))] {
+        let made = Made { status, rules: Rules { has_next, ..RULES }, ..STREAM };
+        let became = run(made, body.as_bytes(), &[1000], &[3]);
+        assert_eq!((became.head, became.error), (expected.is_none(), expected), "{status} {has_next}");
+    }
+    let collect = Made { rules: Rules { mode: Mode::Collect, ..RULES }, ..STREAM };
+    let became = run(collect, &vec![b'\n'; bounds::COLLECT_BYTES + 2], &[1 << 20], &[2]);
+    assert_eq!((became.error, became.collected), (error(TOO_LARGE), None));
+}
+
+#[test]
+fn the_copy_for_the_capture_is_bounded() {
+    let rules = Rules { capture_limit: 10, ..RULES };
+    let mut relay = Relay::default();
+    let body = [CONTENT, FINISH].concat();
+    relay.observe(tasks(Made { rules, ..STREAM }, body.as_bytes(), &[7]), rules);
+    assert_eq!((&relay.body[..], relay.body_truncated), (&CONTENT.as_bytes()[..10], true));
+}
+
+#[test]
+fn what_is_no_answer_is_given_up() {
+    let switching = pingora::http::ResponseHeader::build(101, None).unwrap();
+    let early = pingora::http::ResponseHeader::build(103, None).unwrap();
+    for (tasks, given_up) in [
+        (vec![HttpTask::Header(Box::new(switching), false)], true),
+        (vec![HttpTask::Body(Some(Bytes::from_static(b"x")), false)], true),
+        (vec![HttpTask::Done], true),
+        (vec![HttpTask::Header(Box::new(early), false)], false),
+    ] {
+        let verdict = Relay::default().observe(tasks, RULES);
+        assert_eq!(matches!(verdict, Verdict::Abandon(error) if error.retry()), given_up);
+    }
+}
+
+#[test]
+fn a_compressed_stream_passes_as_it_is() {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", "Text/Event-Stream; charset=utf-8".parse().unwrap());
+    assert!(is_event_stream(&headers));
+    headers.insert("content-encoding", "identity".parse().unwrap());
+    assert!(is_event_stream(&headers));
+    headers.insert("content-encoding", "gzip".parse().unwrap());
+    assert!(!is_event_stream(&headers));
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let status = prop::sample::select(&[200u16, 200, 200, 201, 400, 401, 429, 500][..]);
+    let kind = prop::sample::select(&["text/event-stream", "text/event-stream", "application/json"][..]);
+    let end = prop::sample::select(&[End::Flag, End::Done, End::Failed][..]);
+    (status, kind, end, any::<bool>(), any::<bool>()).prop_map(|(status, kind, end, has_next, relay)| {
+        let mode = if relay { Mode::Relay } else { Mode::Collect };
+        Made { status, kind, end, rules: Rules { mode, has_next, ..RULES } }
+    })
+}
+
+proptest! {
+    #[test]
+    fn batching_changes_nothing(
+        made in made(),
+        parts in prop::collection::vec(prop::sample::select(&[ROLE, CONTENT, FINISH, DONE, ERROR, COMMENT, PARTIAL, "\r", "\n"][..]), 0..8),
+        chunks in prop::collection::vec(1usize..200, 1..5),
+        batches in prop::collection::vec(1usize..6, 1..5),
+    ) {
+        let body = parts.concat().into_bytes();
+        let alone = run(made, &body, &[1], &[1]);
+        let whole = run(made, &body, &[], &[]);
+        let some = run(made, &body, &chunks, &batches);
+        // A document that breaks off before any of it was written is given up; later it is cut. Both say so.
+        let document_broken = made.end == End::Failed && made.kind == "application/json" && made.rules.mode == Mode::Relay;
+        if !document_broken {
+            prop_assert_eq!(&alone.bytes, &whole.bytes);
+            prop_assert_eq!((&alone.error, alone.head, alone.ended), (&whole.error, whole.head, whole.ended));
+            prop_assert_eq!((&alone.collected, alone.between_events), (&whole.collected, whole.between_events));
+            prop_assert_eq!(&some.bytes, &alone.bytes);
+            prop_assert_eq!((&some.error, some.head, some.ended), (&alone.error, alone.head, alone.ended));
+            prop_assert_eq!((&some.collected, some.between_events), (&alone.collected, alone.between_events));
+        }
+        for became in [&alone, &whole, &some] {
+            prop_assert!(body.starts_with(&became.bytes));
+            if became.error.is_none() && made.end != End::Failed && became.collected.is_none() {
+                prop_assert_eq!(&became.bytes, &body);
+                prop_assert_eq!(&became.copy, &body);
+            }
+            prop_assert!(!(became.ended && became.error.is_some()), "an answer that failed does not end as if whole");
+        }
+    }
+}
