@@ -153,3 +153,7 @@ pub const MOCK_BODY: usize = 32 << 20;
 pub const MOCK_CONNECTIONS: usize = 1_024;
 /// Captures deleted in one transaction when they are beyond their retention.
 pub const RETENTION_BATCH: usize = 500;
+/// Characters that are kept of a client's own name for its request.
+pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
+/// Looked-up names that are kept; beyond it those that are old go first.
+pub const DNS_NAMES: usize = 1_024;

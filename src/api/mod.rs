@@ -128,6 +128,8 @@ pub enum Found {
 
 /// Looks a request up. A path that is known answers for all its methods before an unknown one is looked for.
 pub fn find(method: &Method, path: &str) -> Found {
+    // Every path that answers GET answers HEAD: the same head, no body (RFC 9110 section 9.3.2).
+    let method = if method == Method::HEAD { &Method::GET } else { method };
     let mut allow: Vec<&str> = Vec::new();
     for route in ROUTES {
         if let Some(params) = matches(route.path, path) {

@@ -167,6 +167,12 @@ impl Head {
         }
     }
 
+    /// What a call that never happened would have been: the decision of a dry run is shown as any other.
+    pub fn of_nothing(original: &Head, routing: std::time::Duration) -> Self {
+        let routing_us = u64::try_from(routing.as_micros()).unwrap_or(u64::MAX);
+        Head { routing_us, ..Head::new(original.id.clone(), original.created_at, original.owner.clone(), &original.endpoint) }
+    }
+
     /// Why the call cannot be run again; `None` when it can.
     pub fn not_replayable(&self) -> Option<Kind> {
         if !self.request_captured {

@@ -217,9 +217,12 @@ impl HttpServerApp for Edge {
             Ok(session) => session,
             Err(Unready::Silent) => return None,
             Err(Unready::Refused(mut session, surface, error)) => {
-                log::debug!("refused before a head was read: {error}");
-                let response = reply::error(surface, "", &error);
+                let mut exchange = Exchange::unread(&self.app, &session, surface);
+                exchange.refused(&error);
+                let mut response = reply::error(surface, exchange.id.as_str(), &error);
+                name_request(&exchange, &mut response);
                 reply::write_unparsed(&mut session, response).await;
+                exchange.close(&self.app, error.status().as_u16(), 0);
                 session.shutdown().await;
                 return None;
             }
@@ -264,12 +267,7 @@ pub(super) async fn refuse(session: ServerSession, exchange: &mut Exchange, erro
 
 /// Writes a whole answer of ours.
 pub(super) async fn answer(mut session: ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
-    if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
-        response.headers_mut().insert("x-request-id", id.clone());
-        if exchange.surface == Surface::Messages {
-            response.headers_mut().insert("request-id", id);
-        }
-    }
+    name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && intake::drain(&mut session).await;
     match reply::write(&mut session, response, keep).await {
@@ -280,6 +278,16 @@ pub(super) async fn answer(mut session: ServerSession, exchange: &mut Exchange, 
             Ended { session: Some(session), status, sent, reusable: keep }
         }
         Err(_) => Ended { session: Some(session), status, sent: 0, reusable: false },
+    }
+}
+
+/// Our id of the request, on every answer.
+fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) {
+    if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
+        response.headers_mut().insert("x-request-id", id.clone());
+        if exchange.surface == Surface::Messages {
+            response.headers_mut().insert("request-id", id);
+        }
     }
 }
 

@@ -36,34 +36,44 @@ pub(super) struct Exchange {
 impl Exchange {
     /// Opens the books on a request whose head has been read.
     pub(super) fn open(app: &App, session: &ServerSession) -> Self {
-        let at = app.clock.now();
-        let id = RequestId::new(at, &app.random);
         let head = session.req_header();
         let path = head.uri.path().to_string();
+        let mut exchange = Exchange::unread(app, session, Surface::of(&path));
+        if let Some(peer) = exchange.client.address {
+            let address = forwarded_for(&head.headers, peer, |hop| app.server.trusts_proxy(hop));
+            exchange.client.address = Some(address);
+            exchange.line.client = Some(address.to_string());
+        }
+        exchange.line.method = head.method.to_string();
+        exchange.line.path = path.clone();
+        exchange.method = head.method.clone();
+        exchange.query = head.uri.query().map(str::to_string);
+        exchange.authority = gate::authority(head).unwrap_or_default();
+        exchange.path = path;
+        exchange
+    }
+
+    /// Opens the books on what came instead of a head.
+    pub(super) fn unread(app: &App, session: &ServerSession, surface: Surface) -> Self {
+        let at = app.clock.now();
+        let id = RequestId::new(at, &app.random);
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         // Never by a header of the client: a cookie without `Secure` would leak over plain http.
         let secure = tls || app.server.public_https();
-        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_canonical());
-        let address = peer.map(|peer| forwarded_for(&head.headers, peer, |hop| app.server.trusts_proxy(hop)));
-        let line = AccessLine {
-            at: rfc3339(at),
-            request_id: id.to_string(),
-            client: address.map(|address| address.to_string()),
-            method: head.method.to_string(),
-            path: path.clone(),
-            ..AccessLine::default()
-        };
+        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_canonical());
+        let client = address.map(|address| address.to_string());
+        let line = AccessLine { at: rfc3339(at), request_id: id.to_string(), client, ..AccessLine::default() };
         Exchange {
             id,
             at,
             started: Instant::now(),
-            method: head.method.clone(),
-            surface: Surface::of(&path),
-            query: head.uri.query().map(str::to_string),
-            authority: gate::authority(head).unwrap_or_default(),
+            method: Method::GET,
+            path: String::new(),
+            query: None,
+            surface,
+            authority: String::new(),
             client: Client { address, secure },
             route: "unknown",
-            path,
             line,
         }
     }

@@ -2,7 +2,7 @@
 //! answer or an error event, the capture, the counters, the access line. A reroute takes the same steps.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -48,8 +48,8 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let app = &edge.app;
-    let prompt = match read(edge, &mut session).await {
-        Ok(prompt) => prompt,
+    let (prompt, waited) = match read(edge, &mut session).await {
+        Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
     exchange.line.bytes_in = prompt.body.len() as u64;
@@ -63,33 +63,39 @@ pub(super) async fn run(
     let decision = match decision {
         Ok(decision) => decision,
         Err(error) => {
-            record.refused(app, &error);
-            return refuse(session, exchange, error, true).await;
+            exchange.refused(&error);
+            let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+            record.refused(app, exchange, &error, response.body().clone());
+            return answer(session, exchange, response, true).await;
         }
     };
     let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Relay));
-    app.metrics.overhead(exchange.started.elapsed());
+    // The wait for the client's bytes is not ours.
+    app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
     let session = proxy(edge, Some(session), &call, shutdown).await;
     let outcome = Outcome::take(&call, record.prompt_tokens());
-    let ended = match session {
+    let (ended, said) = match session {
         Some(session) => conclude(session, exchange, &call, &outcome).await,
-        None => Ended { session: None, status: 500, sent: 0, reusable: false },
+        None => (Ended { session: None, status: 500, sent: 0, reusable: false }, Bytes::new()),
     };
-    record.close(app, exchange, outcome, ended.status);
+    record.close(app, exchange, outcome, ended.status, said);
     ended
 }
 
-/// Reads and understands the body. With the error: whether the request is still well framed.
-async fn read(edge: &Edge, session: &mut ServerSession) -> Result<Prompt, (Error, bool)> {
+/// Reads and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
+/// still well framed.
+async fn read(edge: &Edge, session: &mut ServerSession) -> Result<(Prompt, Duration), (Error, bool)> {
     let headers = session.req_header().headers.clone();
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err((Error::new(Kind::UnsupportedMediaType, "Compressed request bodies are not supported by this version."), true));
     }
     let limit = edge.app.server.limits.request_body;
+    let began = Instant::now();
     let body = intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?;
+    let waited = began.elapsed();
     let endpoint = Endpoint::ChatCompletions;
     let request = openai::read_request(&body, endpoint).map_err(|error| (error, true))?;
-    Ok(Prompt { endpoint, body, request, headers })
+    Ok((Prompt { endpoint, body, request, headers }, waited))
 }
 
 /// Whether the key's `limits.models` allow the name; if not, the answer is that of a name that does not exist.
@@ -195,22 +201,23 @@ pub(super) async fn proxy(
     call.take_home()
 }
 
-/// Writes what is left to write once the proxy is done.
-async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> Ended {
+/// Writes what is left to write once the proxy is done, and gives what it wrote beside the provider's answer.
+async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
     let status = outcome.status.unwrap_or(502);
     if outcome.complete {
         let sent = session.body_bytes_sent();
-        return Ended { session: Some(session), status, sent, reusable: true };
+        return (Ended { session: Some(session), status, sent, reusable: true }, Bytes::new());
     }
     if outcome.failure == Some(Failure::ClientGone) {
-        return Ended { session: Some(session), status: 499, sent: 0, reusable: false };
+        return (Ended { session: Some(session), status: 499, sent: 0, reusable: false }, Bytes::new());
     }
     if outcome.committed {
         // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
         // that nobody takes it for whole.
-        let reusable = outcome.stream && session.write_response_body(error_event(outcome.between_events), true).await.is_ok();
+        let event = if outcome.stream { error_event(outcome.between_events) } else { Bytes::new() };
+        let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
-        return Ended { session: Some(session), status, sent, reusable };
+        return (Ended { session: Some(session), status, sent, reusable }, event);
     }
     let mut response = match &outcome.answer {
         Some(last) => pass_on(last),
@@ -224,7 +231,8 @@ async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Ca
     for (name, value) in reply::call_headers(call, false) {
         response.headers_mut().insert(name, value);
     }
-    answer(session, exchange, response, true).await
+    let said = if outcome.answer.is_some() { Bytes::new() } else { response.body().clone() };
+    (answer(session, exchange, response, true).await, said)
 }
 
 /// The last provider's answer when no better one is to be had: its status, its words.

@@ -43,7 +43,10 @@ pub struct Gateway {
 impl Gateway {
     /// The hooks over one application.
     pub fn new(app: Arc<App>) -> Self {
-        let resolver = resolve::Resolver::new(app.server.egress_deny.clone());
+        let resolver = {
+            let ours = app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]).collect();
+            resolve::Resolver::new(app.server.egress_deny.clone(), ours)
+        };
         Gateway { app, resolver }
     }
 }

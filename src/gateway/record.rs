@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use serde_json::Value;
 
 use super::call::Call;
 use super::exchange::Exchange;
@@ -13,6 +14,7 @@ use super::inference::Prompt;
 use super::relay::Answer;
 use crate::app::App;
 use crate::auth::Principal;
+use crate::bounds;
 use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
 use crate::capture::scrub::keep_headers;
 use crate::error::Error;
@@ -99,11 +101,6 @@ impl Outcome {
         cost(&self.prices?, self.usage.as_ref()?)
     }
 
-    /// Who answered.
-    pub(super) fn served(&self) -> Option<&Served> {
-        self.served.as_ref()
-    }
-
     fn state(&self, status: u16) -> State {
         match self.failure {
             Some(Failure::ClientGone) => State::Aborted,
@@ -140,7 +137,7 @@ impl Record {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let head = Head {
             key: principal.key().map(|key| key.id.clone()),
-            client_request_id: prompt.headers.get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_string),
+            client_request_id: client_request_id(&prompt.headers),
             stream: prompt.request.stream,
             request_headers: keep_headers(&prompt.headers, &[]),
             request_captured: settings.bodies && !opted_out,
@@ -171,16 +168,31 @@ impl Record {
         self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
     }
 
-    /// Ends a request that was refused before any provider was asked.
-    pub(super) fn refused(mut self, app: &App, error: &Error) {
+    /// The decision as answers show it.
+    pub(super) fn decision_json(&self, outcome: &Outcome) -> Value {
+        let mut head = self.head.clone();
+        head.served = outcome.served.clone();
+        head.attempts = outcome.attempts.clone();
+        head.decision_json()
+    }
+
+    /// Ends a request that was refused before any provider was asked; `said` is what the client is told.
+    pub(super) fn refused(mut self, app: &App, exchange: &mut Exchange, error: &Error, said: Bytes) {
         self.head.state = State::Refused;
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
-        self.offer(app, Bytes::new());
+        self.head.total_ms = millis(self.began.elapsed());
+        exchange.line.state = Some(self.head.state.as_str());
+        exchange.line.routing_us = Some(self.head.routing_us);
+        self.offer(app, said);
     }
 
-    /// Ends a call: counters, access line, capture. `status` is what the client was told.
-    pub(super) fn close(mut self, app: &App, exchange: &mut Exchange, outcome: Outcome, status: u16) {
+    /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
+    /// beside the provider's answer.
+    pub(super) fn close(mut self, app: &App, exchange: &mut Exchange, mut outcome: Outcome, status: u16, said: Bytes) {
+        if !said.is_empty() {
+            outcome.body = [outcome.body, said].concat().into();
+        }
         let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
         count(app, &outcome, ttft, self.head.replay_of.is_some());
         let head = &mut self.head;
@@ -233,6 +245,12 @@ fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
     if let Some(cost) = outcome.cost_usd() {
         metrics.cost(&served.provider, &served.model, cost);
     }
+}
+
+/// What the client calls its request; as long as such names are, so that a record stays small.
+fn client_request_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get("x-request-id")?.to_str().ok()?;
+    Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -252,7 +252,8 @@ impl Relay {
         match self.status? {
             429 => Some(Failure::RateLimited),
             401 | 403 => Some(Failure::Unauthorized),
-            500..=599 => Some(Failure::ServerError),
+            // A redirection would send the client, its prompt and its key to another host.
+            300..=399 | 500..=599 => Some(Failure::ServerError),
             _ => None,
         }
     }
@@ -280,8 +281,9 @@ impl Relay {
             stream: self.stream,
             index: self.target,
         };
-        // A refused credential is ours: what the provider says about it is not for the client.
-        self.answer = (self.refused() != Some(Failure::Unauthorized)).then_some(answer);
+        // A refused credential is ours, a redirection is for us: neither is for the client.
+        let for_the_client = self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
+        self.answer = for_the_client.then_some(answer);
     }
 }
 

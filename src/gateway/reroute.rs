@@ -18,14 +18,14 @@ use super::inference::{Prompt, may_ask_for, prepare, provider_failed, proxy};
 use super::intake;
 use super::record::{Outcome, Record};
 use super::relay::Mode;
-use super::reply::json_response;
+use super::reply::{self, json_response};
 use crate::api::replays;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::protocol::{openai, stream};
-use crate::routing::decide::{Decision, Refusal, decide};
+use crate::routing::decide::{Refusal, decide};
 use crate::routing::inputs::Inputs;
 
 /// Answers a reroute.
@@ -39,6 +39,11 @@ pub(super) async fn run(
 ) -> Ended {
     if let Err(error) = intake::read_body(&mut session, bounds::MANAGEMENT_BODY, edge.pace()).await {
         return refuse(session, exchange, error, false).await;
+    }
+    if session.req_header().headers.contains_key("idempotency-key") {
+        // Ignoring it would make a repetition pay twice.
+        let error = Error::invalid("Idempotency-Key", "Idempotency-Key is not supported by this version.");
+        return refuse(session, exchange, error, true).await;
     }
     let outcome = tokio::select! {
         biased;
@@ -74,8 +79,8 @@ async fn reroute(
     let inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
     let decision = decide(&live.routing, &inputs);
     if dry_run {
-        let decision = decision.map_err(no_target)?;
-        return Ok(json_response(StatusCode::OK, &envelope(None, Some(shown(&decision)), &original.head, Value::Null)));
+        let head = Head { decision: Some(decision.map_err(no_target)?), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
+        return Ok(json_response(StatusCode::OK, &envelope(None, head.decision_json(), &original.head, Value::Null)));
     }
     let _turn = app
         .reroutes
@@ -87,7 +92,8 @@ async fn reroute(
     let decision = match decision.map_err(no_target) {
         Ok(decision) => decision,
         Err(error) => {
-            record.refused(app, &error);
+            let rendered = reply::error(exchange.surface, exchange.id.as_str(), &error);
+            record.refused(app, exchange, &error, rendered.into_body());
             return Err(error);
         }
     };
@@ -95,7 +101,7 @@ async fn reroute(
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record) };
     proxy(edge, None, &call, shutdown).await;
-    Ok(unfinished.finish(&decision, &original.head))
+    Ok(unfinished.finish(&original.head))
 }
 
 /// A reroute under way; dropped early it is recorded as aborted.
@@ -107,14 +113,12 @@ struct Unfinished<'a> {
 }
 
 impl Unfinished<'_> {
-    fn finish(&mut self, decision: &Decision, original: &Head) -> Response<Bytes> {
-        let prompt_tokens = self.record.as_ref().map_or(0, Record::prompt_tokens);
-        let outcome = Outcome::take(&self.call, prompt_tokens);
-        let (status, body) = respond(self.exchange.id.as_str(), decision, original, &outcome);
+    fn finish(&mut self, original: &Head) -> Response<Bytes> {
+        let Some(record) = self.record.take() else { return Response::default() };
+        let outcome = Outcome::take(&self.call, record.prompt_tokens());
+        let (status, body) = respond(self.exchange.id.as_str(), record.decision_json(&outcome), original, &outcome);
         let upstream = outcome.status.unwrap_or(502);
-        if let Some(record) = self.record.take() {
-            record.close(&self.edge.app, self.exchange, outcome, upstream);
-        }
+        record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
     }
 }
@@ -124,7 +128,7 @@ impl Drop for Unfinished<'_> {
         if let Some(record) = self.record.take() {
             self.call.attempt_failed(Failure::ClientGone, false);
             let outcome = Outcome::take(&self.call, record.prompt_tokens());
-            record.close(&self.edge.app, self.exchange, outcome, 499);
+            record.close(&self.edge.app, self.exchange, outcome, 499, Bytes::new());
         }
     }
 }
@@ -157,7 +161,10 @@ fn wants_dry_run(query: Option<&str>) -> Result<bool> {
     match query {
         None | Some("" | "dry_run=false") => Ok(false),
         Some("dry_run=true") => Ok(true),
-        Some(_) => Err(Error::invalid("dry_run", "The only parameter is `dry_run`, `true` or `false`.")),
+        Some(query) => {
+            let name = query.split(['=', '&']).next().unwrap_or_default();
+            Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
+        }
     }
 }
 
@@ -168,11 +175,7 @@ fn caller(principal: &Principal) -> String {
     }
 }
 
-fn shown(decision: &Decision) -> Value {
-    serde_json::to_value(decision).unwrap_or(Value::Null)
-}
-
-fn envelope(new_id: Option<&str>, decision: Option<Value>, original: &Head, response: Value) -> Value {
+fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Value) -> Value {
     json!({
         "new_id": new_id,
         "decision": decision,
@@ -183,19 +186,14 @@ fn envelope(new_id: Option<&str>, decision: Option<Value>, original: &Head, resp
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(new_id: &str, decision: &Decision, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
-    let mut shown = shown(decision);
-    if let Value::Object(shown) = &mut shown {
-        shown.insert("served".into(), serde_json::to_value(outcome.served()).unwrap_or(Value::Null));
-        shown.insert("attempts".into(), serde_json::to_value(&outcome.attempts).unwrap_or(Value::Null));
-    }
+fn respond(new_id: &str, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(&answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let mut body = envelope(Some(new_id), Some(shown), original, response.unwrap_or(Value::Null));
+    let mut body = envelope(Some(new_id), decision, original, response.unwrap_or(Value::Null));
     if good && object {
         return (StatusCode::OK, body);
     }

@@ -1,17 +1,19 @@
 //! Names of providers to addresses: looked up off the workers, kept for a short time, and never an address that
-//! the egress policy denies. The cache holds one entry a provider host, so configuration bounds it.
+//! the egress policy denies or that is our own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use dashmap::DashMap;
 
-use crate::bounds::DNS_TTL;
+use crate::bounds;
 use crate::config::Net;
 
 /// A cache of looked-up names.
 pub(super) struct Resolver {
     denied: Vec<Net>,
+    /// Our own listeners: a provider there would be a loop.
+    ours: Vec<SocketAddr>,
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
 }
 
@@ -25,8 +27,8 @@ pub(super) enum Unresolved {
 }
 
 impl Resolver {
-    pub(super) fn new(denied: Vec<Net>) -> Self {
-        Resolver { denied, known: DashMap::new() }
+    pub(super) fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Self {
+        Resolver { denied, ours, known: DashMap::new() }
     }
 
     /// The address of `host`. `own` says that it is our in-process provider, which the policy does not concern.
@@ -35,7 +37,7 @@ impl Resolver {
             return self.allowed(SocketAddr::new(address, port), own);
         }
         let key = (host.to_string(), port);
-        let kept = self.known.get(&key).filter(|kept| kept.1.elapsed() < DNS_TTL).map(|kept| kept.0);
+        let kept = self.known.get(&key).filter(|kept| kept.1.elapsed() < bounds::DNS_TTL).map(|kept| kept.0);
         if let Some(address) = kept {
             return self.allowed(address, own);
         }
@@ -47,6 +49,9 @@ impl Resolver {
         for address in found {
             match self.allowed(address, own) {
                 Ok(address) => {
+                    if self.known.len() >= bounds::DNS_NAMES {
+                        self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
+                    }
                     self.known.insert(key, (address, Instant::now()));
                     return Ok(address);
                 }
@@ -58,6 +63,30 @@ impl Resolver {
 
     fn allowed(&self, address: SocketAddr, own: bool) -> Result<SocketAddr, Unresolved> {
         let ip = address.ip().to_canonical();
+        let loops = self.ours.iter().any(|listener| {
+            let at = listener.ip().to_canonical();
+            listener.port() == address.port() && (at == ip || (at.is_unspecified() && ip.is_loopback()))
+        });
+        if loops && !own {
+            return Err(Unresolved::Denied);
+        }
         if own || !self.denied.iter().any(|net| net.contains(ip)) { Ok(address) } else { Err(Unresolved::Denied) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn denied_networks_and_our_own_listeners_are_never_an_address() {
+        let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
+        let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
+        let resolver = Resolver::new(denied, ours);
+        assert!(resolver.address("127.0.0.1", 9000, false).await.is_ok());
+        assert!(resolver.address("169.254.169.254", 80, true).await.is_ok(), "our own provider");
+        for (host, port) in [("169.254.169.254", 80), ("::ffff:169.254.1.1", 80), ("127.0.0.1", 8080), ("localhost", 9090)] {
+            assert!(matches!(resolver.address(host, port, false).await, Err(Unresolved::Denied)), "{host}:{port}");
+        }
     }
 }

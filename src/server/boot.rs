@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,7 +54,10 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
     let source = config::load_routing(&server).map_err(problems)?;
     let routing =
         config::read_routing(&source.file, &source.text, &server, &*environment.variables, Some(mock_address)).map_err(problems)?;
-    std::fs::create_dir_all(&server.data_dir)
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&server.data_dir)
         .map_err(|error| BootError(format!("cannot make the data directory {}: {error}", server.data_dir.display())))?;
     let random = Random::System;
     let master = master_key(&server.data_dir, environment.master_key.as_ref(), &random)?;
