@@ -45,6 +45,9 @@ fn key(owner: &UserId, random: &Random) -> KeyRow {
         expires_at: Some(at(1000)),
         revoked_at: None,
         rotated_at: None,
+        generation: 1,
+        previous: None,
+        made_open: false,
         metadata: BTreeMap::from([("a".into(), "b".into())]),
     }
 }
