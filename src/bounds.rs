@@ -88,6 +88,26 @@ pub const METADATA_NAME_CHARS: usize = 64;
 /// See [`METADATA_PAIRS`].
 pub const METADATA_VALUE_CHARS: usize = 512;
 
+/// Longest that a key's old secret may be accepted beside its new one, in seconds: a week (contract 2).
+pub const ROTATION_GRACE_S: u64 = 604_800;
+
+/// Agents; all are held in memory, and while AGENT is open anybody makes them.
+pub const AGENTS: usize = 1_000;
+/// Characters of an agent's name: a DNS label's.
+pub const AGENT_NAME_CHARS: usize = 63;
+/// Characters of an agent's description.
+pub const AGENT_DESCRIPTION_CHARS: usize = 1_024;
+/// An agent's instructions, in bytes: they go with every request of it.
+pub const AGENT_INSTRUCTIONS: usize = 32 << 10;
+/// An agent's tools: as many as OpenAI takes in a request.
+pub const AGENT_TOOLS: usize = 128;
+/// An agent's tools, in bytes of their JSON.
+pub const AGENT_TOOLS_BYTES: usize = 64 << 10;
+/// Sequences of an agent's default `stop`, and the bytes of one: OpenAI takes four.
+pub const AGENT_STOPS: usize = 4;
+/// See [`AGENT_STOPS`].
+pub const AGENT_STOP_BYTES: usize = 256;
+
 /// Live sessions a user; the oldest ends when one more begins.
 pub const SESSIONS_PER_USER: usize = 20;
 /// Password length in bytes: OWASP's floor, and a ceiling that keeps hashing cheap to refuse.

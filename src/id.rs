@@ -135,6 +135,11 @@ impl UserId {
     pub fn admin() -> Self {
         UserId::known("usr_admin")
     }
+
+    /// The one tenant of AGENT, which owns that interface's keys; no user, so nobody logs in as it.
+    pub fn tenant() -> Self {
+        UserId::known("usr_agent")
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ mod cli;
 mod failover;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// Every route with every kind of credential; keys, sessions and agents from beginning to end.
+mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
 /// `decide` gives the stored plan again.

@@ -13,12 +13,14 @@ use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
 use super::{PathParams, answer};
 use crate::app::App;
-use crate::auth::{ADMIN_SCOPE, DEFAULT_SCOPES, Key, PEPPER_ID, Principal, Standing, token};
+use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, DEFAULT_SCOPES, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token};
+use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
-use crate::store::{KeyRow, KeyStatus, Limits};
+use crate::secret::Secret;
+use crate::store::{Change, KeyRow, KeyStatus, Limits, NewSecret};
 
 /// Patterns of `limits.models`, and the characters of one.
 const MODELS: usize = 100;
@@ -38,13 +40,17 @@ struct Shelf {
 }
 
 /// One row an interface.
-const SHELVES: &[Shelf] = &[Shelf {
-    interface: Interface::Router,
-    path: "/v1/router/keys",
-    defaults: &DEFAULT_SCOPES,
-    reserved: &["evaluate", "config", ADMIN_SCOPE],
-    needed: "keys",
-}];
+const SHELVES: &[Shelf] = &[
+    Shelf { interface: Interface::Pin, path: "/v1/apikeys", defaults: &PIN_SCOPES, reserved: &[ADMIN_SCOPE], needed: "user" },
+    Shelf { interface: Interface::Agent, path: "/v1/api-keys", defaults: &AGENT_SCOPES, reserved: &[], needed: "keys" },
+    Shelf {
+        interface: Interface::Router,
+        path: "/v1/router/keys",
+        defaults: &DEFAULT_SCOPES,
+        reserved: &["evaluate", "config", ADMIN_SCOPE],
+        needed: "keys",
+    },
+];
 
 /// `POST K`
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -80,13 +86,13 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         expires_at: shorten(who, expires_at.as_deref(), now)?,
         revoked_at: None,
         rotated_at: None,
+        generation: 1,
+        previous: None,
+        made_open: matches!(who, Principal::AgentTenant { via: AgentCredential::Open }),
         metadata,
     };
     let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
-    let mut body = record(&key, Standing::Active);
-    if let Value::Object(body) = &mut body {
-        body.insert("key".to_owned(), Value::from(secret.expose()));
-    }
+    let body = with_secret(record(&key, Standing::Active, now), &secret);
     let committed = app.store.create_key(key).await?;
     app.store.acknowledge(committed.rev).await?;
     let mut response = answer::secret_json(StatusCode::CREATED, &body);
@@ -114,7 +120,7 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         None => key.standing(now) != Standing::Revoked,
     };
     let found = app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep);
-    let found = found.iter().map(|key| record(key.row(), key.standing(now))).collect();
+    let found = found.iter().map(|key| record(key.row(), key.standing(now), now)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
 
@@ -123,7 +129,40 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, shelf, who, &user, request)?;
-    Ok(answer::json(StatusCode::OK, &record(key.row(), key.standing(app.clock.now()))))
+    let now = app.clock.now();
+    Ok(answer::json(StatusCode::OK, &record(key.row(), key.standing(now), now)))
+}
+
+/// `POST K/{id}/rotate`: another secret under the same id. When this answers the old one is dead, or accepted for the
+/// grace that was asked for; when the store fails nothing has changed.
+pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (shelf, user) = enter(who, request)?;
+    Query::read(request.uri().query(), &[])?;
+    let mut fields = Fields::read_if_any(request)?;
+    let grace = grace(&mut fields)?;
+    fields.finish()?;
+    let key = find(app, shelf, who, &user, request)?;
+    may_hold(who, key.row())?;
+    let now = app.clock.now();
+    if key.standing(now) == Standing::Revoked {
+        return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));
+    }
+    let secret = token::mint(shelf.interface.key_prefix(), &app.random);
+    let new = NewSecret {
+        redacted: token::redact(secret.expose()),
+        digest: app.auth.digest(&secret),
+        pepper: PEPPER_ID,
+        grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
+    };
+    let committed = app.store.rotate_key(&key.row().id, new, now).await?;
+    app.store.acknowledge(committed.rev).await?;
+    let row = committed.changes.iter().find_map(|change| match change {
+        Change::Key(row) => Some(row),
+        _ => None,
+    });
+    let row = row.ok_or_else(|| Error::internal("a rotation changed nothing"))?;
+    let standing = app.auth.key(shelf.interface, &row.id).map_or(Standing::Revoked, |key| key.standing(now));
+    Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, now), &secret)))
 }
 
 /// `DELETE K/{id}`: dead in memory, then durable, then 204. A key may end itself and others of its owner.
@@ -143,8 +182,35 @@ fn enter(who: &Principal, request: &Request<Bytes>) -> Result<(&'static Shelf, U
     if !who.has_scope(shelf.needed) {
         return Err(Error::new(Kind::InsufficientScope, format!("The scope {} is needed.", shelf.needed)));
     }
-    let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?;
+    let user = match who {
+        Principal::AgentTenant { .. } => UserId::tenant(),
+        _ => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
+    };
     Ok((shelf, user))
+}
+
+/// How long the old secret stays, when at all.
+fn grace(fields: &mut Fields) -> Result<Option<std::time::Duration>> {
+    const NAME: &str = "grace_period_seconds";
+    let what = format!("a whole number from 0 to {}", bounds::ROTATION_GRACE_S);
+    let seconds: u64 = fields.take(NAME, &what)?.unwrap_or(0);
+    if seconds > bounds::ROTATION_GRACE_S {
+        return Err(Error::invalid(NAME, format!("{NAME} must be {what}.")));
+    }
+    Ok((seconds > 0).then(|| std::time::Duration::from_secs(seconds)))
+}
+
+/// A rotation hands out a secret, so a key gets by it only its own, or that of a key which it could have made itself.
+fn may_hold(who: &Principal, wanted: &KeyRow) -> Result<()> {
+    let Some(own) = who.key().filter(|own| own.id != wanted.id) else {
+        return Ok(());
+    };
+    let lasting = own.expires_at.is_none_or(|end| wanted.expires_at.is_some_and(|wanted| wanted <= end));
+    let labels = who.is_admin() || own.labels == wanted.labels;
+    if wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Forbidden, "This key may do more than yours: rotate it by itself or by a session."))
 }
 
 /// The key of the path; another owner's is no other than one that is not there.
@@ -258,13 +324,22 @@ fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Optio
     Ok(Some(asked))
 }
 
+/// A record and, this once, the secret.
+fn with_secret(mut record: Value, secret: &Secret) -> Value {
+    if let Value::Object(record) = &mut record {
+        record.insert("key".to_owned(), Value::from(secret.expose()));
+    }
+    record
+}
+
 /// The record that everyone sees; never the secret nor its digest.
-fn record(key: &KeyRow, standing: Standing) -> Value {
+fn record(key: &KeyRow, standing: Standing, now: Timestamp) -> Value {
+    let previous = key.previous.as_ref().map(|previous| previous.expires_at).filter(|end| now < *end);
     json!({
         "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name, "redacted": key.redacted,
         "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes, "labels": key.labels, "limits": key.limits,
         "status": standing.as_str(), "created_at": rfc3339(key.created_at), "expires_at": key.expires_at.map(rfc3339),
         "last_used_at": null, "revoked_at": key.revoked_at.map(rfc3339), "rotated_at": key.rotated_at.map(rfc3339),
-        "previous_secret_expires_at": null, "metadata": key.metadata,
+        "previous_secret_expires_at": previous.map(rfc3339), "metadata": key.metadata,
     })
 }

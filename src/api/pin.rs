@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::body::{Fields, check_name};
 use super::{Client, answer};
 use crate::app::App;
-use crate::auth::{Credential, Principal, set_cookie, token};
+use crate::auth::{Credential, Principal, clear_cookie, set_cookie, token};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
@@ -47,10 +47,7 @@ pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
     let password = Secret::new(fields.text("password")?);
     let name: Option<String> = fields.take("name", "a string")?;
     fields.finish()?;
-    if !(bounds::PASSWORD_MIN..=bounds::PASSWORD_MAX).contains(&password.expose().len()) {
-        let (least, most) = (bounds::PASSWORD_MIN, bounds::PASSWORD_MAX);
-        return Err(Error::invalid("password", format!("password must have {least} to {most} bytes.")));
-    }
+    check_new_password("password", &password)?;
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
     app.throttle.register(client(request).address, now)?;
@@ -83,15 +80,13 @@ pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Res
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
     fields.finish()?;
-    if password.expose().len() > bounds::PASSWORD_MAX {
-        return Err(Error::invalid("password", format!("password must have at most {} bytes.", bounds::PASSWORD_MAX)));
-    }
+    check_shown_password("password", &password)?;
     let client = client(request);
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
     let verified = app.passwords.verify(user.as_ref().map(|user| user.password.clone()), password).await?;
     let Some(user) = user.filter(|user| verified && !user.disabled) else {
-        return Err(Error::new(Kind::Unauthorized, "Wrong e-mail or password."));
+        return Err(wrong_password());
     };
     let now = app.clock.now();
     let (cookie, bearer) = (token::mint("ses", &app.random), token::mint("ses", &app.random));
@@ -107,12 +102,52 @@ pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Res
     let body = json!({
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
     });
+    let id = session.id.clone();
     let committed = app.store.create_session(session, bounds::SESSIONS_PER_USER).await?;
     app.store.acknowledge(committed.rev).await?;
+    if app.auth.user(&user.id).is_none_or(|now| now.password != user.password || now.disabled) {
+        // Changed between the look at the password and the session: what was shown is a password no more.
+        app.store.end_session(&id).await?;
+        return Err(wrong_password());
+    }
     let mut response = answer::secret_json(StatusCode::OK, &body);
     let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute)).map_err(Error::internal)?;
     response.headers_mut().insert(SET_COOKIE, cookie);
     Ok(response)
+}
+
+/// `POST /v1/auth/logout`: ends the session, its cookie and its token.
+pub async fn logout(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (_, session) = logged_in(who)?;
+    Fields::read_if_any(request)?.finish()?;
+    let committed = app.store.end_session(session).await?;
+    app.store.acknowledge(committed.rev).await?;
+    let mut response = answer::no_content();
+    let cookie = HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
+    response.headers_mut().insert(SET_COOKIE, cookie);
+    Ok(response)
+}
+
+/// `POST /v1/auth/password`: ends every other session of the user. Guessing here is throttled together with logins.
+pub async fn password(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let (user, session) = logged_in(who)?;
+    let mut fields = Fields::read(request)?;
+    let current = Secret::new(fields.text("current_password")?);
+    let new = Secret::new(fields.text("new_password")?);
+    fields.finish()?;
+    check_shown_password("current_password", &current)?;
+    check_new_password("new_password", &new)?;
+    app.throttle.login(&user.email, client(request).address, app.clock.now())?;
+    if !app.passwords.verify(Some(user.password.clone()), current).await? {
+        return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
+    }
+    let hash = app.passwords.hash(new).await?;
+    let committed = app.store.change_password(&user.id, user.password.clone(), hash, session).await.map_err(|error| match error {
+        crate::store::StoreError::Conflict => Error::new(Kind::Conflict, "The password was changed meanwhile."),
+        other => other.into(),
+    })?;
+    app.store.acknowledge(committed.rev).await?;
+    Ok(answer::no_content())
 }
 
 /// `GET /v1/auth/me`
@@ -130,6 +165,34 @@ pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Resul
         me.insert("auth".to_owned(), auth);
     }
     Ok(answer::json(StatusCode::OK, &me))
+}
+
+/// The user and the session of a login; a key is none, and has no password.
+fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
+    match who {
+        Principal::User { user, via: Credential::Session(session) } => Ok((user, session)),
+        _ => Err(Error::new(Kind::Forbidden, "This needs a session, not a key.")),
+    }
+}
+
+fn wrong_password() -> Error {
+    Error::new(Kind::Unauthorized, "Wrong e-mail or password.")
+}
+
+fn check_new_password(field: &str, password: &Secret) -> Result<()> {
+    let (least, most) = (bounds::PASSWORD_MIN, bounds::PASSWORD_MAX);
+    if (least..=most).contains(&password.expose().len()) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, format!("{field} must have {least} to {most} bytes.")))
+}
+
+/// A password that is only compared: long ones are refused before they cost anything.
+fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
+    if password.expose().len() <= bounds::PASSWORD_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(field, format!("{field} must have at most {} bytes.", bounds::PASSWORD_MAX)))
 }
 
 fn user_json(user: &UserRow) -> Value {

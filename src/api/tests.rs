@@ -1,5 +1,7 @@
 //! The endpoints as plain calls, on a real store.
 
+mod identity;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -16,6 +16,8 @@ use crate::store::{KeyRow, KeyStatus};
 #[derive(Debug)]
 pub struct Key {
     row: Arc<KeyRow>,
+    /// Switched off by where it comes from, whatever its row says.
+    dormant: bool,
     dead: AtomicBool,
 }
 
@@ -61,17 +63,24 @@ impl Key {
             Standing::Revoked
         } else if self.row.expires_at.is_some_and(|end| end <= now) {
             Standing::Expired
-        } else if self.row.status == KeyStatus::Inactive {
+        } else if self.dormant || self.row.status == KeyStatus::Inactive {
             Standing::Inactive
         } else {
             Standing::Active
         }
+    }
+
+    /// Whether this one of its secrets is good at `now`: the present one, or the one before within its grace.
+    pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
+        let previous = |digest: &[u8; 32]| self.row.previous.as_ref().is_some_and(|old| old.digest == *digest && now < old.expires_at);
+        self.row.digest == *digest || previous(digest)
     }
 }
 
 /// The keys of one interface.
 #[derive(Debug, Default)]
 struct Table {
+    /// By the present secret, and by the one before where a rotation left it a grace.
     by_digest: DashMap<[u8; 32], Arc<Key>>,
     by_id: DashMap<KeyId, Arc<Key>>,
     by_owner: DashMap<UserId, BTreeSet<KeyId>>,
@@ -86,9 +95,16 @@ pub(super) struct Keys {
     router: Table,
     /// Killed here, and not yet seen as revoked in the store.
     killed: DashSet<KeyId>,
+    /// AGENT asks for a key: then those made while it did not are nobody's.
+    agent_enforced: bool,
 }
 
 impl Keys {
+    /// Empty tables.
+    pub(super) fn new(agent_enforced: bool) -> Self {
+        Keys { agent_enforced, ..Keys::default() }
+    }
+
     fn table(&self, interface: Interface) -> &Table {
         match interface {
             Interface::Pin => &self.pin,
@@ -111,15 +127,19 @@ impl Keys {
     /// moment finds either the new entry or its own mark.
     pub(super) fn apply(&self, row: Arc<KeyRow>) {
         let table = self.table(row.interface);
-        let (id, digest, owner) = (row.id.clone(), row.digest, row.owner.clone());
+        let (id, owner) = (row.id.clone(), row.owner.clone());
+        let digests = secrets(&row);
         let dead = row.revoked_at.is_some();
-        let key = Arc::new(Key { row, dead: AtomicBool::new(dead || self.killed.contains(&id)) });
-        if let Some(old) = table.by_id.insert(id.clone(), Arc::clone(&key))
-            && old.row.digest != digest
-        {
-            table.by_digest.remove(&old.row.digest);
+        let dormant = row.made_open && row.interface == Interface::Agent && self.agent_enforced;
+        let key = Arc::new(Key { row, dormant, dead: AtomicBool::new(dead || self.killed.contains(&id)) });
+        if let Some(old) = table.by_id.insert(id.clone(), Arc::clone(&key)) {
+            for gone in secrets(&old.row).iter().filter(|digest| !digests.contains(digest)) {
+                table.by_digest.remove(gone);
+            }
         }
-        table.by_digest.insert(digest, Arc::clone(&key));
+        for digest in digests {
+            table.by_digest.insert(digest, Arc::clone(&key));
+        }
         table.by_owner.entry(owner).or_default().insert(id.clone());
         table.ids.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         if dead {
@@ -167,4 +187,9 @@ impl Keys {
     pub(super) fn count(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
         self.table(interface).by_id.iter().filter(|key| key.standing(now) == standing).count()
     }
+}
+
+/// The digests that a key may be found by.
+fn secrets(row: &KeyRow) -> Vec<[u8; 32]> {
+    std::iter::once(row.digest).chain(row.previous.as_ref().map(|previous| previous.digest)).collect()
 }

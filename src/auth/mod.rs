@@ -1,6 +1,7 @@
 //! Who a request is. Decided from its head alone, against tables in memory, by one HMAC and one look-up, on every
 //! request anew. The tables change only by following the store, but for one thing: a revocation acts here first.
 
+mod agents;
 mod browser;
 mod keys;
 mod password;
@@ -25,11 +26,12 @@ use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
 use crate::store::{Change, Committed, Role, Snapshot, Store, StoreError, UserRow};
 
+pub use agents::Agents;
 pub use browser::browser_allows;
 pub use keys::{Key, Standing};
 pub use password::Passwords;
-pub use principal::{ADMIN_SCOPE, AgentCredential, Credential, DEFAULT_SCOPES, Principal};
-pub use session::set_cookie;
+pub use principal::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, Credential, DEFAULT_SCOPES, PIN_SCOPES, Principal};
+pub use session::{clear_cookie, set_cookie};
 pub use throttle::Throttle;
 
 use keys::Keys;
@@ -68,6 +70,7 @@ struct Tables {
     sessions: Sessions,
     users: DashMap<UserId, Arc<UserRow>>,
     emails: DashMap<String, UserId>,
+    agents: Agents,
     /// The owner of keys that `ADMIN_API_KEY` made.
     built_in: Arc<UserRow>,
     applied: Mutex<u64>,
@@ -111,10 +114,11 @@ impl Auth {
             admin,
             agent_cloud,
             idle,
-            keys: Keys::default(),
+            keys: Keys::new(agent_cloud.is_some()),
             sessions: Sessions::default(),
             users: DashMap::new(),
             emails: DashMap::new(),
+            agents: Agents::default(),
             built_in,
             applied: Mutex::new(0),
             revoking: Mutex::default(),
@@ -140,6 +144,9 @@ impl Auth {
         }
         for session in snapshot.sessions {
             self.change(Change::Session(session));
+        }
+        for agent in snapshot.agents {
+            self.change(Change::Agent(agent.into()));
         }
         *applied = snapshot.rev.max(*applied);
     }
@@ -170,6 +177,8 @@ impl Auth {
             Change::Key(key) => self.0.keys.apply(key),
             Change::Session(session) => self.0.sessions.apply(session),
             Change::SessionEnded(id) => self.0.sessions.end(&id),
+            Change::Agent(agent) => self.0.agents.apply(agent),
+            Change::AgentDeleted(id) => self.0.agents.remove(&id),
         }
     }
 
@@ -205,6 +214,11 @@ impl Auth {
     /// How many users there are, the built-in one not counted.
     pub fn users(&self) -> usize {
         self.0.users.len()
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> &Agents {
+        &self.0.agents
     }
 
     /// A key of an interface.
@@ -247,7 +261,7 @@ impl Auth {
         let answer = match surface {
             Surface::NodeCallback => Err("unknown"),
             Surface::Agent => match self.0.agent_cloud {
-                None => return Ok(Principal::Anonymous),
+                None => return Ok(Principal::AgentTenant { via: AgentCredential::Open }),
                 Some(cloud) => self.agent_tenant(credential(headers, surface, secure)?, &cloud, now),
             },
             Surface::Pin | Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
@@ -271,13 +285,13 @@ impl Auth {
             return Err("malformed");
         }
         match self.0.keys.by_digest(surface.interface(), &digest) {
-            Some(key) => self.by_key(&key, now),
+            Some(key) => self.by_key(&key, &digest, now),
             None => self.by_session(&digest, Shown::Token, now),
         }
     }
 
-    fn by_key(&self, key: &Key, now: Timestamp) -> Result<Principal, &'static str> {
-        usable(key, now)?;
+    fn by_key(&self, key: &Key, digest: &[u8; 32], now: Timestamp) -> Result<Principal, &'static str> {
+        usable(key, digest, now)?;
         let user = self.user(&key.row().owner).ok_or("unknown")?;
         if user.disabled {
             return Err("disabled");
@@ -308,14 +322,16 @@ impl Auth {
             return Err("malformed");
         }
         let key = self.0.keys.by_digest(Interface::Agent, &digest).ok_or("unknown")?;
-        usable(&key, now)?;
+        usable(&key, &digest, now)?;
         Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
     }
 }
 
-fn usable(key: &Key, now: Timestamp) -> Result<(), &'static str> {
+/// Whether a key that was found by `digest` may be used: the key itself, and that one of its secrets.
+fn usable(key: &Key, digest: &[u8; 32], now: Timestamp) -> Result<(), &'static str> {
     match key.standing(now) {
-        Standing::Active => Ok(()),
+        Standing::Active if key.accepts(digest, now) => Ok(()),
+        Standing::Active => Err(Standing::Expired.as_str()),
         other => Err(other.as_str()),
     }
 }

@@ -7,6 +7,10 @@ use crate::store::{Actor, KeyRow, Role, UserRow};
 
 /// What a session may do on ROUTER, and a key unless its maker said otherwise.
 pub const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
+/// What a session may do on PIN, and a key unless its maker said otherwise.
+pub const PIN_SCOPES: [&str; 1] = ["user"];
+/// What AGENT's tenant may do, and a key unless its maker said otherwise.
+pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope that makes a key of an admin act as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
 
@@ -27,7 +31,7 @@ pub enum Principal {
         /// By what.
         via: AgentCredential,
     },
-    /// Nobody in particular: open routes, and AGENT while it is open.
+    /// Nobody in particular, on open routes.
     Anonymous,
 }
 
@@ -47,6 +51,8 @@ pub enum AgentCredential {
     Key(Arc<KeyRow>),
     /// By `AGENT_CLOUD_API_KEY`.
     CloudKey,
+    /// Not at all: AGENT is open.
+    Open,
 }
 
 impl Principal {
@@ -83,7 +89,8 @@ impl Principal {
             return true;
         }
         match self {
-            Principal::User { via: Credential::Session(_), .. } => DEFAULT_SCOPES.contains(&scope),
+            Principal::User { via: Credential::Session(_), .. } => DEFAULT_SCOPES.contains(&scope) || PIN_SCOPES.contains(&scope),
+            Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => AGENT_SCOPES.contains(&scope),
             _ => self.key().is_some_and(|key| key.scopes.iter().any(|own| own == scope)),
         }
     }
@@ -97,7 +104,7 @@ impl Principal {
                 ("api_key", key.id.to_string())
             }
             Principal::AgentTenant { via: AgentCredential::CloudKey } => ("cloud_key", "agent_cloud".to_owned()),
-            Principal::Anonymous => ("anonymous", "anonymous".to_owned()),
+            Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous => ("anonymous", "anonymous".to_owned()),
         };
         Actor { kind: kind.to_owned(), id }
     }

@@ -143,6 +143,11 @@ pub fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
     format!("{name}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Lax{flag}", value.expose(), lasting.as_secs())
 }
 
+/// The `Set-Cookie` value that makes a browser forget the login.
+pub fn clear_cookie(secure: bool) -> String {
+    set_cookie(&Secret::new(""), secure, Duration::ZERO)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,6 +66,9 @@ impl World {
             expires_at: None,
             revoked_at: None,
             rotated_at: None,
+            generation: 1,
+            previous: None,
+            made_open: false,
             metadata: BTreeMap::new(),
         }
     }
@@ -104,6 +107,7 @@ impl World {
             Ok(Principal::User { via: Credential::Session(_), .. }) => "Session",
             Ok(Principal::AgentTenant { via: AgentCredential::Key(_) }) => "AgentKey",
             Ok(Principal::AgentTenant { via: AgentCredential::CloudKey }) => "CloudKey",
+            Ok(Principal::AgentTenant { via: AgentCredential::Open }) => "Open",
             Ok(Principal::Anonymous) => "Anonymous",
             Err(refused) if refused.reason == "duplicate" => {
                 assert_eq!(refused.error.kind(), Kind::InvalidRequest);
@@ -187,7 +191,7 @@ fn odd_spellings_decide_as_written() {
     let twice = [("x-api-key", secret.to_owned()), ("x-api-key", secret.to_owned())];
     assert_eq!(world.who(Surface::DataPlane, &twice, 1), "duplicate");
     // While AGENT is open no credential is looked at, not even one that is there twice.
-    assert_eq!(world.who(Surface::Agent, &[bearer("x"), bearer("y")], 1), "Anonymous");
+    assert_eq!(world.who(Surface::Agent, &[bearer("x"), bearer("y")], 1), "Open");
     let empty = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("")), Some(Secret::new("")), IDLE);
     assert!(!empty.agent_is_enforced());
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer "))]);

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::rows::{Change, Committed, KeyRow, KeyStatus, Role, SessionRow, Snapshot, UserRow};
-use super::{Faults, StoreError};
+use super::rows::{Change, Committed, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, SessionRow, Snapshot, UserRow};
+use super::{Faults, StoreError, agents};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -84,8 +84,8 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
     }
     transaction.execute(
         "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
-           created_at, expires_at, revoked_at, rotated_at, metadata)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+           created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
         params![
             key.id.as_str(),
             key.interface.as_str(),
@@ -104,7 +104,11 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
             key.expires_at.map(Timestamp::as_microsecond),
             key.revoked_at.map(Timestamp::as_microsecond),
             key.rotated_at.map(Timestamp::as_microsecond),
-            json(&key.metadata)?
+            json(&key.metadata)?,
+            key.generation,
+            key.previous.as_ref().map(|previous| previous.digest),
+            key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
+            key.made_open
         ],
     )?;
     Ok(vec![Change::Key(key.into())])
@@ -120,6 +124,55 @@ pub(super) fn end_key(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) 
         Some(_) if ended == 0 => Ok(Vec::new()),
         Some(key) => Ok(vec![Change::Key(key.into())]),
     }
+}
+
+/// Gives a live key another secret. Of the secrets before, the last may stay for its grace; any older one is gone.
+pub(super) fn rotate_key(transaction: &Transaction<'_>, id: &KeyId, secret: &NewSecret, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let old = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?.ok_or(StoreError::NotFound)?;
+    if old.revoked_at.is_some() {
+        return Err(StoreError::KeyRevoked);
+    }
+    if old.expires_at.is_some_and(|end| end <= at) {
+        return Err(StoreError::KeyExpired);
+    }
+    let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
+    transaction.execute(
+        "UPDATE keys SET redacted = ?2, digest = ?3, pepper = ?4, rotated_at = ?5, generation = generation + 1, previous_digest = ?6,
+           previous_expires_at = ?7 WHERE id = ?1",
+        params![
+            id.as_str(),
+            secret.redacted,
+            secret.digest.as_slice(),
+            secret.pepper,
+            at.as_microsecond(),
+            previous.as_ref().map(|previous| previous.digest),
+            previous.as_ref().map(|previous| previous.expires_at.as_microsecond())
+        ],
+    )?;
+    let new = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)?;
+    Ok(vec![Change::Key(new.into())])
+}
+
+/// Exchanges a password hash, if it is still `old`: of two changes at once only one knew the password. All sessions
+/// of the user but `keep` end with it.
+pub(super) fn change_password(
+    transaction: &Transaction<'_>,
+    id: &UserId,
+    old: &str,
+    new: &str,
+    keep: &SessionId,
+) -> Result<Vec<Change>, StoreError> {
+    let changed = transaction.execute("UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3", params![id.as_str(), new, old])?;
+    if changed == 0 {
+        return Err(StoreError::Conflict);
+    }
+    let user = transaction.query_row("SELECT * FROM users WHERE id = ?1", [id.as_str()], user)?;
+    let mut changes = vec![Change::User(user.into())];
+    let mut end = transaction.prepare_cached("DELETE FROM sessions WHERE user = ?1 AND id <> ?2 RETURNING id")?;
+    for ended in end.query_map(params![id.as_str(), keep.as_str()], session_id)? {
+        changes.push(Change::SessionEnded(ended?));
+    }
+    Ok(changes)
 }
 
 /// Begins a session and ends the user's oldest beyond `keep`.
@@ -175,7 +228,8 @@ pub(super) fn snapshot(connection: &mut Connection) -> Result<Snapshot, StoreErr
     let users = all(&transaction, "SELECT * FROM users", user)?;
     let keys = all(&transaction, "SELECT * FROM keys", key)?;
     let sessions = all(&transaction, "SELECT * FROM sessions", session)?;
-    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions })
+    let agents = all(&transaction, "SELECT * FROM agents", agents::agent)?;
+    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions, agents })
 }
 
 /// Whether the file can be locked for writing and read.
@@ -235,8 +289,16 @@ fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         expires_at: maybe_time(row, "expires_at")?,
         revoked_at: maybe_time(row, "revoked_at")?,
         rotated_at: maybe_time(row, "rotated_at")?,
+        generation: row.get("generation")?,
+        previous: previous(row)?,
+        made_open: row.get("made_open")?,
         metadata: from_json(row, "metadata")?,
     })
+}
+
+fn previous(row: &Row<'_>) -> rusqlite::Result<Option<PreviousSecret>> {
+    let digest: Option<[u8; 32]> = row.get("previous_digest")?;
+    Ok(digest.zip(maybe_time(row, "previous_expires_at")?).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }
 
 fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
@@ -255,11 +317,11 @@ fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
     Ok(SessionId::known(&row.get::<_, String>("id")?))
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(StoreError::unavailable)
 }
 
-fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+pub(super) fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     serde_json::from_str(&row.get::<_, String>(column)?).map_err(|error| unreadable(column, error))
 }
 
@@ -268,7 +330,7 @@ fn word<T>(row: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> rusqlit
     parse(&text).ok_or_else(|| unreadable(column, std::io::Error::other(format!("unknown word {text:?}"))))
 }
 
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
+pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     Timestamp::from_microsecond(row.get(column)?).map_err(|error| unreadable(column, error))
 }
 

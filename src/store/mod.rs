@@ -2,6 +2,7 @@
 //! after the in-memory tables have followed it. What is not here by contract: any decision about who may do what.
 
 mod accounts;
+mod agents;
 mod captures;
 mod faults;
 mod rows;
@@ -17,10 +18,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind};
-use crate::id::{KeyId, RequestId, SessionId};
+use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 
 pub use faults::Faults;
-pub use rows::{Actor, CaptureFilter, CaptureRow, Change, Committed, KeyRow, KeyStatus, Limits, Role, SessionRow, Snapshot, UserRow};
+pub use rows::{
+    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role, SessionRow,
+    Snapshot, UserRow,
+};
 
 /// What hears of every mutation, in the order of revisions, before its caller does. It must not wait.
 pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
@@ -31,12 +35,14 @@ const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Why the store refused or failed.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The value is taken (an e-mail).
+    /// The value is taken (an e-mail, a name) or is no more what it was.
     Conflict,
-    /// The owner has as many live keys as one may have.
+    /// There are as many rows (an owner's live keys, agents) as there may be.
     LimitReached,
-    /// The key that was to be the parent has ended.
+    /// The key, or the one that was to be its parent, has ended.
     KeyRevoked,
+    /// The key is past its time.
+    KeyExpired,
     /// There is no such row.
     NotFound,
     /// The files were written by a newer build.
@@ -70,8 +76,9 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Conflict => f.write_str("the value is taken"),
-            StoreError::LimitReached => f.write_str("the owner has too many live keys"),
-            StoreError::KeyRevoked => f.write_str("the parent key is revoked"),
+            StoreError::LimitReached => f.write_str("there are as many as there may be"),
+            StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
+            StoreError::KeyExpired => f.write_str("the key has expired"),
             StoreError::NotFound => f.write_str("no such row"),
             StoreError::NewerSchema { found, known } => {
                 write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
@@ -93,6 +100,7 @@ impl From<StoreError> for Error {
             StoreError::Conflict => Error::new(Kind::Conflict, "It exists already."),
             StoreError::LimitReached => Error::new(Kind::KeyLimitReached, "The owner has as many live keys as one may have; revoke some."),
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
+            StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
             StoreError::NotFound => Error::not_found("object"),
             other => Error::store_unavailable(other),
         }
@@ -161,6 +169,39 @@ impl Store {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
         sqlite.mutate(&self.faults, move |transaction| accounts::end_key(transaction, &id, at)).await
+    }
+
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over.
+    pub async fn rotate_key(&self, id: &KeyId, secret: NewSecret, at: Timestamp) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.mutate(&self.faults, move |transaction| accounts::rotate_key(transaction, &id, &secret, at)).await
+    }
+
+    /// Ends a session; again is no change.
+    pub async fn end_session(&self, id: &SessionId) -> Result<Committed, StoreError> {
+        self.sweep_sessions(Vec::new(), vec![id.clone()]).await
+    }
+
+    /// Exchanges a user's password hash for another and ends all sessions but `keep`; [`StoreError::Conflict`] when
+    /// `old` is no longer the hash.
+    pub async fn change_password(&self, user: &UserId, old: String, new: String, keep: &SessionId) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let (user, keep) = (user.clone(), keep.clone());
+        sqlite.mutate(&self.faults, move |transaction| accounts::change_password(transaction, &user, &old, &new, &keep)).await
+    }
+
+    /// Adds an agent; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
+    pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| agents::insert(transaction, agent)).await
+    }
+
+    /// Deletes an agent; again is no change.
+    pub async fn delete_agent(&self, id: &AgentId) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.mutate(&self.faults, move |transaction| agents::delete(transaction, &id)).await
     }
 
     /// Begins a session and ends the user's oldest beyond `keep`.

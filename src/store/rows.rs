@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{KeyId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 use crate::interface::Interface;
 
 /// What a user may do.
@@ -89,7 +89,7 @@ impl KeyStatus {
 /// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
-    /// `api_key`, `session` or `admin_key`.
+    /// `api_key`, `session`, `admin_key`, `cloud_key` or `anonymous`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The id of that key or session; `usr_admin` for the admin key.
@@ -129,6 +129,28 @@ fn covers(pattern: &str, inner: &str) -> bool {
     }
 }
 
+/// The secret that a rotation replaced, for as long as it is still accepted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PreviousSecret {
+    /// HMAC-SHA-256 of it.
+    pub digest: [u8; 32],
+    /// From when on it is refused.
+    pub expires_at: Timestamp,
+}
+
+/// What takes the place of a key's secret.
+#[derive(Clone)]
+pub struct NewSecret {
+    /// What may be shown of it.
+    pub redacted: String,
+    /// HMAC-SHA-256 of it.
+    pub digest: [u8; 32],
+    /// Which pepper made the digest.
+    pub pepper: u32,
+    /// Until when the old one is accepted beside it; without: not from now on.
+    pub grace_ends: Option<Timestamp>,
+}
+
 /// A key of any interface.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
@@ -166,6 +188,12 @@ pub struct KeyRow {
     pub revoked_at: Option<Timestamp>,
     /// When its secret was last replaced.
     pub rotated_at: Option<Timestamp>,
+    /// How many secrets it has had, this one counted.
+    pub generation: u32,
+    /// The secret before this one, where it had a grace.
+    pub previous: Option<PreviousSecret>,
+    /// Whether it was made while AGENT was open, so that nobody had shown who they are.
+    pub made_open: bool,
     /// The owner's notes.
     pub metadata: BTreeMap<String, String>,
 }
@@ -203,6 +231,33 @@ impl fmt::Debug for SessionRow {
     }
 }
 
+/// A named preset that clients use as a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentRow {
+    /// Which.
+    pub id: AgentId,
+    /// Unique; what clients say.
+    pub name: String,
+    /// For people.
+    pub description: Option<String>,
+    /// The alias that its requests are routed by.
+    pub model: String,
+    /// What every conversation begins with.
+    pub instructions: Option<String>,
+    /// Sampling fields, for requests that do not set them.
+    pub defaults: serde_json::Map<String, serde_json::Value>,
+    /// Tools that it brings along.
+    pub tools: Vec<serde_json::Value>,
+    /// Whether who wrote it last had shown a credential.
+    pub trusted: bool,
+    /// The writer's notes.
+    pub metadata: BTreeMap<String, String>,
+    /// When made.
+    pub created_at: Timestamp,
+    /// When last written.
+    pub updated_at: Timestamp,
+}
+
 /// One entry of a table as it is now, or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -214,6 +269,10 @@ pub enum Change {
     Session(SessionRow),
     /// A session that is no more.
     SessionEnded(SessionId),
+    /// An agent as it is now.
+    Agent(Arc<AgentRow>),
+    /// An agent that is no more.
+    AgentDeleted(AgentId),
 }
 
 /// What one mutation did, durably.
@@ -236,6 +295,8 @@ pub struct Snapshot {
     pub keys: Vec<KeyRow>,
     /// All sessions.
     pub sessions: Vec<SessionRow>,
+    /// All agents.
+    pub agents: Vec<AgentRow>,
 }
 
 /// A stored request: what lists filter by, and two values that only `capture/` can read.

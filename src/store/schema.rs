@@ -7,7 +7,8 @@ use super::StoreError;
 
 /// Of `accounts.db`. `state` has one row: the revision, and whose master key made the digests.
 /// Owners of keys may be the built-in `usr_admin`, which is no row; so that column is no reference.
-pub(super) const ACCOUNTS: &[&str] = &["
+pub(super) const ACCOUNTS: &[&str] = &[
+    "
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL, master BLOB NOT NULL) STRICT;
 CREATE TABLE users (
     id TEXT PRIMARY KEY, email TEXT NOT NULL UNIQUE, name TEXT, role TEXT NOT NULL, password TEXT NOT NULL,
@@ -23,7 +24,18 @@ CREATE TABLE sessions (
     token_digest BLOB NOT NULL UNIQUE, created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, last_seen INTEGER NOT NULL) STRICT;
 CREATE INDEX sessions_user ON sessions (user);
 CREATE TABLE documents (revision TEXT PRIMARY KEY, text TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
-"];
+",
+    "
+ALTER TABLE keys ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE keys ADD COLUMN previous_digest BLOB;
+ALTER TABLE keys ADD COLUMN previous_expires_at INTEGER;
+ALTER TABLE keys ADD COLUMN made_open INTEGER NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX keys_previous ON keys (previous_digest) WHERE previous_digest IS NOT NULL;
+CREATE TABLE agents (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT, model TEXT NOT NULL, instructions TEXT, defaults TEXT NOT NULL,
+    tools TEXT NOT NULL, trusted INTEGER NOT NULL, metadata TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
+",
+];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
 pub(super) const CAPTURES: &[&str] = &["

@@ -45,6 +45,9 @@ fn key(owner: &UserId, random: &Random) -> KeyRow {
         expires_at: Some(at(1000)),
         revoked_at: None,
         rotated_at: None,
+        generation: 1,
+        previous: None,
+        made_open: false,
         metadata: BTreeMap::from([("a".into(), "b".into())]),
     }
 }
@@ -294,4 +297,102 @@ async fn nobody_else_reads_the_files() {
         }
     }
     assert!(seen >= 3, "two databases and a journal");
+}
+
+#[tokio::test]
+async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(7);
+    let row = KeyRow { expires_at: None, ..key(&UserId::admin(), &random) };
+    {
+        let file = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
+        file.execute_batch(schema::ACCOUNTS[0]).unwrap();
+        file.pragma_update(None, "user_version", 1).unwrap();
+        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"master"[..]]).unwrap();
+        let values = (row.id.as_str(), row.digest, row.owner.as_str(), row.created_at.as_microsecond());
+        file.execute(
+            "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
+               created_at, metadata)
+             VALUES (?1, 'router', 'ci', 'rtr_AbCd…iBxe', ?2, 1, ?3, '{\"type\":\"session\",\"id\":\"sess_1\"}', NULL,
+               '[\"inference\"]', '{}', '{\"models\":[\"auto\"]}', 'active', ?4, '{\"a\":\"b\"}')",
+            values,
+        )
+        .unwrap();
+    }
+    let secret = NewSecret { redacted: "rtr_new…".into(), digest: [9; 32], pepper: 1, grace_ends: Some(at(60)) };
+    let rotated = {
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        assert_eq!(store.load().await.unwrap().keys, std::slice::from_ref(&row));
+        let committed = store.rotate_key(&row.id, secret.clone(), at(3)).await.unwrap();
+        let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
+        KeyRow::clone(rotated)
+    };
+    let previous = Some(PreviousSecret { digest: row.digest, expires_at: at(60) });
+    let expected =
+        KeyRow { redacted: "rtr_new…".into(), digest: [9; 32], rotated_at: Some(at(3)), generation: 2, previous, ..row.clone() };
+    assert!(rotated == expected, "{rotated:?}");
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    assert!(store.load().await.unwrap().keys == [expected]);
+    store.revoke_key(&row.id, at(4)).await.unwrap();
+    assert!(matches!(store.rotate_key(&row.id, secret.clone(), at(5)).await, Err(StoreError::KeyRevoked)));
+    let short = KeyRow { expires_at: Some(at(6)), ..key(&UserId::admin(), &random) };
+    store.create_key(short.clone()).await.unwrap();
+    assert!(matches!(store.rotate_key(&short.id, secret.clone(), at(6)).await, Err(StoreError::KeyExpired)));
+    assert!(matches!(store.rotate_key(&KeyId::new(at(0), &random), secret, at(6)).await, Err(StoreError::NotFound)));
+}
+
+#[tokio::test]
+async fn of_two_changes_of_a_password_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(8);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let ann = user("ann@example.com", &random);
+    store.create_user(ann.clone()).await.unwrap();
+    let sessions: Vec<SessionRow> = (0..3).map(|second| session(&ann.id, second, &random)).collect();
+    for login in &sessions {
+        store.create_session(login.clone(), 20).await.unwrap();
+    }
+    let committed = store.change_password(&ann.id, ann.password.clone(), "new".into(), &sessions[1].id).await.unwrap();
+    let changed = UserRow { password: "new".into(), ..ann.clone() };
+    assert!(committed.changes.contains(&Change::User(changed.clone().into())));
+    for ended in [0, 2] {
+        assert!(committed.changes.contains(&Change::SessionEnded(sessions[ended].id.clone())));
+    }
+    let late = store.change_password(&ann.id, ann.password.clone(), "other".into(), &sessions[1].id).await;
+    assert!(matches!(late, Err(StoreError::Conflict)));
+    let read = store.load().await.unwrap();
+    assert_eq!((read.users, read.sessions), (vec![changed], vec![sessions[1].clone()]));
+}
+
+#[tokio::test]
+async fn agents_have_one_name_each_and_there_are_not_too_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(9);
+    let agent = |name: &str| AgentRow {
+        id: AgentId::new(at(1), &random),
+        name: name.into(),
+        description: None,
+        model: "auto".into(),
+        instructions: Some("Be brief.".into()),
+        defaults: serde_json::from_str(r#"{"temperature":0.2}"#).unwrap(),
+        tools: vec![serde_json::json!({"type": "function", "function": {"name": "look"}})],
+        trusted: true,
+        metadata: BTreeMap::from([("a".into(), "b".into())]),
+        created_at: at(1),
+        updated_at: at(2),
+    };
+    let first = agent("first");
+    {
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        store.create_agent(first.clone()).await.unwrap();
+        assert!(matches!(store.create_agent(agent("first")).await, Err(StoreError::Conflict)));
+        let surplus = (1..crate::bounds::AGENTS).map(|n| store.create_agent(agent(&format!("a-{n}"))));
+        assert!(futures::future::join_all(surplus).await.iter().all(Result::is_ok));
+        assert!(matches!(store.create_agent(agent("last")).await, Err(StoreError::LimitReached)));
+    }
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    assert!(store.load().await.unwrap().agents.contains(&first));
+    assert_eq!(store.delete_agent(&first.id).await.unwrap().changes, [Change::AgentDeleted(first.id.clone())]);
+    assert_eq!(store.delete_agent(&first.id).await.unwrap().changes, []);
+    store.create_agent(agent("last")).await.unwrap();
 }

@@ -215,6 +215,11 @@ impl Gateway {
         self.launch().await;
     }
 
+    /// A variable of the environment of the processes to come.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Ends the process with SIGKILL.
     pub fn kill_9(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -1,0 +1,324 @@
+//! Rotation, the ends of sessions, AGENT's keys and agents, as plain calls.
+
+use super::*;
+use crate::auth::{AgentCredential, Credential};
+
+/// A request for the object `id` below `path`.
+fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
+    let mut request = request(&format!("{path}/{id}"), body);
+    request.extensions_mut().insert(PathParams(vec![id.to_owned()]));
+    request
+}
+
+const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
+
+impl World {
+    async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
+        let answer = keys::rotate(&self.app, who, &of("/v1/router/keys", id, Some(body))).await?;
+        assert_eq!((answer.status(), &answer.headers()[CACHE_CONTROL]), (StatusCode::OK, &HeaderValue::from_static("no-store")));
+        Ok(read(&answer))
+    }
+
+    fn why(&self, secret: &Value) -> &'static str {
+        self.bearer(Surface::DataPlane, text(secret)).err().unwrap_or("good")
+    }
+
+    /// The tables as they are after a start with this `AGENT_CLOUD_API_KEY`.
+    async fn start_again(&mut self, agent_key: Option<&str>) {
+        let auth = Auth::new(&SecretBytes::new([1; 32]), None, agent_key.map(Secret::new), Duration::from_secs(1800));
+        auth.load(self.app.store.load().await.unwrap());
+        self.app.auth = auth;
+    }
+}
+
+#[tokio::test]
+async fn a_rotation_ends_the_old_secret_at_once_or_after_its_grace() {
+    let mut world = world().await;
+    let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
+    let made = world.create(&ann, json!({"name": "ci", "expires_at": "2025-11-25T00:00:00Z"})).await.unwrap();
+    let id = text(&made["id"]);
+    let first = world.rotate(&ann, id, json!({})).await.unwrap();
+    assert_eq!((world.why(&made["key"]), world.why(&first["key"])), ("unknown", "good"));
+    let mut expected = made.clone();
+    for name in ["key", "redacted"] {
+        assert_ne!(first[name], made[name]);
+        expected[name] = first[name].clone();
+    }
+    expected["rotated_at"] = json!("2025-11-24T16:00:00.000000Z");
+    assert_eq!(first, expected);
+
+    let second = world.rotate(&ann, id, json!({"grace_period_seconds": 604_800})).await.unwrap();
+    assert_eq!(second["previous_secret_expires_at"], "2025-12-01T16:00:00.000000Z");
+    assert_eq!((world.why(&first["key"]), world.why(&second["key"])), ("good", "good"));
+    let third = world.rotate(&ann, id, json!({"grace_period_seconds": 60})).await.unwrap();
+    assert_eq!((world.why(&first["key"]), world.why(&second["key"]), world.why(&third["key"])), ("unknown", "good", "good"));
+    world.start_again(None).await;
+    world.app.clock.advance(Duration::from_secs(59));
+    assert_eq!((world.why(&second["key"]), world.why(&third["key"])), ("good", "good"));
+    world.app.clock.advance(Duration::from_secs(1));
+    assert_eq!((world.why(&second["key"]), world.why(&third["key"])), ("expired", "good"));
+    assert_eq!(world.get(&ann, id).await.unwrap()["previous_secret_expires_at"], Value::Null);
+
+    for body in [
+        json!({"grace_period_seconds": -1}),
+        json!({"grace_period_seconds": 604_801}),
+        json!({"grace_period_seconds": 1.5}),
+        json!({"grace_period_seconds": "60"}),
+        json!({"grace": 60}),
+    ] {
+        assert_eq!(kind(world.rotate(&ann, id, body).await).0, Kind::InvalidRequest);
+    }
+    assert_eq!(kind(world.rotate(&bob, id, json!({})).await).0, Kind::NotFound);
+    world.app.clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(kind(world.rotate(&ann, id, json!({})).await), (Kind::Conflict, None));
+    assert_eq!(world.why(&third["key"]), "expired");
+}
+
+#[tokio::test]
+async fn a_revocation_ends_both_secrets_and_a_failing_store_neither() {
+    let world = world().await;
+    let made = world.create(&Principal::Admin, json!({})).await.unwrap();
+    let id = text(&made["id"]);
+    world.faults.fail_every_write();
+    let error = world.rotate(&Principal::Admin, id, json!({})).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry_after_s()), (Kind::Unavailable, Some(1)));
+    assert_eq!(world.why(&made["key"]), "good");
+    assert_eq!(world.get(&Principal::Admin, id).await.unwrap()["rotated_at"], Value::Null);
+    world.faults.clear();
+    let rotated = world.rotate(&Principal::Admin, id, json!({"grace_period_seconds": 60})).await.unwrap();
+    assert_eq!((world.why(&made["key"]), world.why(&rotated["key"])), ("good", "good"));
+    world.faults.fail_every_write();
+    world.revoke(&Principal::Admin, id).await.unwrap_err();
+    assert_eq!((world.why(&made["key"]), world.why(&rotated["key"])), ("revoked", "revoked"));
+    world.faults.clear();
+    // Dead here, though the store may not have heard of it yet.
+    assert_eq!(kind(world.rotate(&Principal::Admin, id, json!({})).await).0, Kind::KeyRevoked);
+    assert_eq!(world.revoke(&Principal::Admin, id).await.unwrap(), StatusCode::NO_CONTENT);
+    assert_eq!(kind(world.rotate(&Principal::Admin, id, json!({})).await).0, Kind::KeyRevoked);
+}
+
+#[tokio::test]
+async fn no_key_gets_the_secret_of_one_that_may_do_more() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let all = world.create(&ann, json!({})).await.unwrap();
+    let small = json!({"scopes": ["keys", "inference"], "limits": {"models": ["auto"]}, "expires_at": "2025-11-25T00:00:00Z"});
+    let small = world.create(&ann, small).await.unwrap();
+    let by_small = world.router(text(&small["key"]));
+    let child = world.create(&by_small, json!({"scopes": ["inference"]})).await.unwrap();
+    for body in [
+        json!({"scopes": ["keys"], "limits": {"models": ["auto"]}}),
+        json!({"scopes": ["keys"], "limits": {"models": ["*"]}, "expires_at": "2025-11-25T00:00:00Z"}),
+        json!({"scopes": ["replay"], "limits": {"models": ["auto"]}, "expires_at": "2025-11-25T00:00:00Z"}),
+    ] {
+        let greater = world.create(&ann, body).await.unwrap();
+        assert_eq!(kind(world.rotate(&by_small, text(&greater["id"]), json!({})).await).0, Kind::Forbidden);
+        assert_eq!(world.why(&greater["key"]), "good");
+    }
+    let labelled = json!({"owner": ann.user_id(), "labels": {"tier": "gold"}, "scopes": ["inference"]});
+    let labelled = world.create(&Principal::Admin, labelled).await.unwrap();
+    assert_eq!(kind(world.rotate(&world.router(text(&all["key"])), text(&labelled["id"]), json!({})).await).0, Kind::Forbidden);
+    world.rotate(&by_small, text(&child["id"]), json!({})).await.unwrap();
+    let own = world.rotate(&by_small, text(&small["id"]), json!({})).await.unwrap();
+    assert_eq!((world.why(&small["key"]), world.why(&own["key"])), ("unknown", "good"));
+    world.rotate(&ann, text(&labelled["id"]), json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn pin_keys_are_of_users_and_only_admins_make_admin_keys() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let create = async |who: &Principal, body: Value| {
+        keys::create(&world.app, who, &request("/v1/apikeys", Some(body))).await.map(|answer| read(&answer))
+    };
+    let made = create(&ann, json!({})).await.unwrap();
+    assert_eq!((&made["interface"], &made["scopes"], &made["owner"]), (&json!("pin"), &json!(["user"]), &json!(ann.user_id())));
+    assert!(text(&made["key"]).starts_with("pin_"));
+    let by_key = world.bearer(Surface::Pin, text(&made["key"])).unwrap();
+    assert!(by_key.has_scope("user") && !by_key.is_admin() && !by_key.has_scope("keys"));
+    assert!(world.bearer(Surface::RouterManagement, text(&made["key"])).is_err());
+    for who in [&ann, &by_key] {
+        assert_eq!(kind(create(who, json!({"scopes": ["admin"]})).await), (Kind::Forbidden, Some("scopes".to_owned())));
+    }
+    assert_eq!(kind(create(&ann, json!({"scopes": ["inference"]})).await).0, Kind::InvalidRequest);
+    let admin = create(&Principal::Admin, json!({"scopes": ["admin"]})).await.unwrap();
+    assert!(world.bearer(Surface::Pin, text(&admin["key"])).unwrap().is_admin());
+    // An admin's gift of that scope makes nobody an admin who is none.
+    let given = create(&Principal::Admin, json!({"scopes": ["admin"], "owner": ann.user_id()})).await.unwrap();
+    assert!(!world.bearer(Surface::Pin, text(&given["key"])).unwrap().is_admin());
+}
+
+#[tokio::test]
+async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
+    let mut world = world().await;
+    let create = async |world: &World, who: &Principal, body: Value| {
+        keys::create(&world.app, who, &request("/v1/api-keys", Some(body))).await.map(|answer| read(&answer))
+    };
+    let made = create(&world, &OPEN, json!({})).await.unwrap();
+    assert_eq!((&made["status"], &made["scopes"]), (&json!("active"), &json!(["agents", "keys"])));
+    assert_eq!((&made["owner"], &made["created_by"]["type"]), (&json!("usr_agent"), &json!("anonymous")));
+    assert_eq!(kind(create(&world, &OPEN, json!({"owner": "usr_admin"})).await).0, Kind::Forbidden);
+
+    world.start_again(Some("cloud")).await;
+    assert_eq!(world.bearer(Surface::Agent, text(&made["key"])).unwrap_err(), "inactive");
+    let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
+    let own = create(&world, &cloud, json!({"scopes": ["keys"]})).await.unwrap();
+    assert_eq!((&own["status"], &own["created_by"]["type"]), (&json!("active"), &json!("cloud_key")));
+    world.start_again(Some("cloud")).await;
+    let listed = read(&keys::list(&world.app, &cloud, &request("/v1/api-keys", None)).await.unwrap());
+    let statuses: Vec<&str> = listed["data"].as_array().unwrap().iter().map(|key| text(&key["status"])).collect();
+    assert_eq!(statuses.len(), 2, "AGENT_CLOUD_API_KEY is not listed: {listed}");
+    assert!(statuses.contains(&"inactive"));
+    let by_key = world.bearer(Surface::Agent, text(&own["key"])).unwrap();
+    assert!(by_key.has_scope("keys") && !by_key.has_scope("agents") && !by_key.has_scope("inference"));
+    assert_eq!(kind(create(&world, &by_key, json!({"scopes": ["agents"]})).await).0, Kind::Forbidden);
+
+    // Another secret does not wake it.
+    let rotated = keys::rotate(&world.app, &cloud, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap();
+    world.start_again(Some("cloud")).await;
+    assert_eq!(world.bearer(Surface::Agent, text(&read(&rotated)["key"])).unwrap_err(), "inactive");
+    world.start_again(None).await;
+    assert_eq!(read(&keys::get(&world.app, &OPEN, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap())["status"], "active");
+}
+
+async fn log_in(world: &World, password: &str) -> Result<(Principal, String)> {
+    let body = json!({"email": "ann@example.com", "password": password});
+    let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await?;
+    let token = text(&read(&answer)["token"]).to_owned();
+    Ok((world.router(&token), token))
+}
+
+#[tokio::test]
+async fn a_logout_ends_the_session_and_its_token_for_good() {
+    let mut world = world().await;
+    world.user("ann@example.com").await;
+    let (ann, token) = log_in(&world, "correct horse").await.unwrap();
+    let (_, other) = log_in(&world, "correct horse").await.unwrap();
+    let send = || request("/v1/auth/logout", None);
+    world.faults.fail_every_write();
+    assert_eq!(kind(pin::logout(&world.app, &ann, &send()).await).0, Kind::Unavailable);
+    assert!(world.bearer(Surface::Pin, &token).is_ok(), "not ended, so that it can be said again");
+    world.faults.clear();
+    let answer = pin::logout(&world.app, &ann, &send()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    assert_eq!(answer.headers()[SET_COOKIE], "rerouter_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax");
+    for _ in 0..2 {
+        assert_eq!(world.bearer(Surface::Pin, &token).unwrap_err(), "unknown");
+        assert!(world.bearer(Surface::Pin, &other).is_ok());
+        world.start_again(None).await;
+    }
+    assert_eq!(kind(pin::logout(&world.app, &Principal::Admin, &send()).await).0, Kind::Forbidden);
+}
+
+#[tokio::test]
+async fn a_new_password_ends_every_other_session() {
+    let world = world().await;
+    world.user("ann@example.com").await;
+    let (ann, token) = log_in(&world, "correct horse").await.unwrap();
+    let (_, other) = log_in(&world, "correct horse").await.unwrap();
+    assert!(matches!(ann, Principal::User { via: Credential::Session(_), .. }));
+    let change = async |who: &Principal, current: &str, new: &str| {
+        let body = json!({"current_password": current, "new_password": new});
+        pin::password(&world.app, who, &request("/v1/auth/password", Some(body))).await.map(|answer| answer.status())
+    };
+    assert_eq!(kind(change(&ann, "wrong", "battery staple").await), (Kind::Unauthorized, None));
+    assert_eq!(kind(change(&ann, "correct horse", "short").await), (Kind::InvalidRequest, Some("new_password".to_owned())));
+    assert_eq!(kind(change(&Principal::Admin, "a", "battery staple").await).0, Kind::Forbidden);
+    assert_eq!(change(&ann, "correct horse", "battery staple").await.unwrap(), StatusCode::NO_CONTENT);
+    assert!(world.bearer(Surface::Pin, &token).is_ok());
+    assert_eq!(world.bearer(Surface::Pin, &other).unwrap_err(), "unknown");
+    assert_eq!(kind(log_in(&world, "correct horse").await.map(|_| ())).0, Kind::Unauthorized);
+    log_in(&world, "battery staple").await.unwrap();
+    // As `ann` was before: her row still holds the old hash.
+    assert_eq!(kind(change(&ann, "correct horse", "another one").await).0, Kind::Conflict);
+    for _ in 0..2 {
+        assert_eq!(kind(change(&ann, "wrong", "battery staple").await).0, Kind::Unauthorized);
+    }
+    assert_eq!(kind(change(&ann, "correct horse", "battery staple").await).0, Kind::RateLimited, "counted with the logins");
+}
+
+async fn agent(world: &World, who: &Principal, body: Value) -> Result<Value> {
+    let answer = agents::create(&world.app, who, &request("/v1/agents", Some(body))).await?;
+    let body = read(&answer);
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    assert_eq!(answer.headers()[LOCATION], format!("/v1/agents/{}", text(&body["id"])));
+    Ok(body)
+}
+
+#[tokio::test]
+async fn an_agent_lives_from_creation_to_deletion() {
+    let mut world = world().await;
+    let tool = json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}});
+    let whole = json!({
+        "name": "code-reviewer", "description": "reviews", "model": "auto", "instructions": "Be brief.",
+        "defaults": {"temperature": 0.2, "stop": ["END"], "max_tokens": 100}, "tools": [tool], "metadata": {"team": "core"},
+    });
+    let made = agent(&world, &OPEN, whole.clone()).await.unwrap();
+    let mut expected = whole.clone();
+    expected["object"] = json!("agent");
+    expected["id"] = made["id"].clone();
+    expected["trusted"] = json!(false);
+    expected["created_at"] = json!("2025-11-24T16:00:00.000000Z");
+    expected["updated_at"] = expected["created_at"].clone();
+    assert_eq!(made, expected);
+    assert_eq!(kind(agent(&world, &OPEN, whole).await), (Kind::Conflict, None));
+
+    world.start_again(Some("cloud")).await;
+    let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
+    let get = async |world: &World, id: &str| agents::get(&world.app, &cloud, &of("/v1/agents", id, None)).await.map(|a| read(&a));
+    for id in ["code-reviewer", text(&made["id"])] {
+        assert_eq!(get(&world, id).await.unwrap(), made, "an agent made while AGENT was open stays untrusted");
+    }
+    world.app.clock.advance(Duration::from_millis(2));
+    let bare = agent(&world, &cloud, json!({"name": "b", "model": "auto"})).await.unwrap();
+    assert_eq!((&bare["trusted"], &bare["instructions"], &bare["tools"]), (&json!(true), &Value::Null, &json!([])));
+    world.start_again(Some("cloud")).await;
+    let list = async |world: &World, query: &str| agents::list(&world.app, &cloud, &request(&format!("/v1/agents{query}"), None)).await;
+    let first = read(&list(&world, "?limit=1").await.unwrap());
+    assert_eq!((&first["data"], &first["has_more"], &first["next"]), (&json!([bare]), &json!(true), &bare["id"]));
+    let rest = read(&list(&world, &format!("?after={}", text(&bare["id"]))).await.unwrap());
+    assert_eq!((&rest["data"], &rest["has_more"]), (&json!([made]), &json!(false)));
+    assert_eq!(kind(list(&world, "?after=b").await), (Kind::InvalidRequest, Some("after".to_owned())));
+
+    let gone = agents::delete(&world.app, &cloud, &of("/v1/agents", "code-reviewer", None)).await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    world.start_again(Some("cloud")).await;
+    for id in ["code-reviewer", text(&made["id"]), "", "nonsense"] {
+        assert_eq!(kind(get(&world, id).await).0, Kind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_agent_is_refused_by_field() {
+    let world = world().await;
+    let function = |name: &str| json!({"type": "function", "function": {"name": name}});
+    for (field, at, value) in [
+        ("name", "name", json!("Code")),
+        ("name", "name", json!("")),
+        ("name", "name", json!("a_b")),
+        ("name", "name", json!("a".repeat(64))),
+        ("model", "model", json!("demo/echo")),
+        ("model", "model", Value::Null),
+        ("description", "description", json!("d".repeat(1025))),
+        ("instructions", "instructions", json!("i".repeat((32 << 10) + 1))),
+        ("instructions", "instructions", json!(["x"])),
+        ("defaults.model", "defaults", json!({"model": "auto"})),
+        ("defaults.stream", "defaults", json!({"stream": true})),
+        ("defaults.temperature", "defaults", json!({"temperature": 2.1})),
+        ("defaults.top_p", "defaults", json!({"top_p": "1"})),
+        ("defaults.max_tokens", "defaults", json!({"max_tokens": 0})),
+        ("defaults.stop", "defaults", json!({"stop": ["a", "b", "c", "d", "e"]})),
+        ("tools", "tools", json!({})),
+        ("tools", "tools", json!([{"type": "web_search"}])),
+        ("tools", "tools", json!([function("a"), function("a")])),
+        ("tools", "tools", json!((0..129).map(|n| function(&n.to_string())).collect::<Vec<_>>())),
+        ("tools", "tools", json!([function(&"x".repeat(64 << 10))])),
+        ("metadata", "metadata", json!({"a": 1})),
+        ("trusted", "trusted", json!(true)),
+    ] {
+        let mut body = json!({"name": "a", "model": "auto"});
+        body[at] = value;
+        let shown = body.to_string().chars().take(100).collect::<String>();
+        assert_eq!(kind(agent(&world, &OPEN, body).await), (Kind::InvalidRequest, Some(field.to_owned())), "{shown}");
+    }
+}

@@ -1,0 +1,52 @@
+//! The agents in memory, by name and from the newest on. As the key tables they change only by following the store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::id::AgentId;
+use crate::store::AgentRow;
+
+/// All agents; few enough for one lock.
+#[derive(Debug, Default)]
+pub struct Agents(RwLock<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_id: BTreeMap<AgentId, Arc<AgentRow>>,
+    by_name: BTreeMap<String, AgentId>,
+}
+
+impl Agents {
+    /// An agent by its id or its name; no text is both.
+    pub fn find(&self, id_or_name: &str) -> Option<Arc<AgentRow>> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let id = AgentId::parse(id_or_name).or_else(|| tables.by_name.get(id_or_name).cloned())?;
+        tables.by_id.get(&id).cloned()
+    }
+
+    /// Up to `limit` agents, newest first, older than `after`.
+    pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<AgentRow>> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let older = |id: &AgentId| after.is_none_or(|after| id < after);
+        tables.by_id.iter().rev().filter(|(id, _)| older(id)).take(limit).map(|(_, agent)| Arc::clone(agent)).collect()
+    }
+
+    /// Takes a row as it is now.
+    pub(super) fn apply(&self, row: Arc<AgentRow>) {
+        let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tables.by_name.insert(row.name.clone(), row.id.clone());
+        if let Some(old) = tables.by_id.insert(row.id.clone(), Arc::clone(&row))
+            && old.name != row.name
+        {
+            tables.by_name.remove(&old.name);
+        }
+    }
+
+    /// Forgets one.
+    pub(super) fn remove(&self, id: &AgentId) {
+        let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = tables.by_id.remove(id) {
+            tables.by_name.remove(&old.name);
+        }
+    }
+}

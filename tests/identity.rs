@@ -1,0 +1,406 @@
+//! Who may call what: every row of the route table with every kind of credential, then keys, sessions and agents from
+//! beginning to end, over sockets, restarts and a killed process.
+
+use std::collections::BTreeMap;
+
+use rerouter::api::{Policy, ROUTES};
+use rerouter::interface::Surface;
+use serde_json::{Value, json};
+
+use crate::support::client::{self, Answer};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+
+const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
+const NO_KEY: &str = "key_00000000000000000000000000";
+const NO_CAPTURE: &str = "req_00000000000000000000000000";
+const NO_AGENT: &str = "agent_00000000000000000000000000";
+
+/// What the `{…}` of a path stands for.
+#[derive(Clone, Copy, PartialEq)]
+enum Object {
+    /// The path has none.
+    None,
+    PinKey,
+    RouterKey,
+    /// AGENT is one tenant: the object of somebody else is then a key of another interface.
+    AgentKey,
+    Capture,
+    /// All callers have them in common, so there is only one that does not exist.
+    Shared(&'static str),
+}
+
+/// Method, path, object, and the status for a good credential of the interface with no body and an object that does not exist.
+type Row = (&'static str, &'static str, Object, u16);
+
+/// One row for each of `api::ROUTES`; a route without one fails.
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    ("GET", "/health", Object::None, 200),
+    ("GET", "/version", Object::None, 200),
+    ("GET", "/openapi.json", Object::None, 200),
+    ("POST", "/v1/auth/register", Object::None, 400),
+    ("POST", "/v1/auth/login", Object::None, 400),
+    ("GET", "/v1/auth/me", Object::None, 200),
+    ("POST", "/v1/auth/logout", Object::None, 403),
+    ("POST", "/v1/auth/password", Object::None, 403),
+    ("POST", "/v1/apikeys", Object::None, 201),
+    ("GET", "/v1/apikeys", Object::None, 200),
+    ("GET", "/v1/apikeys/{id}", Object::PinKey, 404),
+    ("DELETE", "/v1/apikeys/{id}", Object::PinKey, 404),
+    ("POST", "/v1/apikeys/{id}/rotate", Object::PinKey, 404),
+    ("POST", "/v1/agents", Object::None, 400),
+    ("GET", "/v1/agents", Object::None, 200),
+    ("GET", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
+    ("DELETE", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
+    ("POST", "/v1/api-keys", Object::None, 201),
+    ("GET", "/v1/api-keys", Object::None, 200),
+    ("GET", "/v1/api-keys/{id}", Object::AgentKey, 404),
+    ("DELETE", "/v1/api-keys/{id}", Object::AgentKey, 404),
+    ("POST", "/v1/api-keys/{id}/rotate", Object::AgentKey, 404),
+    ("POST", "/v1/router/keys", Object::None, 201),
+    ("GET", "/v1/router/keys", Object::None, 200),
+    ("GET", "/v1/router/keys/{id}", Object::RouterKey, 404),
+    ("DELETE", "/v1/router/keys/{id}", Object::RouterKey, 404),
+    ("POST", "/v1/router/keys/{id}/rotate", Object::RouterKey, 404),
+    ("GET", "/v1/router/replay", Object::None, 200),
+    ("GET", "/v1/router/replay/{id}", Object::Capture, 404),
+    ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    ("POST", "/v1/chat/completions", Object::None, 400),
+];
+
+/// The collection of keys of each interface, and a path that shows whether a credential is good there.
+const KEYS: [(&str, &str, &str); 3] =
+    [("pin", "/v1/apikeys", "/v1/auth/me"), ("agent", "/v1/api-keys", "/v1/agents"), ("router", "/v1/router/keys", "/v1/router/keys")];
+
+async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
+    let a = Provider::always(scripted::completion("hello")).await;
+    (setup(Setup::new(&in_order(&[("a", &a.url())], ""))).start().await, a)
+}
+
+/// Registers and logs in; the session's token.
+async fn session(gateway: &Gateway, email: &str) -> String {
+    let body = json!({"email": email, "password": "a long enough password"});
+    let send =
+        async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().as_bytes())).await;
+    send("/v1/auth/register").await;
+    let answer = send("/v1/auth/login").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["token"].as_str().unwrap().to_owned()
+}
+
+async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
+    let answer = gateway.manage("POST", path, credential, None).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let record = answer.json();
+    assert_eq!(answer.header("location"), Some(format!("{path}/{}", record["id"].as_str().unwrap()).as_str()));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    Key { id: record["id"].as_str().unwrap().to_owned(), secret: record["key"].as_str().unwrap().to_owned() }
+}
+
+async fn revoke(gateway: &Gateway, path: &str, credential: &str, key: &Key) {
+    assert_eq!(gateway.manage("DELETE", &format!("{path}/{}", key.id), credential, None).await.status, 204);
+}
+
+/// The contracted 401 of a surface: envelope and challenges.
+fn check_401(surface: Surface, answer: &Answer) {
+    let challenges = match surface {
+        Surface::Agent => {
+            envelope::agent(answer, 401, "Unauthorized");
+            vec!["Bearer realm=\"agent\"", "ApiKey realm=\"agent\""]
+        }
+        Surface::DataPlane => {
+            envelope::openai(answer, 401, "invalid_request_error", Some("invalid_api_key"));
+            vec!["Bearer realm=\"router\""]
+        }
+        Surface::Messages => {
+            envelope::anthropic(answer, 401, "authentication_error");
+            vec!["Bearer realm=\"router\""]
+        }
+        Surface::RouterManagement => {
+            envelope::management(answer, 401, "unauthorized");
+            vec!["Bearer realm=\"router\""]
+        }
+        Surface::Pin => {
+            envelope::management(answer, 401, "unauthorized");
+            vec!["Bearer realm=\"pin\""]
+        }
+        Surface::NodeCallback => {
+            envelope::management(answer, 401, "unauthorized");
+            vec!["Signature realm=\"pin-node-agent\""]
+        }
+    };
+    assert_eq!(answer.header_lines("www-authenticate"), challenges);
+}
+
+/// A refusal other than 401, in the envelope of the surface.
+fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
+    let (word, phrase) = match status {
+        400 => ("invalid_request", "Bad Request"),
+        403 => ("forbidden", "Forbidden"),
+        404 => ("not_found", "Not Found"),
+        other => panic!("no word for {other}"),
+    };
+    match surface {
+        Surface::Agent => envelope::agent(answer, status, phrase),
+        Surface::DataPlane => envelope::openai(answer, status, "invalid_request_error", answer.json()["error"]["code"].as_str()),
+        Surface::Messages => envelope::anthropic(answer, status, "invalid_request_error"),
+        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(answer, status, word),
+    }
+    assert!(answer.header("www-authenticate").is_none());
+}
+
+fn without_object(object: Object) -> &'static str {
+    match object {
+        Object::None => "",
+        Object::PinKey | Object::RouterKey | Object::AgentKey => NO_KEY,
+        Object::Capture => NO_CAPTURE,
+        Object::Shared(id) => id,
+    }
+}
+
+/// The `Authorization` of each kind of caller that is refused on `surface`.
+fn strangers<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -> Vec<(&'static str, Option<&'a str>)> {
+    let own: &[&str] = match surface {
+        Surface::Pin | Surface::NodeCallback => &["pin", "admin", "session"],
+        Surface::Agent => &["agent", "cloud"],
+        Surface::RouterManagement => &["router", "admin", "session"],
+        Surface::Messages | Surface::DataPlane => &["router", "session"],
+    };
+    let others = values.iter().filter(|(name, _)| !own.contains(*name)).map(|(name, value)| (*name, Some(value.as_str())));
+    others.chain([("nothing", None)]).collect()
+}
+
+#[test]
+fn every_route_has_a_row() {
+    let mut rows: Vec<String> = ROWS.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
+    let mut routes: Vec<String> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    rows.sort();
+    routes.sort();
+    assert_eq!(rows, routes, "the table of this test against api::ROUTES");
+    for (method, path, object, _) in ROWS {
+        assert_eq!(path.contains('{'), *object != Object::None, "{method} {path} says nothing of its object");
+    }
+}
+
+#[tokio::test]
+async fn every_route_refuses_every_stranger_alike() {
+    let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let ann = session(&gateway, "ann@example.com").await;
+    let admin = gateway.admin_key.clone();
+    let bearer = |secret: &str| format!("Bearer {secret}");
+    let mut values = BTreeMap::from([("admin", bearer(&admin)), ("cloud", bearer(CLOUD_KEY)), ("session", bearer(&ann))]);
+    for (interface, path, _) in KEYS {
+        let maker = if interface == "agent" { CLOUD_KEY } else { ann.as_str() };
+        values.insert(interface, bearer(&make(&gateway, path, maker).await.secret));
+        let revoked = make(&gateway, path, maker).await;
+        revoke(&gateway, path, maker, &revoked).await;
+        let rotated = make(&gateway, path, maker).await;
+        assert_eq!(gateway.manage("POST", &format!("{path}/{}/rotate", rotated.id), maker, None).await.status, 200);
+        let (revoked_name, rotated_name) = match interface {
+            "pin" => ("revoked pin", "rotated pin"),
+            "agent" => ("revoked agent", "rotated agent"),
+            _ => ("revoked router", "rotated router"),
+        };
+        values.insert(revoked_name, bearer(&revoked.secret));
+        values.insert(rotated_name, bearer(&rotated.secret));
+    }
+    for (name, value) in [
+        ("garbage", "nonsense"),
+        ("unknown", "Bearer nonsense"),
+        ("mistyped", "Bearer rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxf"),
+        ("basic", "Basic dXNlcjpwYXNz"),
+        ("empty", "Bearer"),
+    ] {
+        values.insert(name, value.to_owned());
+    }
+    let mut refusals: BTreeMap<String, String> = BTreeMap::new();
+    for (method, path, object, good) in ROWS {
+        let surface = Surface::of(path);
+        let target = path.replace("{id}", without_object(*object));
+        let open = ROUTES.iter().any(|route| route.method == *method && route.path == *path && route.policy == Policy::Open);
+        let own = own_key(surface, &values);
+        let answer = gateway.send(method, &target, &[("authorization", own)], None).await;
+        assert_eq!(answer.status, *good, "{method} {path}: {}", answer.text());
+        if *good >= 400 {
+            check_refusal(surface, &answer, *good);
+        }
+        let twice = gateway.send(method, &target, &[("authorization", own), ("authorization", own)], None).await;
+        if open {
+            assert_eq!(twice.status, *good, "{method} {path}: no credential is looked at");
+        } else {
+            check_refusal(surface, &twice, 400);
+        }
+        for (name, value) in strangers(surface, &values) {
+            let headers: Vec<(&str, &str)> = value.iter().map(|value| ("authorization", *value)).collect();
+            let answer = gateway.send(method, &target, &headers, None).await;
+            if open {
+                assert_eq!(answer.status, *good, "{method} {path} with {name}: {}", answer.text());
+                continue;
+            }
+            assert_eq!(answer.status, 401, "{method} {path} with {name}: {}", answer.text());
+            check_401(surface, &answer);
+            let mut body = answer.json();
+            if let Some(body) = body.as_object_mut() {
+                body.remove("request_id");
+            }
+            let first = refusals.entry(format!("{surface:?}")).or_insert_with(|| body.to_string());
+            assert_eq!(*first, body.to_string(), "{method} {path} with {name}: nothing is to be learnt from a 401");
+        }
+    }
+    assert_eq!(a.count(), 0, "no provider was asked");
+}
+
+/// A good credential of the surface's own, a key where there are keys.
+fn own_key<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -> &'a str {
+    &values[match surface {
+        Surface::Pin | Surface::NodeCallback => "pin",
+        Surface::Agent => "agent",
+        Surface::RouterManagement | Surface::Messages | Surface::DataPlane => "router",
+    }]
+}
+
+#[tokio::test]
+async fn what_is_anothers_is_not_there() {
+    let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let (ann, bob) = (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+    let pin = make(&gateway, "/v1/apikeys", &ann).await;
+    let router = make(&gateway, "/v1/router/keys", &ann).await;
+    let capture = gateway.chat(&router, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&capture).await;
+    for (method, path, object, _) in ROWS {
+        let (caller, id) = match object {
+            Object::None | Object::Shared(_) => continue,
+            Object::PinKey => (bob.as_str(), pin.id.as_str()),
+            Object::RouterKey => (bob.as_str(), router.id.as_str()),
+            Object::AgentKey => (CLOUD_KEY, router.id.as_str()),
+            Object::Capture => (bob.as_str(), capture.as_str()),
+        };
+        let surface = Surface::of(path);
+        let answer = gateway.manage(method, &path.replace("{id}", id), caller, None).await;
+        check_refusal(surface, &answer, 404);
+        let missing = gateway.manage(method, &path.replace("{id}", without_object(*object)), caller, None).await;
+        assert_eq!(answer.text(), missing.text(), "{method} {path}");
+    }
+    // Bob's lists are empty, and nothing that he tried had an effect.
+    for path in ["/v1/apikeys", "/v1/router/keys", "/v1/router/replay"] {
+        assert_eq!(gateway.manage("GET", path, &bob, None).await.json()["data"], json!([]), "{path}");
+    }
+    assert_eq!(gateway.manage("GET", "/v1/auth/me", &pin.secret, None).await.status, 200);
+    assert_eq!(gateway.chat(&router, chat_body("auto", false).as_bytes()).await.status, 200);
+    assert_eq!(a.count(), 2);
+}
+
+#[tokio::test]
+async fn a_rotated_key_on_each_interface_on_a_kept_connection_and_across_restarts() {
+    let (mut gateway, _a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let admin = gateway.admin_key.clone();
+    let mut graced = Vec::new();
+    for (interface, path, probe) in KEYS {
+        let maker = if interface == "agent" { CLOUD_KEY } else { admin.as_str() };
+        let key = make(&gateway, path, maker).await;
+        let mut connection = gateway.connect().await;
+        let bearer = format!("Bearer {}", key.secret);
+        let ask = client::request("GET", probe, &gateway.host(), &[("authorization", &bearer)], None);
+        assert_eq!(connection.exchange(&ask).await.status, 200, "{interface}");
+        let rotate = async |body: Option<Value>| {
+            let answer = gateway.manage("POST", &format!("{path}/{}/rotate", key.id), maker, body.as_ref()).await;
+            assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")), "{}", answer.text());
+            assert_eq!(answer.json()["id"], key.id.as_str());
+            answer.json()["key"].as_str().unwrap().to_owned()
+        };
+        let second = rotate(None).await;
+        assert_eq!(connection.exchange(&ask).await.status, 401, "{interface}: dead on the open connection");
+        let third = rotate(Some(json!({"grace_period_seconds": 600}))).await;
+        graced.push((path, probe, maker.to_owned(), key, second, third));
+        let bad = gateway.manage("POST", &format!("{path}/{NO_KEY}/rotate"), maker, Some(&json!({"grace_period_seconds": -1}))).await;
+        check_refusal(Surface::of(path), &bad, 400);
+    }
+    let statuses = async |gateway: &Gateway, expected: u16| {
+        for (_, probe, _, key, second, third) in &graced {
+            assert_eq!(gateway.manage("GET", probe, &key.secret, None).await.status, 401, "{probe}: the first secret");
+            for secret in [second, third] {
+                assert_eq!(gateway.manage("GET", probe, secret, None).await.status, expected, "{probe}");
+            }
+        }
+    };
+    statuses(&gateway, 200).await;
+    gateway.restart().await;
+    statuses(&gateway, 200).await;
+    for (path, _, maker, key, ..) in &graced {
+        revoke(&gateway, path, maker, key).await;
+        let answer = gateway.manage("POST", &format!("{path}/{}/rotate", key.id), maker, None).await;
+        match *path {
+            "/v1/api-keys" => envelope::agent(&answer, 409, "Conflict"),
+            _ => envelope::management(&answer, 409, "key_revoked"),
+        }
+    }
+    statuses(&gateway, 401).await;
+    gateway.kill_9();
+    gateway.start_again().await;
+    statuses(&gateway, 401).await;
+}
+
+#[tokio::test]
+async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
+    let (mut gateway, _a) = start(|setup| setup).await;
+    let send = async |gateway: &Gateway, method: &str, path: &str, credential: Option<&str>, body: Option<Value>| {
+        let bearer = credential.map(|secret| format!("ApiKey {secret}"));
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(bearer.iter().map(|value| ("authorization", value.as_str())));
+        gateway.send(method, path, &headers, body.map(|body| body.to_string()).as_deref().map(str::as_bytes)).await
+    };
+    let key = send(&gateway, "POST", "/v1/api-keys", None, Some(json!({"name": "early"}))).await;
+    assert_eq!((key.status, &key.json()["status"]), (201, &json!("active")), "{}", key.text());
+    let (id, secret) = (key.json()["id"].as_str().unwrap().to_owned(), key.json()["key"].as_str().unwrap().to_owned());
+    let early = send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"}))).await;
+    assert_eq!((early.status, &early.json()["trusted"]), (201, &json!(false)), "{}", early.text());
+    assert_eq!(early.header("location"), Some(format!("/v1/agents/{}", early.json()["id"].as_str().unwrap()).as_str()));
+    envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"}))).await, 409, "Conflict");
+    envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "x", "model": "none"}))).await, 400, "Bad Request");
+    envelope::agent(&send(&gateway, "PATCH", "/v1/agents/early", None, Some(json!({}))).await, 405, "Method Not Allowed");
+
+    gateway.set_env("AGENT_CLOUD_API_KEY", CLOUD_KEY);
+    gateway.restart().await;
+    envelope::agent(&send(&gateway, "GET", "/v1/agents", Some(&secret), None).await, 401, "Unauthorized");
+    let cloud = Some(CLOUD_KEY);
+    let record = send(&gateway, "GET", &format!("/v1/api-keys/{id}"), cloud, None).await.json();
+    assert_eq!(record["status"], "inactive", "{record}");
+    let own = send(&gateway, "POST", "/v1/api-keys", cloud, None).await.json()["key"].as_str().unwrap().to_owned();
+    let late = send(&gateway, "POST", "/v1/agents", Some(&own), Some(json!({"name": "late", "model": "auto"}))).await;
+    assert_eq!((late.status, &late.json()["trusted"]), (201, &json!(true)), "{}", late.text());
+    let listed = send(&gateway, "GET", "/v1/agents", Some(&own), None).await.json();
+    assert_eq!(listed["data"], json!([late.json(), early.json()]), "newest first, as they were");
+    assert_eq!(send(&gateway, "DELETE", "/v1/agents/early", Some(&own), None).await.status, 204);
+    gateway.kill_9();
+    gateway.start_again().await;
+    envelope::agent(&send(&gateway, "GET", "/v1/agents/early", Some(&own), None).await, 404, "Not Found");
+    assert_eq!(send(&gateway, "GET", "/v1/agents/late", Some(&own), None).await.json(), late.json());
+}
+
+#[tokio::test]
+async fn a_logout_and_a_new_password_end_sessions_for_good() {
+    let (mut gateway, _a) = start(|setup| setup).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        tokens.push(session(&gateway, "ann@example.com").await);
+    }
+    let me = async |gateway: &Gateway, token: &str| gateway.manage("GET", "/v1/auth/me", token, None).await.status;
+    let out = gateway.manage("POST", "/v1/auth/logout", &tokens[0], None).await;
+    assert_eq!(out.status, 204, "{}", out.text());
+    assert!(out.header("set-cookie").is_some_and(|cookie| cookie.starts_with("rerouter_session=;") && cookie.contains("Max-Age=0")));
+    let change = async |token: &str, current: &str| {
+        let body = json!({"current_password": current, "new_password": "an even longer password"});
+        gateway.manage("POST", "/v1/auth/password", token, Some(&body)).await
+    };
+    check_401(Surface::Pin, &change(&tokens[1], "wrong").await);
+    assert_eq!(change(&tokens[1], "a long enough password").await.status, 204);
+    envelope::management(&gateway.manage("POST", "/v1/auth/logout", &gateway.admin_key, None).await, 403, "forbidden");
+    for _ in 0..2 {
+        assert_eq!([me(&gateway, &tokens[0]).await, me(&gateway, &tokens[1]).await, me(&gateway, &tokens[2]).await], [401, 200, 401]);
+        gateway.kill_9();
+        gateway.start_again().await;
+    }
+}
