@@ -77,6 +77,9 @@ pub const PAGE_MAX: usize = 100;
 /// See [`PAGE_MAX`].
 pub const PAGE_DEFAULT: usize = 20;
 
+/// Models on a page of Anthropic's list: the most that its API gives.
+pub const MODELS_PAGE: usize = 1_000;
+
 /// Live keys an owner (contract 2).
 pub const KEYS_PER_OWNER: usize = 100;
 /// Characters of a key's or user's name.
