@@ -130,6 +130,9 @@ pub const CAPTURE_BATCH: usize = 500;
 /// Longest a record waits for company before it is written: the window that a crash may lose.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(100);
 
+/// Longest that a deletion waits for captures that are being written: the writer's tries with their waits, and as much again.
+pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
+
 /// Log lines waiting for a slow standard output; more are dropped and counted.
 pub const LOG_QUEUE: usize = 8_192;
 /// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of

@@ -91,6 +91,8 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
     route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::get)),
+    route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
+    route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
@@ -105,7 +107,12 @@ pub struct PathParams(pub Vec<String>);
 impl PathParams {
     /// The first value; empty when the pattern has none.
     pub fn first(&self) -> &str {
-        self.0.first().map_or("", String::as_str)
+        self.get(0)
+    }
+
+    /// The value at a place, counted from 0; empty when the pattern has no such place.
+    pub fn get(&self, at: usize) -> &str {
+        self.0.get(at).map_or("", String::as_str)
     }
 }
 

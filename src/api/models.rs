@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(page("limit=2&after_id=fast").unwrap(), (vec!["demo/echo", "demo/b c+d"], false));
         assert_eq!(page("after_id=demo%2Fecho").unwrap(), (vec!["demo/b c+d"], false));
         assert_eq!(page("after_id=demo/b+c%2Bd").unwrap(), (vec![], false));
-        for (query, field) in [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"), ("after_id=no", "after_id")]
+        for (query, field) in
+            [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"), ("after_id=no", "after_id")]
         {
             assert_eq!(page(query).unwrap_err().field(), Some(field), "{query}");
         }

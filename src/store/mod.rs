@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind};
-use crate::id::{KeyId, RequestId, SessionId};
+use crate::id::{KeyId, RequestId, SessionId, UserId};
 
 pub use faults::Faults;
 pub use rows::{Actor, CaptureFilter, CaptureRow, Change, Committed, KeyRow, KeyStatus, Limits, Role, SessionRow, Snapshot, UserRow};
@@ -222,6 +222,19 @@ impl Store {
     pub async fn trim_captures(&self, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.trim(&self.faults, before_us, bytes, most).await
+    }
+
+    /// Deletes one capture for good, and its replays with theirs if so asked; one that is not there is no failure.
+    pub async fn delete_capture(&self, id: &RequestId, replays: bool) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.delete(&self.faults, id.clone(), replays).await
+    }
+
+    /// Whose a capture is, if it is there.
+    pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.reader.run(move |connection| captures::owner(connection, &id)).await
     }
 
     /// Heads, newest first, older than `after`, up to `limit`.
