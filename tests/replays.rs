@@ -12,7 +12,8 @@ const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main
 /// A key of a user of its own.
 async fn stranger(gateway: &Gateway) -> Key {
     let account = json!({"email": "stranger@example.org", "password": "correct horse"});
-    let made = gateway.send("POST", "/v1/auth/register", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
+    let made =
+        gateway.send("POST", "/v1/auth/register", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let login = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
     let token = login.json()["token"].as_str().expect("a token").to_owned();
@@ -41,7 +42,9 @@ async fn a_stream_and_its_replay_side_by_side() {
     let compared = compared.json();
     assert_eq!((&compared["a"], &compared["b"]), (&json!(id), &json!(other)));
     assert_eq!(row(&compared, "text"), &json!({"field": "text", "a": "Say a word.", "b": "Say a word.", "equal": true}));
-    for (field, value) in [("decision.model", json!("echo")), ("status", json!(200)), ("finish_reason", json!("stop")), ("tool_calls", Value::Null)] {
+    for (field, value) in
+        [("decision.model", json!("echo")), ("status", json!(200)), ("finish_reason", json!("stop")), ("tool_calls", Value::Null)]
+    {
         assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}));
     }
 
