@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::auth::{Auth, Passwords, Throttle};
@@ -25,6 +26,8 @@ use crate::store::Store;
 pub struct Live {
     /// The routing document as run.
     pub routing: Routing,
+    /// Since when this process runs this revision.
+    pub since: Timestamp,
 }
 
 /// One gateway.
@@ -95,6 +98,7 @@ impl App {
         let connections = Arc::new(Semaphore::new(parts.server.limits.connections));
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
+        let since = parts.clock.now();
         App {
             server: parts.server,
             store: parts.store,
@@ -111,7 +115,7 @@ impl App {
             connections,
             reroutes: Semaphore::new(bounds::REROUTES),
             mock: parts.mock,
-            live: ArcSwap::from_pointee(Live { routing: parts.routing }),
+            live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),
         }
@@ -137,7 +141,10 @@ impl App {
             .iter()
             .flat_map(|recipe| recipe.rules().iter().map(|rule| (recipe.name().to_string(), rule.name().to_string())))
             .collect();
-        self.live.store(Arc::new(Live { routing }));
+        let before = self.live.load();
+        // The same revision again: only values behind its `${…}` are new.
+        let since = if before.routing.revision() == routing.revision() { before.since } else { self.clock.now() };
+        self.live.store(Arc::new(Live { routing, since }));
         self.metrics.retain_targets(&targets);
         self.metrics.retain_rules(&rules);
     }

@@ -77,6 +77,9 @@ pub const PAGE_MAX: usize = 100;
 /// See [`PAGE_MAX`].
 pub const PAGE_DEFAULT: usize = 20;
 
+/// Models on a page of Anthropic's list: the most that its API gives.
+pub const MODELS_PAGE: usize = 1_000;
+
 /// Live keys an owner (contract 2).
 pub const KEYS_PER_OWNER: usize = 100;
 /// Characters of a key's or user's name.
@@ -149,6 +152,8 @@ pub const CAPTURE_LINGER: Duration = Duration::from_millis(100);
 
 /// Longest that a reader of captures waits for those which are still to be written.
 pub const CAPTURE_SETTLE: Duration = Duration::from_millis(500);
+/// Longest that a deletion waits for captures that are being written: the writer's tries with their waits, and as much again.
+pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
 /// Log lines waiting for a slow standard output; more are dropped and counted.
 pub const LOG_QUEUE: usize = 8_192;

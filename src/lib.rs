@@ -16,6 +16,7 @@ pub mod log;
 pub mod metrics;
 pub mod protocol;
 pub mod reload;
+pub mod replay;
 pub mod routing;
 pub mod secret;
 pub mod server;

@@ -19,12 +19,18 @@ mod fidelity;
 mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
+/// `GET /v1/models` in both dialects, by limits and by name.
+mod models;
 /// `decide` gives the stored plan again.
 mod property;
 /// README's tour, run as it stands.
 mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
+/// Captures compared and deleted.
+mod replays;
+/// The official SDKs and LangChain, unmodified, against the gateway.
+mod sdk;
 /// Nothing secret in logs, metrics, captures or the data directory.
 mod secrets;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.

@@ -5,6 +5,7 @@ pub mod agents;
 mod answer;
 mod body;
 pub mod keys;
+pub mod models;
 pub mod openapi;
 mod page;
 pub mod pin;
@@ -54,7 +55,8 @@ pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + 
 pub struct Route {
     /// HTTP method.
     pub method: Method,
-    /// Path pattern; `{name}` stands for one segment. Also the metric's `route` label.
+    /// Path pattern; `{name}` stands for one segment, `{name...}` at the end for all that are left, one at least. Also the
+    /// metric's `route` label.
     pub path: &'static str,
     /// Who may call.
     pub policy: Policy,
@@ -107,8 +109,12 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/router/keys/{id}/rotate",      Policy::Scope("keys"),      here!(keys::rotate)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),
     route(Method::GET,    "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::get)),
+    route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
+    route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
     // ROUTER data plane
+    route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
+    route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),
     route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::ChatCompletions),
 ];
 
@@ -119,7 +125,12 @@ pub struct PathParams(pub Vec<String>);
 impl PathParams {
     /// The first value; empty when the pattern has none.
     pub fn first(&self) -> &str {
-        self.0.first().map_or("", String::as_str)
+        self.get(0)
+    }
+
+    /// The value at a place, counted from 0; empty when the pattern has no such place.
+    pub fn get(&self, at: usize) -> &str {
+        self.0.get(at).map_or("", String::as_str)
     }
 }
 
@@ -180,6 +191,12 @@ fn matches(pattern: &str, path: &str) -> Option<PathParams> {
     let mut params = Vec::new();
     loop {
         match (wanted.next(), given.next()) {
+            (Some(want), Some(have)) if want.starts_with('{') && want.ends_with("...}") => {
+                let rest: Vec<&str> = std::iter::once(have).chain(given).collect();
+                let whole = rest.iter().all(|segment| !segment.is_empty());
+                params.push(rest.join("/"));
+                return whole.then_some(PathParams(params));
+            }
             (None, None) => return Some(PathParams(params)),
             (Some(want), Some(have)) if want.starts_with('{') && !have.is_empty() => params.push(have.to_string()),
             (Some(want), Some(have)) if want == have => {}

@@ -57,6 +57,17 @@ pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
     json!({"object": "list", "data": found, "has_more": has_more, "next": next})
 }
 
+/// The first value of a parameter in a query that may hold others too; `None` also for one that is not well encoded.
+pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
+    let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(found, _)| decode(found).as_deref() == Some(name)).find_map(|(_, value)| decode(value))
+}
+
+/// Undoes the encoding of a part of a path, where `+` is itself.
+pub(super) fn decode_path(text: &str) -> Option<String> {
+    decode(&text.replace('+', "%2B"))
+}
+
 /// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte).
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::page::{self, Query};
 use super::{PathParams, answer};
@@ -15,6 +16,7 @@ use crate::capture::queue::CaptureQueue;
 use crate::capture::record::{Capture, State};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
+use crate::replay::compare;
 use crate::store::CaptureFilter;
 
 /// What a list may be asked for.
@@ -51,6 +53,54 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
     Ok(answer::json(StatusCode::OK, &capture.whole()))
+}
+
+/// `GET /v1/router/replay/{id}/compare/{other}`
+pub async fn compare(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
+    let a = find(&app.archive, who, params.get(0)).await?;
+    let b = find(&app.archive, who, params.get(1)).await?;
+    Ok(answer::json(StatusCode::OK, &compare::compare(&a, &b)))
+}
+
+/// `DELETE /v1/router/replay/{id}`
+pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), &["replays"])?;
+    let replays = match query.get("replays") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Error::invalid("replays", "replays has to be true or false.")),
+    };
+    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    remove(&app.captures, &app.archive, who, id, replays).await?;
+    Ok(answer::no_content())
+}
+
+/// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that
+/// the writer may have in hand is waited for, then deleted as any other.
+async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &str, replays: bool) -> Result<()> {
+    let absent = || Error::not_found("replay");
+    let id = RequestId::parse(id).ok_or_else(absent)?;
+    let owner = match who.is_admin() {
+        true => None,
+        false => Some(who.user_id().ok_or_else(absent)?),
+    };
+    let mut maybe_in_hand = queue.coming().delete(&id, owner.as_ref());
+    if !maybe_in_hand {
+        let found = archive.owner(&id).await?;
+        found.filter(|found| owner.as_ref().is_none_or(|owner| owner == found)).ok_or_else(absent)?;
+    }
+    if replays {
+        // They are their original's owner's. Replays of replays may wait for the writer as well.
+        queue.coming().delete_replays(&id);
+        maybe_in_hand = true;
+    }
+    if maybe_in_hand {
+        let late = |_| Error::store_unavailable("captures are not written in time");
+        timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
+    }
+    archive.delete(&id, replays).await
 }
 
 /// The capture of this id, if it is the caller's to see: the same 404 for one that is not there and one of somebody else.
@@ -261,6 +311,73 @@ mod tests {
         assert_eq!(look_up(&world.archive, &queue, &user("usr_bob"), id).await.unwrap_err().kind(), Kind::NotFound);
         assert!(queue.offer(capture(10, &UserId::known("usr_ann"), &Random::seeded(9))));
         assert_eq!(look_up(&world.archive, &queue, &user("usr_ann"), id).await.unwrap(), fresh);
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_is_gone_wherever_it_was() {
+        let world = world().await;
+        let (ann, bob) = (user("usr_ann"), user("usr_bob"));
+        let metrics = Arc::new(crate::metrics::Metrics::new().unwrap());
+        let (queue, writer) = CaptureQueue::new(Arc::clone(&metrics));
+        tokio::spawn(writer.run(world.archive.clone()));
+        let id = |at: usize| world.captures[at].head.id.as_str();
+        let remove = async |who: &Principal, id: &str, replays| remove(&queue, &world.archive, who, id, replays).await;
+        for (who, id) in [(&bob, id(0)), (&ann, id(4)), (&ann, "x")] {
+            let error = remove(who, id, true).await.unwrap_err();
+            assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
+        }
+        assert_eq!(world.list(&Principal::Admin, "").await, [4, 3, 2, 1, 0], "a refusal deletes nothing");
+        remove(&ann, id(1), false).await.unwrap();
+        remove(&Principal::Admin, id(4), false).await.unwrap();
+        assert_eq!(world.list(&Principal::Admin, "").await, [3, 2, 0]);
+        assert_eq!(find(&world.archive, &ann, id(1)).await.unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(remove(&ann, id(1), false).await.unwrap_err().kind(), Kind::NotFound, "it is gone already");
+
+        // A replay of the replay waits for the writer, one of the first capture is under way.
+        let mut waiting = capture(10, &UserId::known("usr_ann"), &Random::seeded(10));
+        waiting.head.replay_of = Some(world.captures[3].head.id.clone());
+        let running = capture(11, &UserId::known("usr_ann"), &Random::seeded(11));
+        let announced = queue.announce(&running.head.id, &running.head.owner);
+        announced.is_replay(&running.head.owner, &world.captures[0].head.id);
+        assert!(queue.offer(waiting));
+        remove(&ann, id(0), true).await.unwrap();
+        assert!(queue.offer_announced(running, announced));
+        queue.flush().await;
+        let left = world.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
+        assert_eq!(left.iter().map(|head| head.id.as_str()).collect::<Vec<_>>(), [id(2)]);
+        assert_eq!(metrics.captures_so_far("deleted"), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_writer_has_in_hand_is_deleted_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = crate::store::Faults::default();
+        let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
+        let (queue, writer) = CaptureQueue::new(Arc::new(crate::metrics::Metrics::new().unwrap()));
+        tokio::spawn(writer.run(archive.clone()));
+        let taken = capture(0, &UserId::known("usr_ann"), &Random::seeded(1));
+        let id = taken.head.id.clone();
+        faults.stall_appends();
+        assert!(queue.offer(taken));
+        // The writer takes it and hangs in the store; then the deletion comes.
+        tokio::time::sleep(bounds::CAPTURE_LINGER * 3).await;
+        let ann = user("usr_ann");
+        let deletion = remove(&queue, &archive, &ann, id.as_str(), false);
+        let release = async {
+            tokio::time::sleep(bounds::CAPTURE_LINGER).await;
+            faults.clear();
+        };
+        tokio::join!(deletion, release).0.unwrap();
+        assert_eq!(archive.get(&id).await.unwrap(), None);
+
+        let kept = capture(1, &UserId::known("usr_ann"), &Random::seeded(2));
+        archive.append(Arc::new(vec![kept.clone()])).await.unwrap();
+        faults.fail_appends(1);
+        let refused = remove(&queue, &archive, &ann, kept.head.id.as_str(), false).await.unwrap_err();
+        assert_eq!(refused.status().as_u16(), 503);
+        assert!(archive.get(&kept.head.id).await.unwrap().is_some());
+        remove(&queue, &archive, &ann, kept.head.id.as_str(), false).await.unwrap();
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::record::{Bodies, Capture, Head};
 use super::scrub;
 use crate::error::Error;
-use crate::id::{Random, RequestId};
+use crate::id::{Random, RequestId, UserId};
 use crate::secret::{self, SecretBytes};
 use crate::store::{CaptureFilter, CaptureRow, Store, StoreError};
 
@@ -62,6 +62,16 @@ impl Archive {
             Some(kept) => self.unseal(&row.id, kept).ok_or_else(|| Error::internal(format!("bodies of {id} do not open")))?,
         };
         Ok(Some(Capture { head, bodies }))
+    }
+
+    /// Whose a capture is, if it is there.
+    pub async fn owner(&self, id: &RequestId) -> Result<Option<UserId>, Error> {
+        self.store.capture_owner(id).await.map_err(Error::store_unavailable)
+    }
+
+    /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns.
+    pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<(), Error> {
+        self.store.delete_capture(id, replays).await.map_err(Error::store_unavailable)
     }
 
     fn unseal(&self, id: &RequestId, kept: &[u8]) -> Option<Bodies> {
@@ -149,7 +159,6 @@ mod tests {
 
     use super::super::record::tests::capture;
     use super::*;
-    use crate::id::UserId;
 
     async fn archive(dir: &tempfile::TempDir) -> Archive {
         let store = Store::open(dir.path(), b"fingerprint").await.unwrap();

@@ -8,13 +8,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::coming::{Coming, Table};
 use super::index::Archive;
 use super::record::Capture;
 use crate::bounds;
+use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
 
 enum Message {
-    Capture(Box<Capture>),
+    Capture(Box<(Capture, Coming)>),
     Flush(oneshot::Sender<()>),
 }
 
@@ -23,6 +25,7 @@ enum Message {
 pub struct CaptureQueue {
     sender: mpsc::Sender<Message>,
     waiting: Waiting,
+    coming: Table,
 }
 
 /// Bytes that wait, and what is told of them.
@@ -65,14 +68,30 @@ impl CaptureQueue {
     pub fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
         let (sender, receiver) = mpsc::channel(records.max(1));
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
-        (CaptureQueue { sender, waiting: waiting.clone() }, CaptureWriter { receiver, waiting })
+        (CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default() }, CaptureWriter { receiver, waiting })
+    }
+
+    /// Announces the capture of a request that begins, so that a deletion finds it before it is written.
+    pub fn announce(&self, id: &RequestId, owner: &UserId) -> Coming {
+        self.coming.announce(id, owner, None)
+    }
+
+    /// The captures that are not written yet.
+    pub fn coming(&self) -> &Table {
+        &self.coming
+    }
+
+    /// Leaves a capture that was not announced.
+    pub fn offer(&self, capture: Capture) -> bool {
+        let coming = self.coming.announce(&capture.head.id, &capture.head.owner, capture.head.replay_of.as_ref());
+        self.offer_announced(capture, coming)
     }
 
     /// Leaves a capture to be written. Never waits and never fails: false when it was dropped.
-    pub fn offer(&self, capture: Capture) -> bool {
+    pub fn offer_announced(&self, capture: Capture, coming: Coming) -> bool {
         let size = capture.size();
         let taken = self.waiting.take(size) && {
-            let sent = self.sender.try_send(Message::Capture(Box::new(capture))).is_ok();
+            let sent = self.sender.try_send(Message::Capture(Box::new((capture, coming)))).is_ok();
             if !sent {
                 self.waiting.give_back(size);
             }
@@ -132,7 +151,12 @@ impl CaptureWriter {
         }
     }
 
-    async fn write(&self, archive: &Archive, batch: Vec<Capture>) {
+    async fn write(&self, archive: &Archive, batch: Vec<(Capture, Coming)>) {
+        let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, coming)| coming.is_deleted());
+        self.waiting.metrics.captures("deleted", deleted.len() as u64);
+        self.waiting.give_back(deleted.iter().map(|(capture, _)| capture.size()).sum());
+        // The others stay in the table until they can be read: a deletion waits for the flush.
+        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().unzip();
         if batch.is_empty() {
             return;
         }
@@ -260,6 +284,26 @@ mod tests {
         room.queue.flush().await;
         assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 1]));
         assert!(room.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_while_it_waits_is_never_written() {
+        let room = room(100, usize::MAX).await;
+        let captures = captures(3);
+        let (ids, owner) = (captures.iter().map(|capture| capture.head.id.clone()).collect::<Vec<_>>(), UserId::known("usr_1"));
+        let announced = room.queue.announce(&ids[0], &owner);
+        assert!(room.queue.coming().delete(&ids[0], Some(&owner)));
+        let mut captures = captures.into_iter();
+        assert!(room.queue.offer_announced(captures.next().unwrap(), announced));
+        for capture in captures {
+            assert!(room.queue.offer(capture));
+        }
+        assert!(room.queue.coming().delete(&ids[2], None));
+        room.queue.flush().await;
+        let kept = room.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
+        assert_eq!(kept.iter().map(|head| &head.id).collect::<Vec<_>>(), [&ids[1]]);
+        assert_eq!(room.metrics.captures_so_far("deleted"), 2);
+        assert!(room.is_empty() && !room.queue.coming().delete(&ids[1], None), "what is written is on its way no longer");
     }
 
     #[tokio::test]

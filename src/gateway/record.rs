@@ -15,6 +15,7 @@ use super::relay::Answer;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
+use crate::capture::coming::Coming;
 use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
 use crate::capture::scrub::keep_headers;
 use crate::error::Error;
@@ -126,7 +127,8 @@ pub(super) struct Record {
     head: Head,
     request: Bytes,
     began: Instant,
-    wanted: bool,
+    /// Unless nothing is captured.
+    coming: Option<Coming>,
 }
 
 impl Record {
@@ -145,7 +147,8 @@ impl Record {
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
         };
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
-        Record { head, request, began: exchange.started, wanted: settings.enabled }
+        let coming = settings.enabled.then(|| app.captures.announce(&head.id, &head.owner));
+        Record { head, request, began: exchange.started, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -155,6 +158,9 @@ impl Record {
         self.head.stream = original.stream;
         self.head.replay_of = Some(original.id.clone());
         self.head.replayed_by = Some(caller);
+        if let Some(coming) = &self.coming {
+            coming.is_replay(&original.owner, &original.id);
+        }
     }
 
     /// Notes the decision, or that there is none.
@@ -221,9 +227,9 @@ impl Record {
     }
 
     fn offer(self, app: &App, response: Bytes) {
-        if self.wanted {
+        if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
-            app.captures.offer(Capture { head: self.head, bodies: Bodies { request, response } });
+            app.captures.offer_announced(Capture { head: self.head, bodies: Bodies { request, response } }, coming);
         }
     }
 }

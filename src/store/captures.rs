@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, param
 
 use super::StoreError;
 use super::rows::{CaptureFilter, CaptureRow};
+use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
 /// Writes a batch, all or none. A row that is there already is left alone, so a batch may be tried again.
@@ -60,6 +61,53 @@ pub(super) fn trim(connection: &mut Connection, before_us: i64, bytes: u64, most
     )?;
     transaction.commit()?;
     Ok(gone)
+}
+
+/// Whose a capture is.
+pub(super) fn owner(connection: &Connection, id: &RequestId) -> Result<Option<UserId>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT owner FROM captures WHERE id = ?1")?;
+    Ok(statement.query_row([id.as_str()], |row| Ok(UserId::known(&row.get::<_, String>(0)?))).optional()?)
+}
+
+/// Deletes one capture and, where that is asked for, replays of it and theirs. What was committed survives the loss of
+/// power, and its pages are overwritten.
+pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool) -> Result<(), StoreError> {
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "secure_delete", true)?;
+    let mut deleted = Ok(());
+    if replays {
+        // In steps, so that the writer of captures is never held up for long; the deepest first, so that what is
+        // left when a step fails is still found from the first capture.
+        while deleted.is_ok() {
+            match delete_step(connection, id) {
+                Ok(count) if count < bounds::RETENTION_BATCH => break,
+                Ok(_) => {}
+                Err(error) => deleted = Err(error),
+            }
+        }
+    }
+    let deleted = deleted.and_then(|()| Ok(connection.execute("DELETE FROM captures WHERE id = ?1", [id.as_str()]).map(|_| ())?));
+    connection.pragma_update(None, "secure_delete", false)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    deleted
+}
+
+/// Deletes some of the replays of a capture, and of those.
+fn delete_step(connection: &mut Connection, id: &RequestId) -> Result<usize, StoreError> {
+    let most = i64::try_from(bounds::RETENTION_BATCH).unwrap_or(i64::MAX);
+    let gone = connection.execute(
+        "WITH RECURSIVE replays (id, depth) AS (
+           SELECT id, 1 FROM captures WHERE replay_of = ?1
+           UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id)
+         DELETE FROM captures WHERE id IN (SELECT id FROM replays ORDER BY depth DESC LIMIT ?2)",
+        params![id.as_str(), most],
+    )?;
+    Ok(gone)
+}
+
+/// Empties the write-ahead log, where deleted pages lie until then. Whether that worked: a reader may be in the way.
+pub(super) fn empty_log(connection: &Connection) -> Result<bool, StoreError> {
+    Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))? == 0)
 }
 
 /// Heads, newest first, that match the filter and are older than `after`.

@@ -265,6 +265,19 @@ impl Store {
         sqlite.trim(&self.faults, before_us, bytes, most).await
     }
 
+    /// Deletes one capture for good, and its replays with theirs if so asked; one that is not there is no failure.
+    pub async fn delete_capture(&self, id: &RequestId, replays: bool) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.delete(&self.faults, id.clone(), replays).await
+    }
+
+    /// Whose a capture is, if it is there.
+    pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.reader.run(move |connection| captures::owner(connection, &id)).await
+    }
+
     /// Heads, newest first, older than `after`, up to `limit`.
     pub async fn list_captures(
         &self,

@@ -4,11 +4,13 @@
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
 use super::{Faults, Follower, StoreError, accounts, captures, schema};
+use crate::id::RequestId;
 
 /// The three threads. The lock is given back last, when they have ended (fields drop in order).
 pub(super) struct Sqlite {
@@ -16,6 +18,8 @@ pub(super) struct Sqlite {
     pub(super) captures: Worker,
     pub(super) reader: Worker,
     follower: Arc<OnceLock<Follower>>,
+    /// Captures were deleted whose bytes are still in the write-ahead log.
+    log_to_empty: Arc<AtomicBool>,
     _lock: File,
 }
 
@@ -34,6 +38,7 @@ impl Sqlite {
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
             follower: Arc::new(OnceLock::new()),
+            log_to_empty: Arc::default(),
             _lock: lock,
         })
     }
@@ -73,10 +78,24 @@ impl Sqlite {
 
     /// Deletes some of the oldest captures beyond an age and a size.
     pub(super) async fn trim(&self, faults: &Faults, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
-        let faults = faults.clone();
+        let (faults, log_to_empty) = (faults.clone(), Arc::clone(&self.log_to_empty));
         let work = move |connection: &mut rusqlite::Connection| {
             faults.before_append()?;
+            if log_to_empty.load(Ordering::Acquire) && captures::empty_log(connection)? {
+                log_to_empty.store(false, Ordering::Release);
+            }
             captures::trim(connection, before_us, bytes, most)
+        };
+        self.captures.run(work).await
+    }
+
+    /// Deletes one capture, with its replays if so asked, on the writer's thread: after what was appended before.
+    pub(super) async fn delete(&self, faults: &Faults, id: RequestId, replays: bool) -> Result<(), StoreError> {
+        let (faults, log_to_empty) = (faults.clone(), Arc::clone(&self.log_to_empty));
+        let work = move |connection: &mut rusqlite::Connection| {
+            faults.before_append()?;
+            log_to_empty.store(true, Ordering::Release);
+            captures::delete(connection, &id, replays)
         };
         self.captures.run(work).await
     }

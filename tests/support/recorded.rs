@@ -32,7 +32,8 @@ impl Exchange {
     }
 }
 
-fn file() -> PathBuf {
+/// Where the exchanges are.
+pub fn file() -> PathBuf {
     let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded_chat.jsonl");
     std::env::var_os("REROUTER_RECORDED").map_or_else(own, PathBuf::from)
 }

@@ -1,0 +1,130 @@
+//! The models that a key may ask for, in OpenAI's shape, or in Anthropic's for clients that send `anthropic-version`.
+//! Aliases first, then `provider/model`, both in document order. Parameters that nobody here knows are ignored, as
+//! the providers do; OpenAI's list has no pages, Anthropic's honours `limit` and `after_id`.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{PathParams, answer, page};
+use crate::app::{App, Live};
+use crate::auth::Principal;
+use crate::bounds;
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+use crate::routing::decide::Refusal;
+
+/// Who owns an alias: it is the gateway's, not a provider's.
+const OURS: &str = "rerouter";
+
+/// One name that may be asked for, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Model<'a> {
+    id: &'a str,
+    owner: &'a str,
+}
+
+/// `GET /v1/models`
+pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let live = app.live();
+    let models: Vec<Model<'_>> = known(&live, who).collect();
+    let body = if wants_anthropic(request) {
+        let (shown, has_more) = cut(&models, request.uri().query())?;
+        json!({
+            "data": shown.iter().map(|model| anthropic(*model, live.since)).collect::<Vec<Value>>(),
+            "has_more": has_more,
+            "first_id": shown.first().map(|model| model.id),
+            "last_id": shown.last().map(|model| model.id),
+        })
+    } else {
+        json!({ "object": "list", "data": models.iter().map(|model| openai(*model, live.since)).collect::<Vec<Value>>() })
+    };
+    Ok(answer::json(StatusCode::OK, &body))
+}
+
+/// `GET /v1/models/{id}`; the slash of a direct name may stand as it is or as `%2F`.
+pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    let id = page::decode_path(written).ok_or_else(|| Error::invalid("model", "The model's name is not well encoded."))?;
+    let live = app.live();
+    let found = known(&live, who).find(|model| model.id == id);
+    let model = found.ok_or_else(|| Error::from(Refusal::ModelNotFound { model: id.clone() }))?;
+    let body = if wants_anthropic(request) { anthropic(model, live.since) } else { openai(model, live.since) };
+    Ok(answer::json(StatusCode::OK, &body))
+}
+
+/// What the caller may ask for, each name once: where an alias is written like a direct name, the alias is meant.
+fn known<'a>(live: &'a Live, who: &'a Principal) -> impl Iterator<Item = Model<'a>> {
+    let routing = &live.routing;
+    let aliases = routing.aliases().map(|(id, _)| Model { id, owner: OURS });
+    let direct = routing.targets().map(|target| Model { id: &target.name, owner: &target.provider.name });
+    let direct = direct.filter(|model| routing.alias(model.id).is_none());
+    aliases.chain(direct).filter(|model| who.key().is_none_or(|key| key.limits.allows_model(model.id)))
+}
+
+fn wants_anthropic(request: &Request<Bytes>) -> bool {
+    request.headers().contains_key("anthropic-version")
+}
+
+fn openai(model: Model<'_>, since: Timestamp) -> Value {
+    json!({ "id": model.id, "object": "model", "created": since.as_second(), "owned_by": model.owner })
+}
+
+fn anthropic(model: Model<'_>, since: Timestamp) -> Value {
+    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(since) })
+}
+
+/// A page of Anthropic's list, and whether more follow. Without `limit`: all.
+fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Model<'b>], bool)> {
+    let start = match page::parameter(query, "after_id") {
+        None => 0,
+        Some(after) => match models.iter().position(|model| model.id == after) {
+            Some(at) => at + 1,
+            None => return Err(Error::invalid("after_id", "after_id has to be the id of a model of this list.")),
+        },
+    };
+    let rest = models.get(start..).unwrap_or_default();
+    let Some(limit) = page::parameter(query, "limit") else { return Ok((rest, false)) };
+    match limit.parse::<usize>() {
+        Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => Ok((rest.get(..limit).unwrap_or(rest), limit < rest.len())),
+        _ => Err(Error::invalid("limit", format!("limit has to be 1 to {}.", bounds::MODELS_PAGE))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAMES: [&str; 4] = ["auto", "fast", "demo/echo", "demo/b c+d"];
+
+    fn page(query: &str) -> Result<(Vec<&'static str>, bool)> {
+        let models = NAMES.map(|id| Model { id, owner: OURS });
+        cut(&models, Some(query)).map(|(shown, more)| (shown.iter().map(|model| model.id).collect(), more))
+    }
+
+    #[test]
+    fn anthropic_s_pages_follow_each_other() {
+        assert_eq!(page("").unwrap(), (NAMES.to_vec(), false));
+        assert_eq!(page("limit=4&colour=red").unwrap(), (NAMES.to_vec(), false));
+        assert_eq!(page("limit=2").unwrap(), (vec!["auto", "fast"], true));
+        assert_eq!(page("limit=2&after_id=fast").unwrap(), (vec!["demo/echo", "demo/b c+d"], false));
+        assert_eq!(page("after_id=demo%2Fecho").unwrap(), (vec!["demo/b c+d"], false));
+        assert_eq!(page("after_id=demo/b+c%2Bd").unwrap(), (vec![], false));
+        for (query, field) in
+            [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"), ("after_id=no", "after_id")]
+        {
+            assert_eq!(page(query).unwrap_err().field(), Some(field), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_gives_a_part_or_a_refusal(query in "(limit|after_id|x|&|=|%|[0-9a-f]|auto){0,12}") {
+            if let Ok((shown, _)) = page(&query) {
+                prop_assert!(NAMES.ends_with(&shown) || NAMES.windows(shown.len().max(1)).any(|part| part == shown));
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The captures that are on their way: of requests under way, or waiting for the writer. A deletion that comes before a
+//! capture is written finds it here, and then it is never written.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::id::{RequestId, UserId};
+
+/// The table of them. As large as the requests under way and the queue of the writer, both of which are bounded.
+#[derive(Clone, Debug, Default)]
+pub struct Table(Arc<Mutex<HashMap<RequestId, Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    owner: UserId,
+    replay_of: Option<RequestId>,
+    deleted: bool,
+}
+
+/// One capture on its way; the entry leaves the table with this value.
+#[derive(Debug)]
+pub struct Coming {
+    id: RequestId,
+    table: Table,
+}
+
+impl Table {
+    /// Enters a capture that will be.
+    pub fn announce(&self, id: &RequestId, owner: &UserId, replay_of: Option<&RequestId>) -> Coming {
+        let entry = Entry { owner: owner.clone(), replay_of: replay_of.cloned(), deleted: false };
+        self.entries().insert(id.clone(), entry);
+        Coming { id: id.clone(), table: self.clone() }
+    }
+
+    /// Marks one as deleted if it is on its way and, where an owner is given, that owner's. Whether it was.
+    pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
+        let mut entries = self.entries();
+        let found = entries.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
+        found.map(|entry| entry.deleted = true).is_some()
+    }
+
+    /// Marks the replays of `id` that are on their way. Whether there were any.
+    pub fn delete_replays(&self, id: &RequestId) -> bool {
+        let mut any = false;
+        for entry in self.entries().values_mut().filter(|entry| entry.replay_of.as_ref() == Some(id)) {
+            entry.deleted = true;
+            any = true;
+        }
+        any
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<RequestId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Coming {
+    /// It turns out to be a replay, and its original's owner's.
+    pub fn is_replay(&self, owner: &UserId, of: &RequestId) {
+        if let Some(entry) = self.table.entries().get_mut(&self.id) {
+            entry.owner = owner.clone();
+            entry.replay_of = Some(of.clone());
+        }
+    }
+
+    /// Whether it was deleted before it was written.
+    pub fn is_deleted(&self) -> bool {
+        self.table.entries().get(&self.id).is_some_and(|entry| entry.deleted)
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.table.entries().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_owner_deletes_what_is_on_its_way() {
+        let table = Table::default();
+        let (id, original) = (RequestId::known("req_1"), RequestId::known("req_0"));
+        let (ann, bob) = (UserId::known("usr_ann"), UserId::known("usr_bob"));
+        let coming = table.announce(&id, &ann, None);
+        assert!(!table.delete(&id, Some(&bob)) && !coming.is_deleted());
+        assert!(!table.delete_replays(&original) && !coming.is_deleted());
+        coming.is_replay(&bob, &original);
+        assert!(!table.delete(&id, Some(&ann)) && !coming.is_deleted());
+        assert!(table.delete_replays(&original) && coming.is_deleted());
+        let another = table.announce(&original, &ann, None);
+        assert!(table.delete(&original, None) && another.is_deleted());
+        drop((coming, another));
+        assert!(!table.delete(&id, None) && table.entries().is_empty());
+    }
+}

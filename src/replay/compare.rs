@@ -1,0 +1,195 @@
+//! Two captures side by side: a pure function of both. Answers that came as streams are compared by the object that
+//! they amount to, so a stream and its replay in one piece can be equal.
+
+use serde_json::{Value, json};
+
+use crate::capture::record::Capture;
+use crate::protocol::stream;
+
+/// What a capture says about one field. The outer `None`: nothing can be known, because its body was not kept whole.
+type Told = Option<Value>;
+
+/// The comparison of contract 6.4. `equal` is null where a side's body was not kept whole, so that nothing is known.
+pub fn compare(a: &Capture, b: &Capture) -> Value {
+    let (left, right) = (fields(a), fields(b));
+    let rows: Vec<Value> = left
+        .into_iter()
+        .zip(right)
+        .map(|((name, a), (_, b))| {
+            let equal = a.as_ref().zip(b.as_ref()).map(|(a, b)| a == b);
+            json!({ "field": name, "a": a, "b": b, "equal": equal })
+        })
+        .collect();
+    json!({ "a": a.head.id, "b": b.head.id, "fields": rows })
+}
+
+fn fields(capture: &Capture) -> [(&'static str, Told); 18] {
+    let head = &capture.head;
+    let (decision, served, usage) = (head.decision.as_ref(), head.served.as_ref(), head.usage.as_ref());
+    let answer = answer(capture);
+    let told = |read: fn(&Value) -> Value| answer.as_ref().map(|answer| by_choice(answer, read));
+    [
+        ("decision.provider", Some(json!(decision.map(|decision| &decision.provider)))),
+        ("decision.model", Some(json!(decision.map(|decision| &decision.model)))),
+        ("decision.recipe", Some(json!(decision.map(|decision| &decision.recipe)))),
+        ("decision.rule", Some(json!(decision.and_then(|decision| decision.rule.as_ref())))),
+        ("decision.revision", Some(json!(decision.map(|decision| &decision.revision)))),
+        ("served.provider", Some(json!(served.map(|served| &served.provider)))),
+        ("served.model", Some(json!(served.map(|served| &served.model)))),
+        ("status", Some(head.status.into())),
+        ("state", Some(head.state.as_str().into())),
+        ("finish_reason", told(|choice| part(choice, "/finish_reason"))),
+        ("text", told(text)),
+        ("tool_calls", told(tool_calls)),
+        ("usage.prompt_tokens", Some(json!(usage.map(|usage| usage.prompt_tokens)))),
+        ("usage.completion_tokens", Some(json!(usage.map(|usage| usage.completion_tokens)))),
+        ("usage.total_tokens", Some(json!(usage.map(|usage| usage.total_tokens)))),
+        ("cost_usd", Some(json!(head.cost_usd))),
+        ("latency.ttft_ms", Some(json!(head.ttft_ms))),
+        ("latency.total_ms", Some(head.total_ms.into())),
+    ]
+}
+
+/// The answer's object, a stream's assembled; null when the answer is no JSON.
+fn answer(capture: &Capture) -> Option<Value> {
+    let (head, body) = (&capture.head, &capture.bodies.response);
+    if !head.request_captured || head.response_truncated {
+        return None;
+    }
+    Some(if head.response_stream { stream::assemble(body) } else { serde_json::from_slice(body).unwrap_or(Value::Null) })
+}
+
+/// What the one choice says; of several an array of what each says.
+fn by_choice(answer: &Value, read: fn(&Value) -> Value) -> Value {
+    match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
+        None | Some([]) => Value::Null,
+        Some([only]) => read(only),
+        Some(several) => several.iter().map(read).collect(),
+    }
+}
+
+fn part(value: &Value, pointer: &str) -> Value {
+    value.pointer(pointer).cloned().unwrap_or(Value::Null)
+}
+
+/// The message's text; written in parts, the parts' texts as one.
+fn text(choice: &Value) -> Value {
+    match part(choice, "/message/content") {
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<String>().into(),
+        content => content,
+    }
+}
+
+/// What was called with what. Ids are left out, they differ every time; arguments that are JSON are compared as such.
+fn tool_calls(choice: &Value) -> Value {
+    let calls = part(choice, "/message/tool_calls");
+    let old = part(choice, "/message/function_call");
+    let functions = calls.as_array().into_iter().flatten().map(|call| call.get("function").or_else(|| call.get("custom")).unwrap_or(call));
+    let called: Vec<Value> = functions.chain(old.is_object().then_some(&old)).map(called).collect();
+    if called.is_empty() { Value::Null } else { called.into() }
+}
+
+fn called(function: &Value) -> Value {
+    let written = function.get("arguments").or_else(|| function.get("input")).cloned().unwrap_or(Value::Null);
+    let parsed = written.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    json!({ "name": part(function, "/name"), "arguments": parsed.unwrap_or(written) })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::capture::record::tests::capture;
+    use crate::id::{Random, UserId};
+
+    fn pair() -> (Capture, Capture) {
+        let (owner, random) = (UserId::known("usr_1"), Random::seeded(1));
+        (capture(0, &owner, &random), capture(1, &owner, &random))
+    }
+
+    fn row<'a>(compared: &'a Value, field: &str) -> &'a Value {
+        compared["fields"].as_array().unwrap().iter().find(|row| row["field"] == field).unwrap()
+    }
+
+    #[test]
+    fn every_field_is_there_with_both_sides() {
+        let (a, mut b) = pair();
+        let decision = b.head.decision.as_mut().unwrap();
+        (decision.model, decision.revision) = ("gpt-5-mini".into(), "000000000000".into());
+        b.head.served = None;
+        (b.head.usage, b.head.cost_usd, b.head.status) = (None, Some(0.5), 502);
+        let compared = compare(&a, &b);
+        assert_eq!((&compared["a"], &compared["b"]), (&json!(a.head.id), &json!(b.head.id)));
+        let expected = [
+            json!(["decision.provider", "openai", "openai", true]),
+            json!(["decision.model", "gpt-5", "gpt-5-mini", false]),
+            json!(["decision.recipe", "balanced", "balanced", true]),
+            json!(["decision.rule", "default", "default", true]),
+            json!(["decision.revision", "9f2c41d07a1b", "000000000000", false]),
+            json!(["served.provider", "demo", null, false]),
+            json!(["served.model", "echo", null, false]),
+            json!(["status", 200, 502, false]),
+            json!(["state", "completed", "completed", true]),
+            json!(["finish_reason", null, null, true]),
+            json!(["text", null, null, true]),
+            json!(["tool_calls", null, null, true]),
+            json!(["usage.prompt_tokens", 3, null, false]),
+            json!(["usage.completion_tokens", 4, null, false]),
+            json!(["usage.total_tokens", 7, null, false]),
+            json!(["cost_usd", null, 0.5, false]),
+            json!(["latency.ttft_ms", null, null, true]),
+            json!(["latency.total_ms", 934, 934, true]),
+        ];
+        let rows: Vec<Value> =
+            compared["fields"].as_array().unwrap().iter().map(|row| json!([row["field"], row["a"], row["b"], row["equal"]])).collect();
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_stream_equals_its_answer_in_one_piece() {
+        let (mut a, mut b) = pair();
+        a.head.response_stream = true;
+        a.bodies.response = Bytes::from_static(
+            b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"On \"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it.\",\"tool_calls\":[{\"index\":0,\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":\"}}]}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n",
+        );
+        let call = json!({"id": "call_2", "type": "function", "function": {"name": "look", "arguments": "{ \"a\": 1 }"}});
+        let message = json!({"role": "assistant", "content": [{"type": "text", "text": "On "}, {"type": "text", "text": "it."}], "tool_calls": [call]});
+        b.bodies.response = Bytes::from(json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string());
+        let compared = compare(&a, &b);
+        for (field, value) in [
+            ("text", json!("On it.")),
+            ("finish_reason", json!("tool_calls")),
+            ("tool_calls", json!([{"name": "look", "arguments": {"a": 1}}])),
+        ] {
+            assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}));
+        }
+        b.bodies.response = Bytes::from_static(b"{\"choices\":[{\"message\":{\"content\":\"a\"}},{\"message\":{\"content\":\"b\"}}]}");
+        let compared = compare(&a, &b);
+        assert_eq!((&row(&compared, "text")["b"], &row(&compared, "text")["equal"]), (&json!(["a", "b"]), &json!(false)));
+    }
+
+    #[test]
+    fn of_a_body_that_was_not_kept_nothing_is_claimed() {
+        let (mut a, mut b) = pair();
+        a.head.request_captured = false;
+        b.head.response_truncated = true;
+        let compared = compare(&a, &b);
+        for field in ["finish_reason", "text", "tool_calls"] {
+            assert_eq!(row(&compared, field), &json!({"field": field, "a": null, "b": null, "equal": null}));
+        }
+        assert_eq!(row(&compared, "status")["equal"], true);
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_equals_itself(body: Vec<u8>, stream: bool) {
+            let (mut a, _) = pair();
+            a.head.response_stream = stream;
+            a.bodies.response = body.into();
+            let compared = compare(&a, &a);
+            prop_assert!(compared["fields"].as_array().unwrap().iter().all(|row| row["equal"] == true));
+        }
+    }
+}

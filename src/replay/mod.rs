@@ -1,0 +1,3 @@
+//! What can be learnt from captures that are there: how two of them differ.
+
+pub mod compare;

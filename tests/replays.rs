@@ -1,0 +1,112 @@
+//! Captures compared and deleted over the API: whose they are, what is said of them, and that a deletion holds.
+
+use serde_json::{Value, json};
+
+use crate::support::documents::chat_body;
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Key};
+
+const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\n\
+    aliases: { auto: main }\n";
+
+/// A key of a user of its own.
+async fn stranger(gateway: &Gateway) -> Key {
+    let account = json!({"email": "stranger@example.org", "password": "correct horse"});
+    let made =
+        gateway.send("POST", "/v1/auth/register", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let login = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
+    let token = login.json()["token"].as_str().expect("a token").to_owned();
+    let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
+    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+}
+
+fn row<'a>(compared: &'a Value, field: &str) -> &'a Value {
+    let rows = compared["fields"].as_array().expect("fields");
+    rows.iter().find(|row| row["field"] == field).unwrap_or_else(|| panic!("no {field} in {compared}"))
+}
+
+#[tokio::test]
+async fn a_stream_and_its_replay_side_by_side() {
+    let gateway = Gateway::start(DOCUMENT).await;
+    let key = gateway.create_key().await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    let id = answer.request_id();
+    gateway.capture(&id).await;
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
+    let other = rerouted["new_id"].as_str().expect("new_id").to_owned();
+    gateway.capture(&other).await;
+    let path = format!("/v1/router/replay/{id}/compare/{other}");
+    let compared = gateway.manage("GET", &path, &key.secret, None).await;
+    assert_eq!(compared.status, 200, "{}", compared.text());
+    let compared = compared.json();
+    assert_eq!((&compared["a"], &compared["b"]), (&json!(id), &json!(other)));
+    assert_eq!(row(&compared, "text"), &json!({"field": "text", "a": "Say a word.", "b": "Say a word.", "equal": true}));
+    for (field, value) in
+        [("decision.model", json!("echo")), ("status", json!(200)), ("finish_reason", json!("stop")), ("tool_calls", Value::Null)]
+    {
+        assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}));
+    }
+
+    let strange = stranger(&gateway).await;
+    let own = gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&own).await;
+    for path in [path, format!("/v1/router/replay/{own}/compare/{other}"), format!("/v1/router/replay/{other}/compare/{own}")] {
+        envelope::management(&gateway.manage("GET", &path, &strange.secret, None).await, 404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_right_after_the_answer_wins_and_holds() {
+    let mut gateway = Gateway::start(DOCUMENT).await;
+    let key = gateway.create_key().await;
+    let mut gone = Vec::new();
+    for stream in [false, true, false, true, false, true] {
+        let id = gateway.chat(&key, chat_body("auto", stream).as_bytes()).await.request_id();
+        let deleted = gateway.manage("DELETE", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        assert_eq!((deleted.status, deleted.body.len()), (204, 0), "{}", deleted.text());
+        gone.push(id);
+    }
+    let kept = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    // What was offered later is written: so is all that was offered before.
+    gateway.capture(&kept).await;
+    gateway.kill_9();
+    gateway.start_again().await;
+    for id in gone {
+        let path = format!("/v1/router/replay/{id}");
+        envelope::management(&gateway.manage("GET", &path, &key.secret, None).await, 404, "not_found");
+        envelope::management(&gateway.manage("DELETE", &path, &key.secret, None).await, 404, "not_found");
+        envelope::management(&gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await, 404, "not_found");
+    }
+    let list = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
+    assert_eq!(list["data"].as_array().unwrap().len(), 1, "{list}");
+}
+
+#[tokio::test]
+async fn only_its_owner_deletes_a_capture_and_its_replays() {
+    let gateway = Gateway::start(DOCUMENT).await;
+    let (key, strange) = (gateway.create_key().await, stranger(&gateway).await);
+    let id = gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let reroute = async |id: &str| {
+        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &strange.secret, None).await.json();
+        answer["new_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    let replay = reroute(&id).await;
+    gateway.capture(&replay).await;
+    let (of_replay, kept) = (reroute(&replay).await, gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id());
+    gateway.capture(&kept).await;
+    let path = format!("/v1/router/replay/{id}");
+    envelope::management(&gateway.manage("DELETE", &format!("{path}?replays=true"), &key.secret, None).await, 404, "not_found");
+    envelope::management(&gateway.manage("DELETE", &format!("{path}?replays=maybe"), &strange.secret, None).await, 400, "invalid_request");
+    envelope::management(&gateway.manage("DELETE", &format!("{path}?replay=true"), &strange.secret, None).await, 400, "invalid_request");
+    for id in [&id, &replay, &of_replay] {
+        gateway.capture(id).await;
+    }
+    assert_eq!(gateway.manage("DELETE", &format!("{path}?replays=true"), &strange.secret, None).await.status, 204);
+    let list = gateway.manage("GET", "/v1/router/replay", &strange.secret, None).await.json();
+    let left: Vec<&str> = list["data"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap()).collect();
+    assert_eq!(left, [kept.as_str()]);
+    // An admin deletes what is not its own.
+    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None).await.status, 204);
+}

@@ -1,0 +1,74 @@
+//! The official OpenAI SDKs for Python and Node and LangChain's ChatOpenAI, unmodified, with an `rtr_` key against the real
+//! binary: the scripts in `tests/sdk/` assert, this starts what they talk to. `./test` installs the clients.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::documents::provider;
+use crate::support::gateway::Gateway;
+use crate::support::recorded::{self, Exchange, Recorded, exchanges};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The mock behind `auto`, and every recorded model by its name.
+fn document(recorded: &Recorded) -> String {
+    let models: BTreeSet<String> = exchanges().iter().map(Exchange::model).collect();
+    let models: String =
+        models.iter().map(|model| format!("  {}: {{}}\n", serde_json::to_string(&format!("rec/{model}")).unwrap())).collect();
+    format!(
+        "providers:\n  demo: {{ protocol: mock }}\n{}models:\n{models}  demo/status-429: {{}}\nrecipes:\n  main:\n    \
+         rules: [ {{ name: only, targets: [ {{ target: demo/echo }} ] }} ]\naliases: {{ auto: main }}\n",
+        provider("rec", &recorded.url(), "sk-recorded"),
+    )
+}
+
+/// That `./test` has installed what the requirement files ask for now: its stamp ends with their texts.
+fn installed() {
+    let texts = ["requirements.txt", "package.json", "package-lock.json"]
+        .map(|name| std::fs::read_to_string(root().join("tests/sdk").join(name)).unwrap());
+    let stamp = std::fs::read_to_string(root().join(".test/sdk.stamp")).unwrap_or_default();
+    assert!(stamp.ends_with(&texts.concat()), "the SDKs of tests/sdk are not installed, or not these: run ./test, which installs them");
+}
+
+/// Runs a script of `tests/sdk/` with nothing in its environment but where to go; what it printed.
+async fn run(program: &Path, script: &str) -> String {
+    installed();
+    let recorded = Recorded::start(0).await;
+    let gateway = Gateway::start(&document(&recorded)).await;
+    let key = gateway.create_key().await;
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(program).arg(root().join("tests/sdk").join(script)).env_clear().stdin(Stdio::null());
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", gateway.dir());
+    command.env("REROUTER_BASE_URL", format!("http://{}/v1", gateway.host())).env("REROUTER_RECORDED", recorded::file());
+    command.env("REROUTER_KEY", &key.secret).env("REROUTER_KEY_ID", &key.id);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{script}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(said.trim_end().ends_with("done"), "{script} did not come to its end:\n{said}");
+    said
+}
+
+fn python() -> PathBuf {
+    root().join(".test/venv/bin/python")
+}
+
+#[tokio::test]
+async fn openai_for_python() {
+    let said = run(&python(), "openai_sdk.py").await;
+    assert!(said.contains("revocation: AuthenticationError"), "{said}");
+}
+
+#[tokio::test]
+async fn openai_for_node() {
+    let said = run(Path::new("node"), "openai_sdk.mjs").await;
+    assert!(said.contains("revocation: AuthenticationError"), "{said}");
+}
+
+#[tokio::test]
+async fn langchain() {
+    let said = run(&python(), "langchain_sdk.py").await;
+    assert!(said.contains("AuthenticationError after revocation"), "{said}");
+}
