@@ -17,6 +17,8 @@ mod failover;
 mod fidelity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
+/// The library in another Pingora server, beside a proxy of its own.
+mod plugin;
 /// `decide` gives the stored plan again.
 mod property;
 /// README's tour, run as it stands.
