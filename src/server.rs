@@ -1,5 +1,26 @@
 //! The process: a gateway from its documents, its services for any Pingora server, and how it leaves.
 //! [`Gateway::add_to`] is all that another server needs; [`run`] is what our own binary does with it.
+//!
+//! # In a Pingora server of yours
+//!
+//! ```ignore
+//! let document = config::load_server(Some(Path::new("rerouter.yaml")), &variable)?;
+//! let environment = Environment { admin_key: Some(Secret::new(admin)), variables: Arc::new(variable), ..Environment::default() };
+//! let gateway = runtime.block_on(Gateway::prepare(document, environment))?;
+//! gateway.add_to(&mut server)?; // beside whatever `server` has already
+//! server.run(RunArgs::default());
+//! ```
+//!
+//! `examples/beside_your_own.rs` is the whole of it. What is yours, and what the gateway brings:
+//!
+//! - **Environment**: nothing is read from the process; [`Environment`] says it all. Without an `agent_key` AGENT is open.
+//! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that the connection pool to
+//!   providers and work stealing are taken. Pingora binds addresses in `run`, and panics there when one is taken.
+//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output unless the
+//!   document says `access_log: { format: off }`.
+//! - **Signals**: leaving is your server's affair. SIGHUP is taken, to reload the documents.
+//! - **Leaving**: after a graceful signal Pingora sleeps through `grace_period_seconds`; requests under way end and captures are
+//!   written meanwhile, and what is left at its end is cut off. [`drained`] tells when nothing is, for a server that goes sooner.
 
 mod admin;
 mod boot;
@@ -51,7 +72,7 @@ impl Gateway {
     /// Adds our services to a Pingora server: listeners, capture writer, reload, mock provider, metrics.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
         let hooks = crate::gateway::Gateway::new(self.app.clone());
-        let proxy = Arc::new(http_proxy(&server.configuration, hooks));
+        let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
         let mut service = Service::new("rerouter".to_string(), Edge::new(self.app.clone(), proxy));
         service.threads = Some(threads(&self.app.server));
         let mut identities = Vec::new();
@@ -78,6 +99,20 @@ impl Gateway {
     }
 }
 
+/// How our proxy connects: as the server it is in, with as many threads as we have.
+fn proxy_conf(server: &ServerConf, threads: usize) -> ServerConf {
+    ServerConf {
+        threads,
+        // Each attempt may be repeated once on a fresh connection when a pooled one turns out dead.
+        max_retries: bounds::ATTEMPTS_MAX * 2,
+        upstream_keepalive_pool_size: server.upstream_keepalive_pool_size,
+        client_bind_to_ipv4: server.client_bind_to_ipv4.clone(),
+        client_bind_to_ipv6: server.client_bind_to_ipv6.clone(),
+        ca_file: server.ca_file.clone(),
+        ..ServerConf::default()
+    }
+}
+
 fn threads(server: &config::Server) -> usize {
     match server.threads {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -97,8 +132,6 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
         // The drain service leaves as soon as nothing is under way; this is only the longest it may take.
         grace_period_seconds: Some(3600),
         graceful_shutdown_timeout_seconds: Some(1),
-        // Each attempt may be repeated once on a fresh connection when a pooled one turns out dead.
-        max_retries: bounds::ATTEMPTS_MAX * 2,
         ..ServerConf::default()
     };
     let mut server = Server::new_with_opt_and_conf(None, conf);
@@ -127,6 +160,16 @@ fn announce(app: &App) {
     } else {
         warn!("AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it");
     }
+}
+
+/// From now on the gateway says that it is not ready; resolves when no request is under way and every capture is durable.
+/// It refuses nobody: tell the server to leave, so that no new connection comes, and bound the wait.
+pub async fn drained(app: &App) {
+    app.drain();
+    while app.requests_under_way() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    app.captures.flush().await;
 }
 
 /// SIGTERM and SIGINT begin a drain; a second one ends it ([`Draining`]).
@@ -162,16 +205,9 @@ impl BackgroundService for Draining {
         if shutdown.changed().await.is_err() {
             return;
         }
-        self.app.drain();
         info!("draining: {} request(s) under way", self.app.requests_under_way());
-        let drained = async {
-            while self.app.requests_under_way() > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            self.app.captures.flush().await;
-        };
         tokio::select! {
-            () = drained => info!("drained"),
+            () = drained(&self.app) => info!("drained"),
             () = next_signal_to_leave() => warn!("told to leave at once: {} request(s) cut off", self.app.requests_under_way()),
         }
         self.app.access_log.flush(Duration::from_secs(1));

@@ -21,6 +21,8 @@ mod identity;
 mod layering;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
+/// The library in another Pingora server, beside a proxy of its own.
+mod plugin;
 /// `decide` gives the stored plan again.
 mod property;
 /// README's tour, run as it stands.

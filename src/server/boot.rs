@@ -49,6 +49,13 @@ pub struct Environment {
     pub variables: Variables,
 }
 
+impl Default for Environment {
+    /// An environment in which nothing is set.
+    fn default() -> Self {
+        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None) }
+    }
+}
+
 pub(super) async fn prepare(server: Server, environment: Environment) -> Result<Gateway, BootError> {
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let source = config::load_routing(&server).map_err(problems)?;

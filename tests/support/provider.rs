@@ -85,6 +85,11 @@ impl Provider {
         Provider::start(move |_, _| steps.clone()).await
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Its `base_url`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)

@@ -1,0 +1,49 @@
+//! Bare Pingora: a proxy that only picks its peer. What it costs is what any Pingora proxy costs.
+
+use std::io::Read;
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server};
+use pingora::upstreams::peer::HttpPeer;
+use pingora_proxy::{ProxyHttp, Session, http_proxy_service_with_name};
+
+use crate::Result;
+
+/// The first argument of this binary as the bare proxy: `bare LISTEN UPSTREAM THREADS`.
+pub const ROLE: &str = "bare";
+
+struct Bare {
+    upstream: SocketAddr,
+}
+
+#[async_trait]
+impl ProxyHttp for Bare {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
+        Ok(Box::new(HttpPeer::new(self.upstream, false, String::new())))
+    }
+}
+
+/// Serves until standard input ends, which it does with the process that measures.
+pub fn serve(arguments: &[String]) -> Result<()> {
+    let [listen, upstream, threads] = arguments else { return Err("bare LISTEN UPSTREAM THREADS".into()) };
+    let upstream = upstream.parse()?;
+    let conf = ServerConf { threads: threads.parse()?, ..ServerConf::default() };
+    std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
+        // Nothing is ever written there: this returns when the other end is gone.
+        let _ended = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    })?;
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.bootstrap();
+    let mut service = http_proxy_service_with_name(&server.configuration, Bare { upstream }, ROLE);
+    service.add_tcp(listen);
+    server.add_service(service);
+    server.run(RunArgs::default());
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The library in another Pingora server: our services beside a proxy of its own, in one process.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
+use pingora::upstreams::peer::HttpPeer;
+use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
+use rerouter::config;
+use rerouter::secret::Secret;
+use rerouter::server::{Environment, Gateway};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::support::client::{Answer, Connection, request};
+use super::support::documents::{chat_body, in_order};
+use super::support::provider::{Provider, answer, completion};
+use super::support::{PATIENCE, free_port, until};
+
+const ADMIN: &str = "plugin-admin-0123456789abcdef0123456789";
+
+/// The proxy that was there first: it sends everything to one place.
+struct Own {
+    upstream: SocketAddr,
+}
+
+#[async_trait]
+impl ProxyHttp for Own {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
+        Ok(Box::new(HttpPeer::new(self.upstream, false, String::new())))
+    }
+}
+
+/// The server's own way to be told to leave.
+struct Told(Mutex<Option<oneshot::Receiver<()>>>);
+
+#[async_trait]
+impl ShutdownSignalWatch for Told {
+    async fn recv(&self) -> ShutdownSignal {
+        let told = self.0.lock().unwrap().take().expect("asked once");
+        told.await.expect("told, not forgotten");
+        ShutdownSignal::GracefulTerminate
+    }
+}
+
+/// Another server, on a thread of this process, with both on board.
+struct Host {
+    own: SocketAddr,
+    gateway: SocketAddr,
+    leave: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Host {
+    async fn start(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str) -> Host {
+        let [own, gateway, metrics] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        std::fs::write(dir.join("routing.yaml"), routing).unwrap();
+        let document = format!(
+            "listeners: [ {{ address: \"{gateway}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: off }}\n\
+             data_dir: {}\nrouting: {{ file: {} }}\n",
+            json!(dir.join("data")),
+            json!(dir.join("routing.yaml")),
+        );
+        let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
+        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), ..Environment::default() };
+        let prepared = Gateway::prepare(document, environment).await.expect("a gateway");
+        let (leave, told) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let conf = ServerConf { grace_period_seconds: Some(1), graceful_shutdown_timeout_seconds: Some(1), ..ServerConf::default() };
+            let mut server = Server::new_with_opt_and_conf(None, conf);
+            server.bootstrap();
+            let mut service = http_proxy_service(&server.configuration, Own { upstream: own_upstream });
+            service.add_tcp(&own.to_string());
+            server.add_service(service);
+            prepared.add_to(&mut server).expect("our services");
+            server.run(RunArgs { shutdown_signal: Box::new(Told(Mutex::new(Some(told)))) });
+        });
+        for address in [own, gateway] {
+            until("the server to listen", async || Connection::try_open(address).await).await;
+        }
+        Host { own, gateway, leave, thread }
+    }
+
+    async fn ask(&self, method: &str, target: &str, credential: Option<&str>, body: Option<&str>) -> Answer {
+        let bearer = credential.map(|credential| format!("Bearer {credential}"));
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(bearer.iter().map(|bearer| ("authorization", bearer.as_str())));
+        exchange(self.gateway, method, target, &headers, body.map(str::as_bytes)).await
+    }
+}
+
+async fn exchange(to: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+    let mut connection = Connection::try_open(to).await.expect("it accepts");
+    connection.exchange(&request(method, target, &to.to_string(), headers, body)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_serves_beside_a_proxy_of_another_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let provider = Provider::always(completion("from the provider")).await;
+    let theirs = Provider::always(answer(200, &[("x-theirs", "yes")], b"from their upstream")).await;
+    let host = Host::start(dir.path(), theirs.address(), &in_order(&[("up", &provider.url())], "")).await;
+
+    let refused = host.ask("POST", "/v1/chat/completions", None, Some(&chat_body("auto", false))).await;
+    assert_eq!(refused.status, 401, "{}", refused.text());
+    let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(r#"{"name":"plugin"}"#)).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let key = made.json()["key"].as_str().expect("a key").to_owned();
+    let chat = host.ask("POST", "/v1/chat/completions", Some(&key), Some(&chat_body("auto", false))).await;
+    assert_eq!(chat.status, 200, "{}", chat.text());
+    assert_eq!(chat.json()["choices"][0]["message"]["content"], "from the provider");
+    assert_eq!((provider.count(), theirs.count()), (1, 0));
+    let id = chat.request_id();
+    let capture = until("the capture", async || {
+        let found = host.ask("GET", &format!("/v1/router/replay/{id}"), Some(&key), None).await;
+        (found.status == 200).then(|| found.json())
+    })
+    .await;
+    assert_eq!(capture["served"]["provider"], "up");
+
+    // The other proxy knows neither credentials nor captures, and is what it was.
+    let other = exchange(host.own, "POST", "/anything", &[], Some(b"theirs")).await;
+    assert_eq!((other.status, other.header("x-theirs"), other.header("x-request-id")), (200, Some("yes"), None));
+    assert_eq!((other.text().as_str(), theirs.last().body.as_slice()), ("from their upstream", b"theirs".as_slice()));
+    assert_eq!(provider.count(), 1);
+
+    // It leaves when its own server does, and the process stays.
+    let Host { own, gateway, leave, thread } = host;
+    leave.send(()).expect("the server waits to be told");
+    let ended = tokio::task::spawn_blocking(move || thread.join());
+    tokio::time::timeout(PATIENCE, ended).await.expect("the server leaves").unwrap().expect("without a panic");
+    for address in [own, gateway] {
+        assert!(Connection::try_open(address).await.is_none(), "{address} still accepts");
+    }
+}
