@@ -67,7 +67,11 @@ const ROWS: &[Row] = &[
     ("POST", "/v1/router/keys/{id}/rotate", Object::RouterKey, 404),
     ("GET", "/v1/router/replay", Object::None, 200),
     ("GET", "/v1/router/replay/{id}", Object::Capture, 404),
+    ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
+    ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    ("GET", "/v1/models", Object::None, 200),
+    ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),
 ];
 
@@ -152,6 +156,12 @@ fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     assert!(answer.header("www-authenticate").is_none());
 }
 
+/// The pattern with `id` for each of its `{…}`.
+fn fill(pattern: &str, id: &str) -> String {
+    let segments = pattern.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
+    segments.collect::<Vec<_>>().join("/")
+}
+
 fn without_object(object: Object) -> &'static str {
     match object {
         Object::None => "",
@@ -219,7 +229,7 @@ async fn every_route_refuses_every_stranger_alike() {
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     for (method, path, object, good) in ROWS {
         let surface = Surface::of(path);
-        let target = path.replace("{id}", without_object(*object));
+        let target = fill(path, without_object(*object));
         let open = ROUTES.iter().any(|route| route.method == *method && route.path == *path && route.policy == Policy::Open);
         let own = own_key(surface, &values);
         let answer = gateway.send(method, &target, &[("authorization", own)], None).await;
@@ -279,9 +289,9 @@ async fn what_is_anothers_is_not_there() {
             Object::Capture => (bob.as_str(), capture.as_str()),
         };
         let surface = Surface::of(path);
-        let answer = gateway.manage(method, &path.replace("{id}", id), caller, None).await;
+        let answer = gateway.manage(method, &fill(path, id), caller, None).await;
         check_refusal(surface, &answer, 404);
-        let missing = gateway.manage(method, &path.replace("{id}", without_object(*object)), caller, None).await;
+        let missing = gateway.manage(method, &fill(path, without_object(*object)), caller, None).await;
         assert_eq!(answer.text(), missing.text(), "{method} {path}");
     }
     // Bob's lists are empty, and nothing that he tried had an effect.
