@@ -69,6 +69,18 @@ async fn no_canary_comes_out_anywhere() {
     let failed = gateway.chat(&key, body.as_bytes()).await;
     assert_eq!(failed.status, 502);
     shown.push(("a failure", format!("{failed:?}{}", gateway.capture(&failed.request_id()).await)));
+    // What the engine cannot parse it quotes in its errors; the log must not.
+    let host = gateway.host();
+    for broken in [
+        format!("GET /health HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\nx-bad: a\0b\r\n\r\n"),
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ntransfer-encoding: chunked\r\n\r\n{bearer}\r\n"
+        ),
+    ] {
+        let answer = gateway.connect().await.exchange(broken.as_bytes()).await;
+        assert_eq!(answer.status, 400);
+        shown.push(("a refusal", format!("{answer:?}")));
+    }
     for path in ["/v1/router/keys", "/v1/router/replay", "/v1/auth/me"] {
         shown.push((path, gateway.manage("GET", path, &gateway.admin_key, None).await.text()));
         shown.push((path, gateway.manage("GET", path, &token, None).await.text()));

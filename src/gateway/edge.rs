@@ -188,7 +188,7 @@ impl Edge {
             Ok(Ok(true)) => return Ok(session),
             Ok(Ok(false)) => return Err(Unready::Silent),
             Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
-                Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.").because(error)
+                Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.").because(intake::kind_of(&error))
             }
             Ok(Err(_)) => return Err(Unready::Silent),
             Err(_) => Error::new(Kind::Timeout, "The request head did not arrive in time."),

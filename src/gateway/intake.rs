@@ -107,9 +107,14 @@ fn too_large(limit: usize) -> Error {
     Error::new(Kind::PayloadTooLarge, format!("The body is larger than {limit} bytes."))
 }
 
+/// What an error of the engine may say in a log: its kind. Its context quotes what the client sent, credentials too.
+pub(super) fn kind_of(error: &pingora::Error) -> &str {
+    error.etype().as_str()
+}
+
 fn broken(error: &pingora::Error) -> Error {
     match error.etype() {
         ErrorType::ReadTimedout => Error::new(Kind::Timeout, "The body stopped arriving."),
-        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.").because(error),
+        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.").because(kind_of(error)),
     }
 }
