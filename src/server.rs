@@ -14,8 +14,8 @@
 //! `examples/beside_your_own.rs` is the whole of it. What is yours, and what the gateway brings:
 //!
 //! - **Environment**: nothing is read from the process; [`Environment`] says it all. Without an `agent_key` AGENT is open.
-//! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that the connection pool to
-//!   providers and work stealing are taken. Pingora binds addresses in `run`, and panics there when one is taken.
+//! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that are taken: size of the
+//!   connection pool, local addresses, CA file, work stealing. Pingora binds in `run`, and panics there when an address is taken.
 //! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output unless the
 //!   document says `access_log: { format: off }`.
 //! - **Signals**: leaving is your server's affair. SIGHUP is taken, to reload the documents.
