@@ -182,3 +182,5 @@ pub const RETENTION_BATCH: usize = 500;
 pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
 /// Looked-up names that are kept; beyond it those that are old go first.
 pub const DNS_NAMES: usize = 1_024;
+/// A request whose body was longer in coming than this has its credential looked at again.
+pub const CREDENTIAL_AGE: Duration = Duration::from_millis(10);

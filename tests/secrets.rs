@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::client::find;
 use crate::support::documents::{chat_body, in_order};
-use crate::support::gateway::Setup;
+use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
 const PROVIDER_KEY: &str = "sk-provider-canary-5d41402abc4b2a76";
@@ -22,6 +22,23 @@ fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
             into.push((path.display().to_string(), std::fs::read(&path).unwrap()));
         }
     }
+}
+
+/// What the engine cannot parse it quotes in its errors; the log must not.
+async fn what_cannot_be_parsed(gateway: &Gateway, bearer: &str) -> Vec<(&'static str, String)> {
+    let host = gateway.host();
+    let mut shown = Vec::new();
+    for broken in [
+        format!("GET /health HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\nx-bad: a\0b\r\n\r\n"),
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ntransfer-encoding: chunked\r\n\r\n{bearer}\r\n"
+        ),
+    ] {
+        let answer = gateway.connect().await.exchange(broken.as_bytes()).await;
+        assert_eq!(answer.status, 400);
+        shown.push(("a refusal", format!("{answer:?}")));
+    }
+    shown
 }
 
 #[tokio::test]
@@ -69,18 +86,7 @@ async fn no_canary_comes_out_anywhere() {
     let failed = gateway.chat(&key, body.as_bytes()).await;
     assert_eq!(failed.status, 502);
     shown.push(("a failure", format!("{failed:?}{}", gateway.capture(&failed.request_id()).await)));
-    // What the engine cannot parse it quotes in its errors; the log must not.
-    let host = gateway.host();
-    for broken in [
-        format!("GET /health HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\nx-bad: a\0b\r\n\r\n"),
-        format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ntransfer-encoding: chunked\r\n\r\n{bearer}\r\n"
-        ),
-    ] {
-        let answer = gateway.connect().await.exchange(broken.as_bytes()).await;
-        assert_eq!(answer.status, 400);
-        shown.push(("a refusal", format!("{answer:?}")));
-    }
+    shown.extend(what_cannot_be_parsed(&gateway, &bearer).await);
     for path in ["/v1/router/keys", "/v1/router/replay", "/v1/auth/me"] {
         shown.push((path, gateway.manage("GET", path, &gateway.admin_key, None).await.text()));
         shown.push((path, gateway.manage("GET", path, &token, None).await.text()));

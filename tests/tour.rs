@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};
-use crate::support::documents::{chat_body, provider};
-use crate::support::gateway::{Gateway, Key};
+use crate::support::documents::{chat_body, in_order, provider};
+use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{envelope, until};
 
@@ -277,4 +277,30 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
 fn reloads(metrics: &str, except: &[&str]) -> f64 {
     let series = metrics.lines().filter(|line| line.starts_with("rerouter_reloads_total{")).filter_map(|line| line.rsplit_once(' '));
     series.filter(|(series, _)| !except.contains(series)).map(|(_, value)| value.parse::<f64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_body_held_back_does_not_outlive_its_credential() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).start().await;
+    for path in ["/v1/chat/completions", "/v1/router/keys"] {
+        let key = gateway.create_key().await;
+        let body = if path == "/v1/router/keys" { "{}".to_owned() } else { chat_body("auto", false) };
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            gateway.host(),
+            key.secret,
+            body.len()
+        );
+        let mut connection = gateway.connect().await;
+        connection.send(format!("{head}{}", &body[..1]).as_bytes()).await;
+        // Time for the head to be let in; were it slower, it would be refused all the same.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let ended = gateway.manage("DELETE", &format!("/v1/router/keys/{}", key.id), &gateway.admin_key, None).await;
+        assert_eq!(ended.status, 204);
+        connection.send(&body.as_bytes()[1..]).await;
+        let answer = connection.answer().await.expect("an answer");
+        assert_eq!(answer.status, 401, "{path}: {}", answer.text());
+    }
+    assert_eq!(a.count(), 0);
 }

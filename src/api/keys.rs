@@ -143,6 +143,10 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     fields.finish()?;
     let key = find(app, shelf, who, &user, request)?;
     may_hold(who, key.row())?;
+    if matches!(who, Principal::AgentTenant { via: AgentCredential::Open }) && !key.row().made_open {
+        // Its new secret would be good once AGENT is enforced again, and nobody has shown who they are.
+        return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not rotated while it is open."));
+    }
     let now = app.clock.now();
     if key.standing(now) == Standing::Revoked {
         return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));

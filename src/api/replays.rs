@@ -59,8 +59,8 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
 pub async fn compare(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
-    let a = find(&app.archive, who, params.get(0)).await?;
-    let b = find(&app.archive, who, params.get(1)).await?;
+    let a = look_up(&app.archive, &app.captures, who, params.get(0)).await?;
+    let b = look_up(&app.archive, &app.captures, who, params.get(1)).await?;
     Ok(answer::json(StatusCode::OK, &compare::compare(&a, &b)))
 }
 

@@ -30,10 +30,15 @@ impl Server {
         self.hosts.is_empty() && self.listens_publicly()
     }
 
-    /// Whether the listener on `port` serves a path of this interface. `/v1/auth`, `/health` and `/version` are
+    /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and `/version` are
     /// wherever PIN or ROUTER is.
-    pub fn serves(&self, port: Option<u16>, interface: Interface, path: &str) -> bool {
-        let Some(listener) = self.listeners.iter().find(|listener| Some(listener.address.port()) == port) else {
+    pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
+        let of_port = |listener: &&super::Listener| Some(listener.address.port()) == at.map(|at| at.port());
+        let exact = |listener: &&super::Listener| Some(listener.address.ip().to_canonical()) == at.map(|at| at.ip().to_canonical());
+        let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
+        let mut listeners = self.listeners.iter().filter(of_port);
+        let found = listeners.clone().find(exact).or_else(|| listeners.find(wild));
+        let Some(listener) = found else {
             // A listener that somebody else's server added: it serves everything.
             return true;
         };
@@ -96,12 +101,19 @@ mod tests {
 
     #[test]
     fn interfaces_are_by_listener() {
-        let server = server("listeners: [{ address: 127.0.0.1:1, interfaces: [router] }, { address: 127.0.0.1:2, interfaces: [agent] }]\n");
-        assert!(server.serves(Some(1), Interface::Router, "/v1/chat/completions"));
-        assert!(server.serves(Some(1), Interface::Pin, "/v1/auth/login"));
-        assert!(!server.serves(Some(1), Interface::Pin, "/v1/apikeys"));
-        assert!(!server.serves(Some(1), Interface::Agent, "/v1/agents"));
-        assert!(server.serves(Some(2), Interface::Agent, "/v1/agents"));
-        assert!(!server.serves(Some(2), Interface::Pin, "/health"));
+        let server = server(
+            "listeners: [{ address: 127.0.0.1:1, interfaces: [router] }, { address: 127.0.0.1:2, interfaces: [agent] },
+               { address: 127.0.0.2:2, interfaces: [pin] }, { address: 0.0.0.0:3, interfaces: [pin] }]\n",
+        );
+        let at = |address: &str| Some(address.parse().unwrap());
+        assert!(server.serves(at("127.0.0.1:1"), Interface::Router, "/v1/chat/completions"));
+        assert!(server.serves(at("127.0.0.1:1"), Interface::Pin, "/v1/auth/login"));
+        assert!(!server.serves(at("127.0.0.1:1"), Interface::Pin, "/v1/apikeys"));
+        assert!(!server.serves(at("127.0.0.1:1"), Interface::Agent, "/v1/agents"));
+        assert!(server.serves(at("127.0.0.1:2"), Interface::Agent, "/v1/agents"));
+        assert!(!server.serves(at("127.0.0.1:2"), Interface::Pin, "/health"));
+        assert!(!server.serves(at("127.0.0.2:2"), Interface::Agent, "/v1/agents"), "one port, another address");
+        assert!(!server.serves(at("10.0.0.7:3"), Interface::Agent, "/v1/agents"));
+        assert!(server.serves(at("10.0.0.7:3"), Interface::Pin, "/v1/apikeys"));
     }
 }

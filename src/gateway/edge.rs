@@ -77,7 +77,7 @@ impl Edge {
         if !self.app.server.accepts_host(&exchange.authority, listener) {
             return Err(Error::new(Kind::MisdirectedRequest, "This host is not served here."));
         }
-        let found = match self.app.server.serves(listener.map(|address| address.port()), exchange.surface.interface(), &exchange.path) {
+        let found = match self.app.server.serves(listener, exchange.surface.interface(), &exchange.path) {
             true => api::find(&exchange.method, &exchange.path),
             false => Found::Nothing,
         };
@@ -116,6 +116,19 @@ impl Edge {
         })
     }
 
+    /// Looks at the credential once more when the body was long in coming: what was revoked meanwhile does nothing.
+    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, principal: &Principal) -> Result<()> {
+        if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
+            return Ok(());
+        }
+        let headers = &session.req_header().headers;
+        let again = self.app.auth.identify(headers, exchange.surface, exchange.client.secure, self.app.clock.now());
+        again.map(|_| ()).map_err(|refused| {
+            self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
+            refused.into()
+        })
+    }
+
     /// A handler of `api/`: its body within the management bound, its answer written whole.
     async fn handle(
         &self,
@@ -132,6 +145,9 @@ impl Edge {
                 return refuse(session, exchange, error, framed).await;
             }
         };
+        if let Err(error) = self.still_good(exchange, &session, &principal) {
+            return refuse(session, exchange, error, true).await;
+        }
         exchange.line.bytes_in = body.len() as u64;
         let mut request = Request::new(body);
         *request.method_mut() = exchange.method.clone();

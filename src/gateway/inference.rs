@@ -52,6 +52,9 @@ pub(super) async fn run(
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
+    if let Err(error) = edge.still_good(exchange, &session, principal) {
+        return refuse(session, exchange, error, true).await;
+    }
     exchange.line.bytes_in = prompt.body.len() as u64;
     exchange.line.model = Some(prompt.request.model.clone());
     let live = app.live();

@@ -40,6 +40,9 @@ pub(super) async fn run(
     if let Err(error) = intake::read_body(&mut session, bounds::MANAGEMENT_BODY, edge.pace()).await {
         return refuse(session, exchange, error, false).await;
     }
+    if let Err(error) = edge.still_good(exchange, &session, principal) {
+        return refuse(session, exchange, error, true).await;
+    }
     if session.req_header().headers.contains_key("idempotency-key") {
         // Ignoring it would make a repetition pay twice.
         let error = Error::invalid("Idempotency-Key", "Idempotency-Key is not supported by this version.");

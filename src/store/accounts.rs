@@ -190,9 +190,12 @@ pub(super) fn insert_session(transaction: &Transaction<'_>, session: SessionRow,
         ],
     )?;
     let mut surplus = transaction.prepare_cached(
-        "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE user = ?1 ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?2) RETURNING id",
+        "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE user = ?1 AND id <> ?3 ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?2)
+         RETURNING id",
     )?;
-    let ended = surplus.query_map(params![session.user.as_str(), i64::try_from(keep).unwrap_or(i64::MAX)], session_id)?;
+    // Whatever the clock says, the one that begins is not among those that end.
+    let others = i64::try_from(keep.saturating_sub(1)).unwrap_or(i64::MAX);
+    let ended = surplus.query_map(params![session.user.as_str(), others, session.id.as_str()], session_id)?;
     let mut changes = vec![];
     for id in ended {
         changes.push(Change::SessionEnded(id?));
