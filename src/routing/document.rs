@@ -164,6 +164,11 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// All of them.
+    pub const ALL: [Strategy; 2] = [Strategy::Priority, Strategy::Weighted];
+    /// Words of strategies that the contract has and this version has not.
+    pub const UNSUPPORTED: [&str; 4] = ["least_latency", "least_busy", "cheapest", "sticky"];
+
     /// The word for it in documents and decisions.
     pub fn as_str(self) -> &'static str {
         match self {
