@@ -215,7 +215,7 @@ impl RetryOn {
 }
 
 /// The name of `known` that `word` was probably meant to be: nearest by edit distance, at most a third of its length away.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 128 {
         return None;
     }
@@ -229,7 +229,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// The same as [`nearest`], as a hint for a reader.
+/// A hint for a reader: the name of `known` that `word` was probably meant to be.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(word, known).map(|name| format!("did you mean `{name}`?"))
 }
