@@ -23,8 +23,8 @@ impl Random {
         Random::Seeded(Arc::new(Mutex::new((seed, 0))))
     }
 
-    /// Fills `out`. The system source cannot fail on the platforms we run on once the process has
-    /// started (`main` draws once before it listens); should it, the process stops rather than mint weak secrets.
+    /// Fills `out`. The system source does not fail on the platforms we run on (it waits until it is seeded, then always
+    /// answers); should it, the process stops rather than mint weak secrets.
     pub fn fill(&self, out: &mut [u8]) {
         match self {
             Random::System => {

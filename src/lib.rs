@@ -1,4 +1,77 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy speed.
+//!
+//! This page is the map. The crate is made of rooms, one module each, in an order: a room uses only rooms above its own
+//! row, never one beside or below it. `tests/layering.rs` holds that, and that each external crate enters by one door.
+//!
+//! | layer | rooms |
+//! |---|---|
+//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
+//! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
+//! | adapters | [`store`] accounts, keys, documents, captures in SQLite · [`protocol`] what providers and clients speak, as bytes |
+//! | decisions | [`auth`] who a request is · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
+//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live |
+//! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
+//! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
+//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment |
+//!
+//! Only [`gateway`] and [`server`] know Pingora. The words are the same in code, API, documents and metrics: an *alias*
+//! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;
+//! *served* is who answered; a *capture* is what is kept; a *replay* is a capture run again; a *revision* names a document.
+//!
+//! # One chat request
+//!
+//! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
+//!
+//! ```text
+//! edge.rs       Edge::process_new_http    one request of a connection; the head under its deadline
+//!               └ Edge::serve             gate::check: framing, Host, target (400, 421, 431)
+//!                 └ Edge::admit           api::find (method, path) → Auth::identify → policy; no body is read yet
+//! inference.rs  └ run                     all that follows
+//!                 ├ read                  intake::read_body: whole, bounded; openai::read_request: one pass, no copy
+//!                 ├ gather                Inputs: everything that the decision may look at, copied out
+//!                 ├ decide                routing/decide.rs, pure: Inputs and document → Decision (the plan)
+//!                 ├ Record::begin         record.rs: the capture in the making
+//!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
+//!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
+//! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
+//! attempt.rs      │   ├ peer, write_head  address; head, credential and body (`model` renamed) for this provider
+//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; tee, usage, errors in-band
+//! attempt.rs      │   └ failed            may the next target be tried? never after the commit
+//!                 ├ Outcome::take         record.rs: how it went
+//!                 ├ conclude              what is left to write: the last answer, an error, or an error event
+//!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
+//! reply.rs        error                   on the way out of any step: an Error in the envelope of its interface
+//! ```
+//!
+//! # One reroute
+//!
+//! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives the capture, or 404 when it
+//! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
+//! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
+//! the answer is collected and wrapped as `{new_id, decision, response}`.
+//!
+//! # One reload
+//!
+//! ```text
+//! reload.rs     Watcher::look, ::reload   the file changed, or SIGHUP
+//! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
+//! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
+//! store/        keep_document             the text is kept before any capture can name its revision
+//! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
+//! ```
+//!
+//! A document with a problem ends at the step that finds it: logged, counted, nothing changed.
+//!
+//! # Where a change goes
+//!
+//! | to add | files |
+//! |---|---|
+//! | a provider that speaks a known protocol | the routing document only |
+//! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`) |
+//! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
+//! | a metric | `metrics.rs`, and where it is counted |
+//! | a refusal | a row of [`error::Kind`] |
+//! | a limit | `bounds.rs` |
 
 pub mod api;
 pub mod app;

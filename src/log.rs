@@ -12,10 +12,14 @@ use crate::bounds;
 use crate::clock::{Clock, rfc3339};
 
 /// Starts the diagnostics log; `filter` is in `env_logger`'s words (`info`, `rerouter=debug,warn`). Once a process.
+/// Whatever it says, of other crates nothing below `info` is written: they print heads and bodies there.
 pub fn init(filter: &str) -> Result<(), String> {
     env_logger::Builder::new()
         .parse_filters(filter)
         .format(|out, record| {
+            if !may_be_written(record.target(), record.level()) {
+                return Ok(());
+            }
             let line = Diagnostic {
                 at: rfc3339(Clock::System.now()),
                 level: record.level().as_str(),
@@ -26,6 +30,12 @@ pub fn init(filter: &str) -> Result<(), String> {
         })
         .try_init()
         .map_err(|error| error.to_string())
+}
+
+/// What other crates say at their lower levels is not ours to vouch for: Pingora prints whole heads there, provider
+/// credentials in clear among them, and bodies.
+fn may_be_written(target: &str, level: log::Level) -> bool {
+    level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
 }
 
 #[derive(Serialize)]
@@ -189,6 +199,22 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn what_other_crates_say_below_info_is_not_written() {
+        use log::Level;
+        for (target, level, written) in [
+            ("rerouter::gateway::edge", Level::Trace, true),
+            ("rerouter", Level::Debug, true),
+            ("rerouters", Level::Debug, false),
+            ("pingora_core::protocols::http::v1::client", Level::Trace, false),
+            ("pingora_proxy::proxy_h1", Level::Debug, false),
+            ("pingora_core::server", Level::Info, true),
+            ("pingora_core::server", Level::Error, true),
+        ] {
+            assert_eq!(may_be_written(target, level), written, "{target} {level}");
         }
     }
 

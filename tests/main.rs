@@ -7,6 +7,8 @@
 
 mod support;
 
+/// One JSON line a request, whatever its end.
+mod access_log;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
 /// What `rerouter serve` says about bad documents.

@@ -10,6 +10,8 @@ use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
 const PROVIDER_KEY: &str = "sk-provider-canary-5d41402abc4b2a76";
+/// In a provider's `headers`.
+const HEADER_KEY: &str = "goog-canary-0cc175b9c0f1b6a8";
 const PASSWORD: &str = "password-canary-7d793037a0760186";
 const AGENT_KEY: &str = "agent-canary-b9719d911017c592abcdef01";
 
@@ -41,14 +43,25 @@ async fn what_cannot_be_parsed(gateway: &Gateway, bearer: &str) -> Vec<(&'static
     shown
 }
 
+/// A provider that answers, and says back the credential of its `headers`.
+async fn echoing() -> Provider {
+    Provider::start(|request, _| {
+        let said = scripted::completion_body("from b").to_string();
+        let echo = request.header("x-goog-api-key").unwrap_or_default();
+        scripted::answer(200, &[("content-type", "application/json"), ("x-echo", &echo)], said.as_bytes())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn no_canary_comes_out_anywhere() {
     // The first provider says back what it was sent, as careless ones do.
     let a = Provider::start(|request, _| scripted::failure(401, &format!("bad key: {:?}", request.header("authorization")))).await;
-    let b = Provider::always(scripted::completion("from b")).await;
-    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
+    let b = echoing().await;
+    let header = format!("{}\n    headers: {{ x-goog-api-key: \"${{HEADER_API_KEY}}\" }}\n", b.url());
+    let document = in_order(&[("a", &a.url()), ("b", &header)], "");
     let setup = Setup::new(&document).env("UPSTREAM_API_KEY", PROVIDER_KEY).env("AGENT_CLOUD_API_KEY", AGENT_KEY);
-    let mut gateway = setup.env("RUST_LOG", "info,rerouter=trace").start().await;
+    let mut gateway = setup.env("HEADER_API_KEY", HEADER_KEY).env("RUST_LOG", "trace").start().await;
     let key = gateway.create_key().await;
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
     let json_type = [("content-type", "application/json")];
@@ -71,14 +84,18 @@ async fn no_canary_comes_out_anywhere() {
     ] {
         let headers: Vec<(&str, &str)> = headers.into_iter().chain(json_type).collect();
         let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
-        shown.push(("an answer", format!("{answer:?}")));
         if answer.status == 200 {
+            // Headers that a provider sends are the client's to see.
+            assert_eq!(answer.header("x-echo"), Some(HEADER_KEY), "the canary was in play");
+            shown.push(("an answer", answer.text()));
             let id = answer.request_id();
             shown.push(("a capture", gateway.capture(&id).await.to_string()));
             let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
             assert_eq!(rerouted.status, 200, "{}", rerouted.text());
             shown.push(("a reroute", rerouted.text()));
             shown.push(("its capture", gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await.to_string()));
+        } else {
+            shown.push(("a refusal", format!("{answer:?}")));
         }
     }
     // Only the first provider left: the last answer is ours, without its words.
@@ -101,7 +118,8 @@ async fn no_canary_comes_out_anywhere() {
     assert!(stored.iter().any(|(name, bytes)| name.ends_with(".db") && !bytes.is_empty()), "something was stored");
     stored.extend(shown.into_iter().map(|(what, text)| (what.to_owned(), text.into_bytes())));
 
-    let canaries = [PROVIDER_KEY, PASSWORD, AGENT_KEY, &gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
+    let canaries =
+        [PROVIDER_KEY, HEADER_KEY, PASSWORD, AGENT_KEY, &gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
     for (place, bytes) in &stored {
         for canary in canaries {
             // Bodies are the client's to see; at rest they are sealed.

@@ -65,7 +65,7 @@ impl CaptureQueue {
     }
 
     /// A queue of other bounds.
-    pub fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
+    fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
         let (sender, receiver) = mpsc::channel(records.max(1));
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
         (CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default() }, CaptureWriter { receiver, waiting })

@@ -14,7 +14,7 @@ const SECRET_BYTES: usize = 8;
 
 /// Whether a header of this name carries a credential, by its name (lower-case): the known ones, and every other that
 /// ends as such names do. `idempotency-key` only sounds like one.
-fn is_credential(name: &str) -> bool {
+pub fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] = &["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth", "auth"];
     const ENDS: &[&str] = &["-key", "-token", "-secret", "-password", "-signature", "apikey", "authorization", "-auth"];
     name != "idempotency-key" && (KNOWN.contains(&name) || ENDS.iter().any(|end| name.ends_with(end)))

@@ -203,12 +203,11 @@ fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
         _ => f.name(p),
     });
     let strategy = section.read("strategy", faults, |field, faults| {
-        if matches!(field.text(faults)?, "least_latency" | "least_busy" | "cheapest" | "sticky") {
+        if Strategy::UNSUPPORTED.contains(&field.text(faults)?) {
             field.unsupported(faults);
             return None;
         }
-        let words = [Strategy::Priority, Strategy::Weighted].map(|strategy| (strategy.as_str(), strategy));
-        field.word(faults, &words)
+        field.word(faults, &Strategy::ALL.map(|strategy| (strategy.as_str(), strategy)))
     });
     // Weights are judged by the strategy that was meant.
     let strategy_is_wrong = strategy.is_none() && section.take("strategy").is_some();

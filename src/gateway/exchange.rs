@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
 use super::gate;
+use super::record::client_request_id;
 use crate::api::Client;
 use crate::app::App;
 use crate::auth::Principal;
@@ -44,6 +45,7 @@ impl Exchange {
             exchange.client.address = Some(address);
             exchange.line.client = Some(address.to_string());
         }
+        exchange.line.client_request_id = client_request_id(&head.headers);
         exchange.line.method = head.method.to_string();
         exchange.line.path = path.clone();
         exchange.method = head.method.clone();

@@ -17,13 +17,13 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::coming::Coming;
 use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
-use crate::capture::scrub::keep_headers;
+use crate::capture::scrub::{is_credential, keep_headers};
 use crate::error::Error;
 use crate::id::UserId;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::recipe::Prices;
+use crate::routing::recipe::{Prices, Provider};
 use crate::secret::Secret;
 
 /// How a call went, copied out of its progress.
@@ -87,8 +87,8 @@ impl Outcome {
             attempts: state.attempts.clone(),
             served,
             prices,
-            // A provider can only give away its own credential.
-            headers: keep_headers(&headers, target.and_then(|target| target.provider.api_key.as_ref()).map(Secret::expose).as_slice()),
+            // A provider can only give away its own credentials.
+            headers: keep_headers(&headers, &target.map(|target| credentials(&target.provider)).unwrap_or_default()),
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
@@ -110,6 +110,14 @@ impl Outcome {
             None => State::Completed,
         }
     }
+}
+
+/// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
+/// hold a credential the value without its scheme.
+fn credentials(provider: &Provider) -> Vec<&str> {
+    let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
+    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
+    provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
 }
 
 fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
@@ -254,7 +262,7 @@ fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
 }
 
 /// What the client calls its request; as long as such names are, so that a record stays small.
-fn client_request_id(headers: &HeaderMap) -> Option<String> {
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get("x-request-id")?.to_str().ok()?;
     Some(id.chars().take(bounds::CLIENT_REQUEST_ID_CHARS).collect())
 }

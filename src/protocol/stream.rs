@@ -278,16 +278,6 @@ impl Tally {
         self.counts.verdict
     }
 
-    /// Whether the stream began with an answer, so that there is no other provider for it any more.
-    pub fn content_seen(&self) -> bool {
-        self.counts.verdict == Verdict::Answer
-    }
-
-    /// Whether an error came inside the stream, at its beginning or later.
-    pub fn error_seen(&self) -> bool {
-        self.counts.error.is_some()
-    }
-
     /// The provider's count, once it came.
     pub fn usage(&self) -> Option<Usage> {
         self.counts.usage

@@ -164,6 +164,11 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// All of them.
+    pub const ALL: [Strategy; 2] = [Strategy::Priority, Strategy::Weighted];
+    /// Words of strategies that the contract has and this version has not.
+    pub const UNSUPPORTED: [&str; 4] = ["least_latency", "least_busy", "cheapest", "sticky"];
+
     /// The word for it in documents and decisions.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -210,7 +215,7 @@ impl RetryOn {
 }
 
 /// The name of `known` that `word` was probably meant to be: nearest by edit distance, at most a third of its length away.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 128 {
         return None;
     }
@@ -224,7 +229,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// The same as [`nearest`], as a hint for a reader.
+/// A hint for a reader: the name of `known` that `word` was probably meant to be.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(word, known).map(|name| format!("did you mean `{name}`?"))
 }

@@ -1,0 +1,75 @@
+//! The access log: one JSON line a request on standard output, whatever its end; patterns and ids, no query, no header value.
+
+use serde_json::{Value, json};
+
+use crate::support::documents::{chat_body, in_order};
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::until;
+
+/// The access line of a request, once it is written.
+async fn line(gateway: &Gateway, request_id: &str) -> Value {
+    until("the access line", async || {
+        let log = gateway.log();
+        let mut lines =
+            log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|line| line["request_id"] == request_id);
+        let found = lines.next();
+        assert!(lines.next().is_none(), "two lines for {request_id}");
+        found
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_request_has_one_line_that_says_how_it_went() {
+    let bad = Provider::always(scripted::failure(500, "broken")).await;
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], "")).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let body = chat_body("auto", false);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", "the client's own")];
+    let answer = gateway.send("POST", "/v1/chat/completions?note=query-canary", &headers, Some(body.as_bytes())).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = line(&gateway, &answer.request_id()).await;
+    let expected = json!({
+        "client_request_id": "the client's own", "client": "127.0.0.1", "method": "POST", "route": "/v1/chat/completions",
+        "path": "/v1/chat/completions", "status": 200, "bytes_in": body.len(), "bytes_out": answer.body.len(), "interface": "router",
+        "key": key.id, "model": "auto", "recipe": "main", "provider": "good", "served_model": "model", "attempts": 2, "state": "completed",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&told[name], value, "{name}: {told}");
+    }
+    assert!(told["duration_us"].as_u64().is_some_and(|us| us > 0) && told["at"].is_string() && told.get("error").is_none(), "{told}");
+
+    let refused = gateway.send("GET", "/v1/router/keys/key_1?after=query-canary", &[("authorization", "Bearer nobody")], None).await;
+    assert_eq!(refused.status, 401);
+    let told = line(&gateway, &refused.request_id()).await;
+    assert_eq!(
+        (&told["status"], &told["route"], &told["error"]),
+        (&json!(401), &json!("/v1/router/keys/{id}"), &json!("unauthorized")),
+        "{told}"
+    );
+    assert!(told.get("key").is_none() && told.get("state").is_none(), "{told}");
+    assert!(!gateway.log().contains("query-canary"));
+}
+
+#[tokio::test]
+async fn an_access_log_that_is_off_says_nothing() {
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).server("access_log: { format: off }").start().await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    // Its capture is there, so its line would be: both are left at the same place.
+    gateway.capture(&id).await;
+    assert!(!gateway.log().contains("\"request_id\""), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn what_came_instead_of_a_request_has_a_line_too() {
+    let gateway = Gateway::start(&in_order(&[("good", "http://127.0.0.1:9/v1")], "")).await;
+    let refused = gateway.connect().await.exchange(b"GET /v1/models HTTP/9.9\r\n\r\n").await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    let told = line(&gateway, &refused.request_id()).await;
+    assert_eq!((&told["status"], &told["route"], &told["interface"]), (&json!(400), &json!("unknown"), &json!("router")), "{told}");
+}
