@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Policy, ROUTES, Route, answer};
+use super::{Policy, ROUTES, Route, answer, replays};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Result;
@@ -60,24 +60,6 @@ impl Operation {
 
 const PAGE: &[&str] = &["limit", "after"];
 const KEY_PAGE: &[&str] = &["limit", "after", "status", "owner"];
-const REPLAY_PAGE: &[&str] = &[
-    "limit",
-    "after",
-    "since",
-    "until",
-    "alias",
-    "recipe",
-    "provider",
-    "model",
-    "decided_provider",
-    "decided_model",
-    "status",
-    "state",
-    "key",
-    "replay_of",
-    "owner",
-];
-
 #[rustfmt::skip]
 static OPERATIONS: &[Operation] = &[
     op("GET", "/health", "health", "Whether the gateway serves").gives(200, "Health").refuses(&[503]),
@@ -107,7 +89,7 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/router/keys/{id}", "getRouterKey", "One key").gives(200, "Key").refuses(&[404]),
     op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
     op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("GET", "/v1/router/replay", "listReplays", "List captures").gives(200, "ReplayList").query(REPLAY_PAGE),
+    op("GET", "/v1/router/replay", "listReplays", "List captures").gives(200, "ReplayList").query(replays::PARAMETERS),
     op("GET", "/v1/router/replay/{id}", "getReplay", "One capture, whole").gives(200, "Capture").refuses(&[404]),
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),

@@ -20,7 +20,7 @@ use crate::replay::compare;
 use crate::store::CaptureFilter;
 
 /// What a list may be asked for.
-const PARAMETERS: &[&str] = &[
+pub(super) const PARAMETERS: &[&str] = &[
     "limit",
     "after",
     "since",
