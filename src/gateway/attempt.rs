@@ -15,6 +15,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::{Call, InFlight};
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::record::credentials;
 use super::relay::is_event_stream;
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
@@ -95,6 +96,11 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
     }
+    if let Some(target) = call.target() {
+        for name in saying_back(&head.headers, &credentials(&target.provider)) {
+            head.remove_header(&name);
+        }
+    }
     let upstream_id = head.headers.get("x-request-id").cloned();
     for name in named_by_connection(&head.headers) {
         head.remove_header(&name);
@@ -120,6 +126,14 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
         head.insert_header("x-rerouter-upstream-request-id", id)?;
     }
     Ok(())
+}
+
+/// The headers in which a careless provider says back what we showed it.
+fn saying_back(headers: &HeaderMap, credentials: &[&str]) -> Vec<HeaderName> {
+    // Shorter ones would be found by chance.
+    let long = || credentials.iter().filter(|credential| credential.len() >= 8);
+    let says = |value: &HeaderValue| long().any(|credential| memchr::memmem::find(value.as_bytes(), credential.as_bytes()).is_some());
+    headers.iter().filter(|(_, value)| says(value)).map(|(name, _)| name.clone()).collect()
 }
 
 /// The hop-by-hop headers of a message: `Connection` itself and what it names (RFC 9110 section 7.6.1).

@@ -114,7 +114,7 @@ impl Outcome {
 
 /// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
 /// hold a credential the value without its scheme.
-fn credentials(provider: &Provider) -> Vec<&str> {
+pub(super) fn credentials(provider: &Provider) -> Vec<&str> {
     let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
     let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
     provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
