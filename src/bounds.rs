@@ -157,6 +157,10 @@ pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
 /// Log lines waiting for a slow standard output; more are dropped and counted.
 pub const LOG_QUEUE: usize = 8_192;
+/// How long the first access line of a batch waits for company, so that its writer is woken once a batch.
+pub const LOG_LINGER: Duration = Duration::from_millis(10);
+/// Bytes of access lines that are written at once.
+pub const LOG_BUFFER: usize = 64 << 10;
 /// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of
 /// mounted configuration, which file notifications miss.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);

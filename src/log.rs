@@ -2,14 +2,18 @@
 //! either never delays a request, and no credential, header value or body is ever written.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use serde::Serialize;
+use http::Method;
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use crate::bounds;
 use crate::clock::{Clock, rfc3339};
+use crate::id::{KeyId, RequestId, UserId};
 
 /// Starts the diagnostics log; `filter` is in `env_logger`'s words (`info`, `rerouter=debug,warn`). Once a process.
 /// Whatever it says, of other crates nothing below `info` is written: they print heads and bodies there.
@@ -46,17 +50,20 @@ struct Diagnostic<'a> {
     message: String,
 }
 
-/// One request, as the access log tells it. `route` is the pattern, `path` comes without its query.
-#[derive(Clone, Debug, Default, Serialize)]
+/// One request, as the access log tells it. `route` is the pattern, `path` comes without its query. Text is made of it by
+/// the thread that writes.
+#[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)] // the names are the line's, and say it
 pub struct AccessLine {
-    pub at: String,
-    pub request_id: String,
+    #[serde(serialize_with = "time")]
+    pub at: Timestamp,
+    pub request_id: RequestId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
-    pub client: Option<String>,
-    pub method: String,
-    pub route: String,
+    pub client: Option<IpAddr>,
+    #[serde(serialize_with = "method")]
+    pub method: Method,
+    pub route: &'static str,
     pub path: String,
     pub status: u16,
     pub duration_us: u64,
@@ -64,17 +71,17 @@ pub struct AccessLine {
     pub bytes_out: u64,
     pub interface: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
+    pub key: Option<KeyId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
+    pub user: Option<UserId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub recipe: Option<String>,
+    pub recipe: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
+    pub provider: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub served_model: Option<String>,
+    pub served_model: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +94,46 @@ pub struct AccessLine {
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+}
+
+impl AccessLine {
+    /// The line of a request of which nothing is known yet.
+    pub fn new(at: Timestamp, request_id: RequestId) -> Self {
+        AccessLine {
+            at,
+            request_id,
+            client_request_id: None,
+            client: None,
+            method: Method::GET,
+            route: "unknown",
+            path: String::new(),
+            status: 0,
+            duration_us: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            interface: "",
+            key: None,
+            user: None,
+            model: None,
+            recipe: None,
+            provider: None,
+            served_model: None,
+            attempts: None,
+            routing_us: None,
+            ttft_ms: None,
+            state: None,
+            error: None,
+            cause: None,
+        }
+    }
+}
+
+fn time<S: Serializer>(at: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&rfc3339(*at))
+}
+
+fn method<S: Serializer>(method: &Method, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(method.as_str())
 }
 
 enum Message {
@@ -152,8 +199,13 @@ impl AccessLog {
 }
 
 fn write_lines(out: impl Write, lines: &Receiver<Message>) {
-    let mut out = std::io::BufWriter::new(out);
+    let mut out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out);
     while let Ok(first) = lines.recv() {
+        if matches!(first, Message::Line(_)) {
+            // A line that finds this thread waiting has to wake it, which costs the request more than the line does. The
+            // thread is this log's own: it blocks nobody.
+            std::thread::park_timeout(bounds::LOG_LINGER);
+        }
         let mut next = Some(first);
         while let Some(message) = next {
             let written = match message {
@@ -169,7 +221,7 @@ fn write_lines(out: impl Write, lines: &Receiver<Message>) {
             };
             if written.is_err() {
                 // Nobody reads any more: go on taking lines so that their senders see no difference.
-                out = std::io::BufWriter::new(out.into_parts().0);
+                out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out.into_parts().0);
             }
             next = lines.try_recv().ok();
         }
@@ -218,12 +270,16 @@ mod tests {
         }
     }
 
+    fn blank(id: &str) -> AccessLine {
+        AccessLine::new(Timestamp::UNIX_EPOCH, RequestId::known(id))
+    }
+
     #[test]
     fn a_line_a_request() {
         let sink = Sink::default();
         let log = AccessLog::to(sink.clone(), 8).unwrap();
-        assert!(log.line(AccessLine { request_id: "req_1".into(), path: "/v1/\n\"x".into(), status: 200, ..AccessLine::default() }));
-        assert!(log.line(AccessLine { request_id: "req_2".into(), ..AccessLine::default() }));
+        assert!(log.line(AccessLine { path: "/v1/\n\"x".into(), status: 200, ..blank("req_1") }));
+        assert!(log.line(blank("req_2")));
         log.flush(Duration::from_secs(10));
         let text = String::from_utf8(sink.bytes.lock().unwrap().clone()).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -237,11 +293,11 @@ mod tests {
         let closed = sink.gate.lock().unwrap();
         let log = AccessLog::to(sink.clone(), 2).unwrap();
         let path = "x".repeat(10_000);
-        let taken = (0..100).filter(|_| log.line(AccessLine { path: path.clone(), ..AccessLine::default() })).count();
+        let taken = (0..100).filter(|_| log.line(AccessLine { path: path.clone(), ..blank("req_1") })).count();
         assert!(taken < 100);
         assert_eq!(log.dropped(), 100 - taken as u64);
         drop(closed);
-        assert!(AccessLog::off().line(AccessLine::default()));
+        assert!(AccessLog::off().line(blank("req_1")));
         assert!(!AccessLog::off().is_on());
     }
 }
