@@ -341,7 +341,7 @@ mod tests {
         announced.is_replay(&running.head.owner, &world.captures[0].head.id);
         assert!(queue.offer(waiting));
         remove(&ann, id(0), true).await.unwrap();
-        assert!(queue.offer_announced(running, announced));
+        assert!(queue.offer_announced(running.into(), announced));
         queue.flush().await;
         let left = world.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
         assert_eq!(left.iter().map(|head| head.id.as_str()).collect::<Vec<_>>(), [id(2)]);

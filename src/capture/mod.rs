@@ -2,6 +2,7 @@
 //! request, never holds a credential, and what is stored reads back whole or not at all.
 
 pub mod coming;
+pub mod draft;
 pub mod index;
 pub mod queue;
 pub mod record;

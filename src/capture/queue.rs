@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::coming::{Coming, Table};
+use super::draft::Draft;
 use super::index::Archive;
 use super::record::Capture;
 use crate::bounds;
@@ -16,7 +17,7 @@ use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
 
 enum Message {
-    Capture(Box<(Capture, Coming)>),
+    Draft(Box<(Draft, Coming)>),
     Flush(oneshot::Sender<()>),
 }
 
@@ -26,6 +27,8 @@ pub struct CaptureQueue {
     sender: mpsc::Sender<Message>,
     waiting: Waiting,
     coming: Table,
+    /// Calls a writer that lingers.
+    hurry: Arc<Notify>,
 }
 
 /// Bytes that wait, and what is told of them.
@@ -37,13 +40,12 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn take(&self, size: usize) -> bool {
+    /// Takes room; gives how many bytes wait then.
+    fn take(&self, size: usize) -> Option<usize> {
         let more = |bytes: usize| bytes.checked_add(size).filter(|sum| *sum <= self.limit);
-        let taken = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        if let Ok(before) = taken {
-            self.metrics.capture_queue_bytes(before + size);
-        }
-        taken.is_ok()
+        let before = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        self.metrics.capture_queue_bytes(before + size);
+        Some(before + size)
     }
 
     fn give_back(&self, size: usize) {
@@ -56,6 +58,7 @@ impl Waiting {
 pub struct CaptureWriter {
     receiver: mpsc::Receiver<Message>,
     waiting: Waiting,
+    hurry: Arc<Notify>,
 }
 
 impl CaptureQueue {
@@ -68,7 +71,9 @@ impl CaptureQueue {
     fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
         let (sender, receiver) = mpsc::channel(records.max(1));
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
-        (CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default() }, CaptureWriter { receiver, waiting })
+        let hurry = Arc::new(Notify::new());
+        let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone() };
+        (queue, CaptureWriter { receiver, waiting, hurry })
     }
 
     /// Announces the capture of a request that begins, so that a deletion finds it before it is written.
@@ -84,14 +89,15 @@ impl CaptureQueue {
     /// Leaves a capture that was not announced.
     pub fn offer(&self, capture: Capture) -> bool {
         let coming = self.coming.announce(&capture.head.id, &capture.head.owner, capture.head.replay_of.as_ref());
-        self.offer_announced(capture, coming)
+        self.offer_announced(capture.into(), coming)
     }
 
     /// Leaves a capture to be written. Never waits and never fails: false when it was dropped.
-    pub fn offer_announced(&self, capture: Capture, coming: Coming) -> bool {
-        let size = capture.size();
-        let taken = self.waiting.take(size) && {
-            let sent = self.sender.try_send(Message::Capture(Box::new((capture, coming)))).is_ok();
+    pub fn offer_announced(&self, draft: Draft, coming: Coming) -> bool {
+        let size = draft.size();
+        let waiting = self.waiting.take(size);
+        let taken = waiting.is_some() && {
+            let sent = self.sender.try_send(Message::Draft(Box::new((draft, coming)))).is_ok();
             if !sent {
                 self.waiting.give_back(size);
             }
@@ -100,6 +106,11 @@ impl CaptureQueue {
         if !taken {
             self.waiting.metrics.captures("dropped_full", 1);
         }
+        let half_full =
+            self.sender.capacity() < self.sender.max_capacity() / 2 || waiting.is_none_or(|bytes| bytes > self.waiting.limit / 2);
+        if half_full {
+            self.hurry.notify_one();
+        }
         taken
     }
 
@@ -107,6 +118,7 @@ impl CaptureQueue {
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.sender.send(Message::Flush(done)).await.is_ok() {
+            self.hurry.notify_one();
             // An error means that the writer has ended: nothing is left to wait for.
             let _ended = written.await;
         }
@@ -126,37 +138,45 @@ impl CaptureWriter {
     /// Writes batches until every queue handle is gone.
     pub async fn run(mut self, archive: Archive) {
         while let Some(first) = self.receiver.recv().await {
-            let mut batch = Vec::new();
-            let mut flushed = None;
-            let mut next = Some(first);
-            let deadline = Instant::now() + bounds::CAPTURE_LINGER;
-            while let Some(message) = next {
-                match message {
-                    Message::Capture(capture) => batch.push(*capture),
-                    Message::Flush(done) => {
-                        flushed = Some(done);
-                        break;
-                    }
-                }
-                if batch.len() >= bounds::CAPTURE_BATCH {
-                    break;
-                }
-                next = timeout_at(deadline, self.receiver.recv()).await.ok().flatten();
+            if matches!(first, Message::Draft(_)) {
+                // Not by waiting for the next one: each would have to wake this task, at its request's cost.
+                let _called = timeout(bounds::CAPTURE_LINGER, self.hurry.notified()).await;
             }
-            self.write(&archive, batch).await;
-            if let Some(done) = flushed {
-                // The one who asked may have gone.
-                let _gone = done.send(());
+            let mut next = Some(first);
+            while next.is_some() {
+                let (batch, flushed) = self.gather(&mut next);
+                self.write(&archive, batch).await;
+                if let Some(done) = flushed {
+                    // The one who asked may have gone.
+                    let _gone = done.send(());
+                }
             }
         }
     }
 
-    async fn write(&self, archive: &Archive, batch: Vec<(Capture, Coming)>) {
+    /// From `next` on what is there, up to a batch or a flush; leaves in `next` what comes after.
+    fn gather(&mut self, next: &mut Option<Message>) -> (Vec<(Draft, Coming)>, Option<oneshot::Sender<()>>) {
+        let mut batch = Vec::new();
+        while let Some(message) = next.take() {
+            *next = self.receiver.try_recv().ok();
+            match message {
+                Message::Draft(draft) => batch.push(*draft),
+                Message::Flush(done) => return (batch, Some(done)),
+            }
+            if batch.len() >= bounds::CAPTURE_BATCH {
+                break;
+            }
+        }
+        (batch, None)
+    }
+
+    async fn write(&self, archive: &Archive, batch: Vec<(Draft, Coming)>) {
         let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, coming)| coming.is_deleted());
         self.waiting.metrics.captures("deleted", deleted.len() as u64);
-        self.waiting.give_back(deleted.iter().map(|(capture, _)| capture.size()).sum());
+        self.waiting.give_back(deleted.iter().map(|(draft, _)| draft.size()).sum());
+        let size = left.iter().map(|(draft, _)| draft.size()).sum();
         // The others stay in the table until they can be read: a deletion waits for the flush.
-        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().unzip();
+        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().map(|(draft, coming)| (draft.finish(), coming)).unzip();
         if batch.is_empty() {
             return;
         }
@@ -181,7 +201,7 @@ impl CaptureWriter {
         if stored < batch.len() {
             metrics.captures("dropped_store", (batch.len() - stored) as u64);
         }
-        self.waiting.give_back(batch.iter().map(Capture::size).sum());
+        self.waiting.give_back(size);
     }
 }
 
@@ -259,7 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_drops_and_counts_and_never_waits() {
-        let size = captures(1).remove(0).size();
+        let size = Draft::from(captures(1).remove(0)).size();
         for (records, limit) in [(3, usize::MAX), (100, size * 3)] {
             let room = room(records, limit).await;
             room.faults.stall_appends();
@@ -294,7 +314,7 @@ mod tests {
         let announced = room.queue.announce(&ids[0], &owner);
         assert!(room.queue.coming().delete(&ids[0], Some(&owner)));
         let mut captures = captures.into_iter();
-        assert!(room.queue.offer_announced(captures.next().unwrap(), announced));
+        assert!(room.queue.offer_announced(captures.next().unwrap().into(), announced));
         for capture in captures {
             assert!(room.queue.offer(capture));
         }

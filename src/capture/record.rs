@@ -1,5 +1,7 @@
 //! One capture: its head, which reads without the bodies, and the two shapes that the API shows (contract, section 6.4).
 
+use std::sync::Arc;
+
 use base64::Engine;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -47,9 +49,9 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The provider tried.
-    pub provider: String,
+    pub provider: Arc<str>,
     /// The model asked of it.
-    pub model: String,
+    pub model: Arc<str>,
     /// The status that it answered, if it did.
     pub status: Option<u16>,
     /// Why it was not the last, in one word of ours.
@@ -62,9 +64,9 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// The provider.
-    pub provider: String,
+    pub provider: Arc<str>,
     /// The model.
-    pub model: String,
+    pub model: Arc<str>,
     /// The node, where nodes serve.
     pub node: Option<String>,
 }
@@ -90,7 +92,7 @@ pub struct Head {
     /// Whether the answer's body is an event stream.
     pub response_stream: bool,
     pub inputs: Option<Inputs>,
-    pub decision: Option<Decision>,
+    pub decision: Option<Arc<Decision>>,
     pub routing_us: u64,
     pub attempts: Vec<Attempt>,
     pub served: Option<Served>,
@@ -173,6 +175,12 @@ impl Head {
         Head { routing_us, ..Head::new(original.id.clone(), original.created_at, original.owner.clone(), &original.endpoint) }
     }
 
+    /// About how much memory it holds: inputs and decision are two kilobytes and the plan's names, times two.
+    pub(super) fn size(&self) -> usize {
+        let headers = self.request_headers.iter().chain(&self.response_headers);
+        4096 + headers.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+
     /// Why the call cannot be run again; `None` when it can.
     pub fn not_replayable(&self) -> Option<Kind> {
         if !self.request_captured {
@@ -204,7 +212,7 @@ impl Head {
 
     fn fields(&self) -> Map<String, Value> {
         let decision = self.decision.as_ref().map(|decision| {
-            let Decision { provider, model, recipe, rule, revision, .. } = decision;
+            let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
             json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
         });
         let served = self.served.as_ref().map(|served| json!({ "provider": served.provider, "model": served.model }));
@@ -289,14 +297,6 @@ impl Capture {
         whole.insert("error".into(), json!(head.error));
         whole.into()
     }
-
-    /// About how much memory it holds.
-    pub fn size(&self) -> usize {
-        let headers = self.head.request_headers.iter().chain(&self.head.response_headers);
-        let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
-        // Inputs and decision: two kilobytes and the plan's names, times two.
-        4096 + headers + self.bodies.request.len() + self.bodies.response.len()
-    }
 }
 
 /// Text as text; bytes that are no text in base64 beside a null.
@@ -365,7 +365,7 @@ pub(crate) mod tests {
             seed: u64::MAX,
             health: std::collections::BTreeMap::new(),
         });
-        head.decision = Some(Decision {
+        head.decision = Some(Arc::new(Decision {
             provider: "openai".into(),
             model: "gpt-5".into(),
             recipe: "balanced".into(),
@@ -378,7 +378,7 @@ pub(crate) mod tests {
             plan: vec![Choice { provider: "openai".into(), model: "gpt-5".into() }],
             candidates: vec![Candidate { provider: "openai".into(), model: "gpt-5".into(), eligible: true, reason: None }],
             trace: Vec::new(),
-        });
+        }));
         head.attempts = vec![Attempt {
             provider: "openai".into(),
             model: "gpt-5".into(),

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
+use crate::routing::recipe::Provider;
+use crate::secret::Secret;
 
 /// What stands in a body where a credential stood.
 const REDACTED: &[u8] = b"\"[redacted]\"";
@@ -18,6 +20,14 @@ pub fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] = &["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth", "auth"];
     const ENDS: &[&str] = &["-key", "-token", "-secret", "-password", "-signature", "apikey", "authorization", "-auth"];
     name != "idempotency-key" && (KNOWN.contains(&name) || ENDS.iter().any(|end| name.ends_with(end)))
+}
+
+/// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
+/// hold a credential the value without its scheme.
+pub fn credentials(provider: &Provider) -> Vec<&str> {
+    let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
+    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
+    provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
 }
 
 /// The headers that a capture keeps, in order: all but those that carry a credential by their name, or any of `secrets` in

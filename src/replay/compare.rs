@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_field_is_there_with_both_sides() {
         let (a, mut b) = pair();
-        let decision = b.head.decision.as_mut().unwrap();
+        let decision = std::sync::Arc::make_mut(b.head.decision.as_mut().unwrap());
         (decision.model, decision.revision) = ("gpt-5-mini".into(), "000000000000".into());
         b.head.served = None;
         (b.head.usage, b.head.cost_usd, b.head.status) = (None, Some(0.5), 502);
