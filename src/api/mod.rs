@@ -13,9 +13,11 @@ pub mod replays;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -157,6 +159,9 @@ pub enum Found {
 pub fn find(method: &Method, path: &str) -> Found {
     // Every path that answers GET answers HEAD: the same head, no body (RFC 9110 section 9.3.2).
     let method = if method == Method::HEAD { &Method::GET } else { method };
+    if let Some(route) = fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == method)) {
+        return Found::Route(route, PathParams::default());
+    }
     let mut allow: Vec<&str> = Vec::new();
     for route in ROUTES {
         if let Some(params) = matches(route.path, path) {
@@ -171,6 +176,18 @@ pub fn find(method: &Method, path: &str) -> Found {
     }
     let allow = allow.join(", ");
     Found::WrongMethod(Error::new(Kind::MethodNotAllowed, format!("This path answers {allow}.")).allowing(allow))
+}
+
+/// The rows without a `{…}`, by path: what inference calls ask for is found at once.
+fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
+    static FIXED: OnceLock<HashMap<&str, Vec<&Route>>> = OnceLock::new();
+    FIXED.get_or_init(|| {
+        let mut fixed: HashMap<&str, Vec<&Route>> = HashMap::new();
+        for route in ROUTES.iter().filter(|route| !route.path.contains('{')) {
+            fixed.entry(route.path).or_default().push(route);
+        }
+        fixed
+    })
 }
 
 /// The data plane's paths, for the answer to an unknown one.

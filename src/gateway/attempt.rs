@@ -5,28 +5,41 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SET_COOKIE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SET_COOKIE,
+    STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::response::Parts as ResponseParts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use log::warn;
+use memchr::memmem::Finder;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::{Call, InFlight};
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
-use super::record::credentials;
 use super::relay::is_event_stream;
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
+use crate::capture::scrub::credentials;
 use crate::routing::recipe::Protocol;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
 pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
 
 /// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
-const KEPT_BACK: [&str; 6] = ["set-cookie", "alt-svc", "strict-transport-security", "keep-alive", "proxy-connection", "upgrade"];
+static KEPT_BACK: [HeaderName; 6] = [
+    SET_COOKIE,
+    ALT_SVC,
+    STRICT_TRANSPORT_SECURITY,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    UPGRADE,
+];
+
+/// The provider's own id of the request, beside ours.
+static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
 
 /// The address of the attempt's target, with every timeout set: Pingora has none by default.
 pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
@@ -63,30 +76,39 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     let provider = &target.provider;
     let base = &provider.base;
     let body = call.body_for(&target);
-    let mut fresh = RequestHeader::build("POST", format!("{}{}", base.path, call.endpoint_path).as_bytes(), Some(12))?;
-    fresh.insert_header(HOST, base.authority())?;
-    fresh.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
-    fresh.insert_header(CONTENT_LENGTH, body.len())?;
+    let (mut fresh, ()) = http::Request::new(()).into_parts();
+    fresh.method = Method::POST;
+    fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint_path)))?;
+    // The map itself: Pingora's own insertion reads each name anew, to keep its case.
+    let headers = &mut fresh.headers;
+    headers.reserve(16);
+    headers.insert(HOST, value(HeaderValue::try_from(base.authority()))?);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     // Bytes are relayed as they come, so they must come as they are.
-    fresh.insert_header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))?;
-    fresh.insert_header(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"))?;
-    fresh.insert_header(USER_AGENT, concat!("rerouter/", env!("CARGO_PKG_VERSION")))?;
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &call.forward {
-        fresh.append_header(name.clone(), value.clone())?;
+        headers.append(name.clone(), value.clone());
     }
     if let Some(key) = &provider.api_key {
-        fresh.insert_header(AUTHORIZATION, bearer(key.expose())?)?;
+        headers.insert(AUTHORIZATION, bearer(key.expose())?);
     }
     for (name, value) in &provider.headers {
-        fresh.insert_header(name.clone(), value.clone())?;
+        headers.insert(name.clone(), value.clone());
     }
-    *head = fresh;
+    *head = RequestHeader::from(fresh);
     Ok(body)
 }
 
+/// What the document's checks let through can be written as a header or a path; should it not, the attempt fails.
+fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
+    made.map_err(|_| Error::explain(ErrorType::InternalError, "a provider's head cannot be written"))
+}
+
 fn bearer(key: &str) -> Result<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-        .map_err(|_| Error::explain(ErrorType::InternalError, "the provider's key is no header value"))?;
+    let mut value = value(HeaderValue::try_from(format!("Bearer {key}")))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -96,43 +118,44 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
     }
+    let mut parts = ResponseParts::from(std::mem::replace(head, ResponseHeader::build_no_case(head.status, Some(0))?));
+    let headers = &mut parts.headers;
     if let Some(target) = call.target() {
-        for name in saying_back(&head.headers, &credentials(&target.provider)) {
-            head.remove_header(&name);
+        for name in saying_back(headers, &credentials(&target.provider)) {
+            headers.remove(name);
         }
     }
-    let upstream_id = head.headers.get("x-request-id").cloned();
-    for name in named_by_connection(&head.headers) {
-        head.remove_header(&name);
+    let upstream_id = headers.get(&reply::REQUEST_ID).cloned();
+    for name in named_by_connection(headers) {
+        headers.remove(name);
     }
-    for name in KEPT_BACK {
-        head.remove_header(name);
+    for name in &KEPT_BACK {
+        headers.remove(name);
     }
-    head.remove_header(&SET_COOKIE);
-    let ours: Vec<HeaderName> = head.headers.keys().filter(|name| name.as_str().starts_with("x-rerouter-")).cloned().collect();
+    let ours: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("x-rerouter-")).cloned().collect();
     for name in ours {
-        head.remove_header(&name);
+        headers.remove(name);
     }
-    if is_event_stream(&head.headers) {
+    if is_event_stream(headers) {
         // An error event may have to follow what the provider announced as the end.
-        head.remove_header(&CONTENT_LENGTH);
-        head.insert_header("cache-control", HeaderValue::from_static("no-cache"))?;
-        head.insert_header("x-accel-buffering", HeaderValue::from_static("no"))?;
+        headers.remove(CONTENT_LENGTH);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
-    for (name, value) in reply::call_headers(call, true) {
-        head.insert_header(name, value)?;
-    }
+    reply::name_call(call, true, headers);
     if let Some(id) = upstream_id {
-        head.insert_header("x-rerouter-upstream-request-id", id)?;
+        headers.insert(&UPSTREAM_REQUEST_ID, id);
     }
+    *head = ResponseHeader::from(parts);
     Ok(())
 }
 
 /// The headers in which a careless provider says back what we showed it.
 fn saying_back(headers: &HeaderMap, credentials: &[&str]) -> Vec<HeaderName> {
     // Shorter ones would be found by chance.
-    let long = || credentials.iter().filter(|credential| credential.len() >= 8);
-    let says = |value: &HeaderValue| long().any(|credential| memchr::memmem::find(value.as_bytes(), credential.as_bytes()).is_some());
+    let long = credentials.iter().filter(|credential| credential.len() >= 8);
+    let finders: Vec<Finder<'_>> = long.map(Finder::new).collect();
+    let says = |value: &HeaderValue| finders.iter().any(|finder| finder.find(value.as_bytes()).is_some());
     headers.iter().filter(|(_, value)| says(value)).map(|(name, _)| name.clone()).collect()
 }
 

@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use super::failure::Failure;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use crate::app::{App, Live};
-use crate::capture::record::{Attempt, Served};
+use crate::capture::record::Attempt;
 use crate::id::RequestId;
 use crate::protocol::openai;
+use crate::routing::decide::Decision;
 use crate::routing::document::RetryOn;
 use crate::routing::recipe::Target;
 
@@ -52,8 +53,7 @@ pub(super) struct Call {
     pub(super) endpoint_path: &'static str,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
-    /// Ours, for the answer.
-    pub(super) recipe: String,
+    pub(super) decision: Arc<Decision>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,
@@ -85,8 +85,8 @@ impl Call {
         *self.home.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     }
 
-    pub(super) fn take_home(&self) -> Option<ServerSession> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner).take().map(|session| *session)
+    pub(super) fn take_home(&self) -> Option<Box<ServerSession>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn client_body(&self) -> Bytes {
@@ -192,8 +192,8 @@ impl Call {
         let Some(target) = self.targets.get(state.index) else { return };
         let Some(started) = state.started.take() else { return };
         let attempt = Attempt {
-            provider: target.provider.name.to_string(),
-            model: target.model.to_string(),
+            provider: target.provider.name.clone(),
+            model: target.model.clone(),
             status: state.relay.status,
             error: failure.map(|failure| failure.as_str().to_string()),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -202,9 +202,8 @@ impl Call {
     }
 
     /// Who answered, when somebody did.
-    pub(super) fn served(&self, state: &Progress) -> Option<Served> {
+    pub(super) fn served(&self, state: &Progress) -> Option<&Arc<Target>> {
         let index = if state.relay.committed { state.index } else { state.relay.answer.as_ref()?.index };
-        let target = self.targets.get(index)?;
-        Some(Served { provider: target.provider.name.to_string(), model: target.model.to_string(), node: None })
+        self.targets.get(index)
     }
 }

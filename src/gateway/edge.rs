@@ -35,7 +35,7 @@ pub struct Edge {
 /// How a request ended: the session, what was sent, and whether the connection may be used again.
 pub(super) struct Ended {
     /// Absent when the engine did not give it back: then there is no connection to speak of.
-    pub(super) session: Option<ServerSession>,
+    pub(super) session: Option<Box<ServerSession>>,
     pub(super) status: u16,
     pub(super) sent: usize,
     pub(super) reusable: bool,
@@ -50,24 +50,23 @@ impl Edge {
     }
 
     /// One request whose head has been read.
-    async fn serve(&self, session: ServerSession, shutdown: &ShutdownWatch) -> (Ended, Exchange) {
-        let mut exchange = Exchange::open(&self.app, &session);
+    async fn serve(&self, session: Box<ServerSession>, exchange: &mut Exchange, shutdown: &ShutdownWatch) -> Ended {
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         if let Err(error) = gate::check(session.req_header(), raw.as_deref()) {
             // The framing itself is in doubt: nothing after this head can be trusted.
-            return (refuse(session, &mut exchange, error, false).await, exchange);
+            return refuse(session, exchange, error, false).await;
         }
-        let (route, params, principal) = match self.admit(&mut exchange, &session) {
+        let (route, params, principal) = match self.admit(exchange, &session) {
             Ok(admitted) => admitted,
-            Err(error) => return (refuse(session, &mut exchange, error, true).await, exchange),
+            Err(error) => return refuse(session, exchange, error, true).await,
         };
         exchange.principal(&principal);
-        let ended = match route.answer {
-            Answer::Here(handler) => self.handle(session, &mut exchange, handler, params, principal).await,
-            Answer::ChatCompletions => inference::run(self, session, &mut exchange, &principal, shutdown).await,
-            Answer::Reroute => reroute::run(self, session, &mut exchange, params.first(), &principal, shutdown).await,
-        };
-        (ended, exchange)
+        match route.answer {
+            Answer::ChatCompletions => inference::run(self, session, exchange, &principal, shutdown).await,
+            // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
+            Answer::Here(handler) => Box::pin(self.handle(session, exchange, handler, params, principal)).await,
+            Answer::Reroute => Box::pin(reroute::run(self, session, exchange, params.first(), &principal, shutdown)).await,
+        }
     }
 
     /// Everything that can be refused before the body is read, in the order of the contract.
@@ -132,7 +131,7 @@ impl Edge {
     /// A handler of `api/`: its body within the management bound, its answer written whole.
     async fn handle(
         &self,
-        mut session: ServerSession,
+        mut session: Box<ServerSession>,
         exchange: &mut Exchange,
         handler: api::Handler,
         params: PathParams,
@@ -182,8 +181,8 @@ impl Edge {
 
     /// Waits for a request head: silence is cheap and ends with the keep-alive time, a begun head has a deadline.
     /// `Err` holds what is to be answered before closing, when there is anybody to answer.
-    async fn await_head(&self, session: ServerSession, shutdown: &ShutdownWatch) -> std::result::Result<ServerSession, Unready> {
-        let ServerSession::H1(http1) = session else { return Ok(session) };
+    async fn await_head(&self, session: ServerSession, shutdown: &ShutdownWatch) -> std::result::Result<Box<ServerSession>, Unready> {
+        let ServerSession::H1(http1) = session else { return Ok(Box::new(session)) };
         let reused = http1.get_keepalive_timeout().is_some();
         let mut stream = http1.into_inner();
         let mut first = BytesMut::with_capacity(4096);
@@ -197,7 +196,8 @@ impl Edge {
             }
         }
         let surface = surface_of_first(&first);
-        let mut session = ServerSession::new_http1(stream);
+        // Boxed from here on: it is large and changes hands often.
+        let mut session = Box::new(ServerSession::new_http1(stream));
         session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
         session.set_pipelined_prefix(first);
         let error = match timeout(self.app.server.limits.header_timeout, session.read_request()).await {
@@ -209,7 +209,7 @@ impl Edge {
             Ok(Err(_)) => return Err(Unready::Silent),
             Err(_) => Error::new(Kind::Timeout, "The request head did not arrive in time."),
         };
-        Err(Unready::Refused(Box::new(session), surface, error))
+        Err(Unready::Refused(session, surface, error))
     }
 }
 
@@ -233,7 +233,7 @@ impl HttpServerApp for Edge {
             Ok(session) => session,
             Err(Unready::Silent) => return None,
             Err(Unready::Refused(mut session, surface, error)) => {
-                let mut exchange = Exchange::unread(&self.app, &session, surface);
+                let mut exchange = Box::new(Exchange::unread(&self.app, &session, surface));
                 exchange.refused(&error);
                 let mut response = reply::error(surface, exchange.id.as_str(), &error);
                 name_request(&exchange, &mut response);
@@ -252,7 +252,8 @@ impl HttpServerApp for Edge {
         }
         session.set_read_timeout(Some(bounds::BODY_SILENCE));
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
-        let (ended, exchange) = self.serve(session, shutdown).await;
+        let mut exchange = Box::new(Exchange::open(&self.app, &session));
+        let ended = self.serve(session, &mut exchange, shutdown).await;
         exchange.close(&self.app, ended.status, ended.sent);
         let mut session = ended.session?;
         if !ended.reusable {
@@ -275,14 +276,14 @@ impl HttpServerApp for Edge {
 
 /// Writes an error in its envelope. `framed` says that the request itself was well framed: then its unread body is
 /// drained and the connection kept, where that costs little.
-pub(super) async fn refuse(session: ServerSession, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
+pub(super) async fn refuse(session: Box<ServerSession>, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
     exchange.refused(&error);
     let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
     answer(session, exchange, response, framed).await
 }
 
 /// Writes a whole answer of ours.
-pub(super) async fn answer(mut session: ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
+pub(super) async fn answer(mut session: Box<ServerSession>, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && intake::drain(&mut session).await;
@@ -300,7 +301,7 @@ pub(super) async fn answer(mut session: ServerSession, exchange: &mut Exchange, 
 /// Our id of the request, on every answer.
 fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) {
     if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
-        response.headers_mut().insert("x-request-id", id.clone());
+        response.headers_mut().insert(&reply::REQUEST_ID, id.clone());
         if exchange.surface == Surface::Messages {
             response.headers_mut().insert("request-id", id);
         }

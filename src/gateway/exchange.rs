@@ -12,7 +12,6 @@ use super::record::client_request_id;
 use crate::api::Client;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::clock::rfc3339;
 use crate::error::Error;
 use crate::id::RequestId;
 use crate::interface::Surface;
@@ -43,10 +42,10 @@ impl Exchange {
         if let Some(peer) = exchange.client.address {
             let address = forwarded_for(&head.headers, peer, |hop| app.server.trusts_proxy(hop));
             exchange.client.address = Some(address);
-            exchange.line.client = Some(address.to_string());
+            exchange.line.client = Some(address);
         }
         exchange.line.client_request_id = client_request_id(&head.headers);
-        exchange.line.method = head.method.to_string();
+        exchange.line.method = head.method.clone();
         exchange.line.path = path.clone();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
@@ -63,8 +62,7 @@ impl Exchange {
         // Never by a header of the client: a cookie without `Secure` would leak over plain http.
         let secure = tls || app.server.public_https();
         let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_canonical());
-        let client = address.map(|address| address.to_string());
-        let line = AccessLine { at: rfc3339(at), request_id: id.to_string(), client, ..AccessLine::default() };
+        let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
         Exchange {
             id,
             at,
@@ -82,8 +80,8 @@ impl Exchange {
 
     /// Notes who it is.
     pub(super) fn principal(&mut self, principal: &Principal) {
-        self.line.key = principal.key().map(|key| key.id.to_string());
-        self.line.user = principal.user_id().map(|user| user.to_string());
+        self.line.key = principal.key().map(|key| key.id.clone());
+        self.line.user = principal.user_id();
     }
 
     /// Notes why it was refused.
@@ -101,10 +99,10 @@ impl Exchange {
     }
 
     /// Closes the books.
-    pub(super) fn close(mut self, app: &App, status: u16, sent: usize) {
+    pub(super) fn close(mut self: Box<Self>, app: &App, status: u16, sent: usize) {
         let took = self.started.elapsed();
         self.line.status = status;
-        self.line.route = self.route.to_string();
+        self.line.route = self.route;
         self.line.bytes_out = sent as u64;
         self.line.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.line.interface = self.surface.interface().as_str();

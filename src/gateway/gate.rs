@@ -73,12 +73,14 @@ fn check_target(head: &RequestHeader) -> Result<()> {
     if !path.starts_with('/') {
         return Err(refuse("The request target is not a path."));
     }
+    let odd = path.bytes().any(|byte| matches!(byte, b'%' | b'\\')) || path.contains("/.") || path.contains("//");
+    if odd && !is_normal(path) { Err(refuse("The path is not in its normal form.")) } else { Ok(()) }
+}
+
+fn is_normal(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let dotted = |segment: &str| matches!(segment.replace("%2e", ".").as_str(), "." | "..");
-    if path.contains('\\') || path.contains("//") || lower.contains("%00") || lower.contains("%5c") || lower.split('/').any(dotted) {
-        return Err(refuse("The path is not in its normal form."));
-    }
-    Ok(())
+    !(path.contains('\\') || path.contains("//") || lower.contains("%00") || lower.contains("%5c") || lower.split('/').any(dotted))
 }
 
 fn check_framing(head: &RequestHeader) -> Result<()> {

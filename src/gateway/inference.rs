@@ -42,7 +42,7 @@ pub(super) struct Prompt {
 /// `POST /v1/chat/completions`.
 pub(super) async fn run(
     edge: &Edge,
-    mut session: ServerSession,
+    mut session: Box<ServerSession>,
     exchange: &mut Exchange,
     principal: &Principal,
     shutdown: &ShutdownWatch,
@@ -60,9 +60,10 @@ pub(super) async fn run(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange, &prompt, principal);
-    let decision = may_ask_for(principal, &inputs.request.name).and_then(|()| decide(&live.routing, &inputs).map_err(Error::from));
+    let decision =
+        may_ask_for(principal, &inputs.request.name).and_then(|()| decide(&live.routing, &inputs).map(Arc::new).map_err(Error::from));
     let mut record = Record::begin(app, exchange, principal, &prompt);
-    record.decided(inputs, decision.as_ref().ok(), routing_began.elapsed());
+    record.decided(inputs, decision.as_ref().ok().cloned(), routing_began.elapsed());
     let decision = match decision {
         Ok(decision) => decision,
         Err(error) => {
@@ -164,7 +165,7 @@ fn who(principal: &Principal) -> Who {
 }
 
 /// Makes the call that Pingora's hooks walk.
-pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Decision, prompt: Prompt, mode: Mode) -> Call {
+pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
     app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
     let retry = live.routing.retry_of(decision);
     let mut targets = live.routing.targets_of(decision);
@@ -177,7 +178,7 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Deci
         retry_on: retry.on,
         endpoint_path: prompt.endpoint.path(),
         forward: forward.collect(),
-        recipe: decision.recipe.clone(),
+        decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
         body: prompt.body,
         model: prompt.request.model_span,
@@ -190,11 +191,11 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Deci
 /// Through Pingora's proxy and back: upstream selection, failover, relaying. The session comes home with the wrap's end.
 pub(super) async fn proxy(
     edge: &Edge,
-    session: Option<ServerSession>,
+    session: Option<Box<ServerSession>>,
     call: &Arc<Call>,
     shutdown: &ShutdownWatch,
-) -> Option<ServerSession> {
-    let head = RequestHeader::build("POST", b"/", None).ok()?;
+) -> Option<Box<ServerSession>> {
+    let head = RequestHeader::build_no_case("POST", b"/", Some(0)).ok()?;
     let wrap = match session {
         Some(session) => Wrap::around(session, head, call.clone()),
         None => Wrap::memory(head, call.clone()),
@@ -205,7 +206,7 @@ pub(super) async fn proxy(
 }
 
 /// Writes what is left to write once the proxy is done, and gives what it wrote beside the provider's answer.
-async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
+async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
     let status = outcome.status.unwrap_or(502);
     if outcome.complete {
         let sent = session.body_bytes_sent();
@@ -231,9 +232,7 @@ async fn conclude(mut session: ServerSession, exchange: &mut Exchange, call: &Ca
         }
     };
     response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
-    for (name, value) in reply::call_headers(call, false) {
-        response.headers_mut().insert(name, value);
-    }
+    reply::name_call(call, false, response.headers_mut());
     let said = if outcome.answer.is_some() { Bytes::new() } else { response.body().clone() };
     (answer(session, exchange, response, true).await, said)
 }

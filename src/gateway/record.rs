@@ -1,6 +1,7 @@
 //! What remains of a call: its outcome, and the capture that is made of it. Built beside the request, offered
 //! once at the end, never waited for.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,15 +17,14 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::coming::Coming;
-use crate::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
-use crate::capture::scrub::{is_credential, keep_headers};
+use crate::capture::draft::Draft;
+use crate::capture::record::{Attempt, Bodies, Head, Served, State};
 use crate::error::Error;
 use crate::id::UserId;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::recipe::{Prices, Provider};
-use crate::secret::Secret;
+use crate::routing::recipe::{Prices, Provider, Target};
 
 /// How a call went, copied out of its progress.
 pub(super) struct Outcome {
@@ -37,9 +37,9 @@ pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
     /// The last whole answer: not passed on yet, or collected.
     pub(super) answer: Option<Answer>,
-    served: Option<Served>,
-    prices: Option<Prices>,
-    headers: Vec<(String, String)>,
+    /// Who answered.
+    target: Option<Arc<Target>>,
+    headers: HeaderMap,
     body: Bytes,
     body_truncated: bool,
     usage: Option<Usage>,
@@ -60,9 +60,7 @@ impl Outcome {
             call.note_attempt(&mut state, failure);
         }
         let failure = state.failure;
-        let served = call.served(&state);
-        let target = served.as_ref().and_then(|served| call.live.routing.target(&format!("{}/{}", served.provider, served.model)));
-        let prices = target.and_then(|target| target.prices);
+        let target = call.served(&state).cloned();
         let answer = if state.relay.committed && !call.collects() { None } else { state.relay.answer.clone() };
         let (status, headers, body) = match &answer {
             Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
@@ -75,7 +73,7 @@ impl Outcome {
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
-            () => openai::read_answer(&body).usage,
+            () => openai::read_usage(&body),
         };
         Outcome {
             complete: state.relay.complete,
@@ -85,10 +83,8 @@ impl Outcome {
             status,
             failure,
             attempts: state.attempts.clone(),
-            served,
-            prices,
-            // A provider can only give away its own credentials.
-            headers: keep_headers(&headers, &target.map(|target| credentials(&target.provider)).unwrap_or_default()),
+            target,
+            headers,
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
@@ -99,7 +95,12 @@ impl Outcome {
 
     /// What it cost, where every price that it takes is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
-        cost(&self.prices?, self.usage.as_ref()?)
+        cost(self.target.as_ref()?.prices.as_ref()?, self.usage.as_ref()?)
+    }
+
+    fn served(&self) -> Option<Served> {
+        let target = self.target.as_ref()?;
+        Some(Served { provider: target.provider.name.clone(), model: target.model.clone(), node: None })
     }
 
     fn state(&self, status: u16) -> State {
@@ -110,14 +111,6 @@ impl Outcome {
             None => State::Completed,
         }
     }
-}
-
-/// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
-/// hold a credential the value without its scheme.
-pub(super) fn credentials(provider: &Provider) -> Vec<&str> {
-    let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
-    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
-    provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
 }
 
 fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
@@ -132,7 +125,8 @@ fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
 
 /// A capture in the making.
 pub(super) struct Record {
-    head: Head,
+    head: Box<Head>,
+    request_headers: HeaderMap,
     request: Bytes,
     began: Instant,
     /// Unless nothing is captured.
@@ -145,18 +139,17 @@ impl Record {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
-        let head = Head {
+        let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
             stream: prompt.request.stream,
-            request_headers: keep_headers(&prompt.headers, &[]),
             request_captured: settings.bodies && !opted_out,
             request_truncated: prompt.body.len() > settings.max_body,
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
-        };
+        });
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
         let coming = settings.enabled.then(|| app.captures.announce(&head.id, &head.owner));
-        Record { head, request, began: exchange.started, coming }
+        Record { head, request_headers: prompt.headers.clone(), request, began: exchange.started, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -172,9 +165,9 @@ impl Record {
     }
 
     /// Notes the decision, or that there is none.
-    pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<&Decision>, took: Duration) {
+    pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<Arc<Decision>>, took: Duration) {
         self.head.inputs = Some(inputs);
-        self.head.decision = decision.cloned();
+        self.head.decision = decision;
         self.head.routing_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     }
 
@@ -184,8 +177,8 @@ impl Record {
 
     /// The decision as answers show it.
     pub(super) fn decision_json(&self, outcome: &Outcome) -> Value {
-        let mut head = self.head.clone();
-        head.served = outcome.served.clone();
+        let mut head = Head::clone(&self.head);
+        head.served = outcome.served();
         head.attempts = outcome.attempts.clone();
         head.decision_json()
     }
@@ -198,7 +191,7 @@ impl Record {
         self.head.total_ms = millis(self.began.elapsed());
         exchange.line.state = Some(self.head.state.as_str());
         exchange.line.routing_us = Some(self.head.routing_us);
-        self.offer(app, said);
+        self.offer(app, said, HeaderMap::new(), None);
     }
 
     /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
@@ -213,7 +206,6 @@ impl Record {
         head.state = outcome.state(status);
         head.status = status;
         head.cost_usd = outcome.cost_usd();
-        head.response_headers = outcome.headers;
         head.response_stream = outcome.stream && !outcome.body.is_empty();
         head.response_truncated = outcome.body_truncated;
         head.ttft_ms = ttft.map(millis);
@@ -224,20 +216,22 @@ impl Record {
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
         line.attempts = Some(outcome.attempts.len());
-        line.recipe = head.decision.as_ref().map(|decision| decision.recipe.clone());
-        line.provider = outcome.served.as_ref().map(|served| served.provider.clone());
-        line.served_model = outcome.served.as_ref().map(|served| served.model.clone());
+        line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
+        head.served = outcome.served();
+        line.provider = head.served.as_ref().map(|served| served.provider.clone());
+        line.served_model = head.served.as_ref().map(|served| served.model.clone());
         line.error = line.error.take().or_else(|| head.error.clone());
         head.usage = outcome.usage;
-        head.served = outcome.served;
         head.attempts = outcome.attempts;
-        self.offer(app, outcome.body);
+        let provider = outcome.target.map(|target| target.provider.clone());
+        self.offer(app, outcome.body, outcome.headers, provider);
     }
 
-    fn offer(self, app: &App, response: Bytes) {
+    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {
         if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
-            app.captures.offer_announced(Capture { head: self.head, bodies: Bodies { request, response } }, coming);
+            let (head, request_headers, bodies) = (*self.head, self.request_headers, Bodies { request, response });
+            app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
         }
     }
 }
@@ -247,17 +241,18 @@ fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
     for attempt in &outcome.attempts {
         metrics.attempt(&attempt.provider, &attempt.model, attempt.error.as_deref().unwrap_or("ok"));
     }
-    let Some(served) = outcome.served.as_ref() else { return };
+    let Some(target) = outcome.target.as_ref() else { return };
+    let (provider, model) = (&*target.provider.name, &*target.model);
     if let Some(ttft) = ttft.filter(|_| !replay) {
-        metrics.first_token(&served.provider, &served.model, ttft);
+        metrics.first_token(provider, model, ttft);
     }
     if let Some(usage) = &outcome.usage {
-        metrics.tokens(&served.provider, &served.model, "prompt", usage.prompt_tokens);
-        metrics.tokens(&served.provider, &served.model, "completion", usage.completion_tokens);
-        metrics.tokens(&served.provider, &served.model, "cached", usage.cached_tokens.unwrap_or(0));
+        metrics.tokens(provider, model, "prompt", usage.prompt_tokens);
+        metrics.tokens(provider, model, "completion", usage.completion_tokens);
+        metrics.tokens(provider, model, "cached", usage.cached_tokens.unwrap_or(0));
     }
     if let Some(cost) = outcome.cost_usd() {
-        metrics.cost(&served.provider, &served.model, cost);
+        metrics.cost(provider, model, cost);
     }
 }
 

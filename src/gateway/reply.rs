@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
@@ -88,22 +88,26 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
     }
 }
 
-/// Our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
-pub(super) fn call_headers(call: &Call, under_way: bool) -> Vec<(HeaderName, HeaderValue)> {
+/// Our id of the request.
+pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static PROVIDER: HeaderName = HeaderName::from_static("x-rerouter-provider");
+static MODEL: HeaderName = HeaderName::from_static("x-rerouter-model");
+static RECIPE: HeaderName = HeaderName::from_static("x-rerouter-recipe");
+static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
+static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
+
+/// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
+pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
     let state = call.state();
     let attempts = state.attempts.len() + usize::from(under_way);
-    let served = if under_way { call.targets.get(state.index) } else { None };
-    let mut headers = vec![
-        (HeaderName::from_static("x-request-id"), text(call.id.as_str())),
-        (HeaderName::from_static("x-rerouter-recipe"), text(&call.recipe)),
-        (HeaderName::from_static("x-rerouter-revision"), text(call.live.routing.revision())),
-        (HeaderName::from_static("x-rerouter-attempts"), HeaderValue::from(attempts)),
-    ];
-    if let Some(target) = served {
-        headers.push((HeaderName::from_static("x-rerouter-provider"), text(&target.provider.name)));
-        headers.push((HeaderName::from_static("x-rerouter-model"), text(&target.model)));
+    headers.insert(&REQUEST_ID, text(call.id.as_str()));
+    headers.insert(&RECIPE, text(&call.decision.recipe));
+    headers.insert(&REVISION, text(call.live.routing.revision()));
+    headers.insert(&ATTEMPTS, HeaderValue::from(attempts));
+    if let Some(target) = call.targets.get(state.index).filter(|_| under_way) {
+        headers.insert(&PROVIDER, text(&target.provider.name));
+        headers.insert(&MODEL, text(&target.model));
     }
-    headers
 }
 
 fn text(value: &str) -> HeaderValue {
@@ -115,15 +119,12 @@ pub(super) async fn write(session: &mut ServerSession, response: Response<Bytes>
     if !keep {
         session.set_keepalive(None);
     }
-    let (parts, body) = response.into_parts();
-    let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
-    for (name, value) in &parts.headers {
-        head.append_header(name.clone(), value.clone())?;
-    }
+    let (mut parts, body) = response.into_parts();
     let bodiless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
-        head.insert_header(CONTENT_LENGTH, body.len())?;
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
+    let head = ResponseHeader::from(parts);
     let silent = bodiless || session.req_header().method == Method::HEAD || body.is_empty();
     let length = body.len();
     session.write_response_header(Box::new(head)).await?;

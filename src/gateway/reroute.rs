@@ -31,7 +31,7 @@ use crate::routing::inputs::Inputs;
 /// Answers a reroute.
 pub(super) async fn run(
     edge: &Edge,
-    mut session: ServerSession,
+    mut session: Box<ServerSession>,
     exchange: &mut Exchange,
     id: &str,
     principal: &Principal,
@@ -80,7 +80,7 @@ async fn reroute(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
-    let decision = decide(&live.routing, &inputs);
+    let decision = decide(&live.routing, &inputs).map(Arc::new);
     if dry_run {
         let head = Head { decision: Some(decision.map_err(no_target)?), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
         return Ok(json_response(StatusCode::OK, &envelope(None, head.decision_json(), &original.head, Value::Null)));
@@ -91,7 +91,7 @@ async fn reroute(
         .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.replay_of(&original.head, caller(principal));
-    record.decided(inputs, decision.as_ref().ok(), routing_began.elapsed());
+    record.decided(inputs, decision.as_ref().ok().cloned(), routing_began.elapsed());
     let decision = match decision.map_err(no_target) {
         Ok(decision) => decision,
         Err(error) => {

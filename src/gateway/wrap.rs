@@ -34,9 +34,9 @@ pub(super) struct Wrap {
 
 impl Wrap {
     /// Around the client's session; it comes home to `call` when Pingora drops the wrap.
-    pub(super) fn around(session: ServerSession, head: RequestHeader, call: Arc<Call>) -> Self {
+    pub(super) fn around(session: Box<ServerSession>, head: RequestHeader, call: Arc<Call>) -> Self {
         let mut wrap = Wrap::memory(head, call);
-        wrap.inner = Some(Box::new(session));
+        wrap.inner = Some(session);
         wrap
     }
 

@@ -51,6 +51,12 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
+    /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
+    pub fn is(&self, name: &str) -> bool {
+        let inner = self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default();
+        inner == name.as_bytes() || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
+    }
+
     /// The name with its escapes resolved; one that has no Unicode text (a lone surrogate) matches nothing.
     pub fn text(&self) -> Cow<'a, str> {
         text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))

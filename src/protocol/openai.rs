@@ -325,58 +325,18 @@ struct WrittenDetails {
     cached_tokens: Option<u64>,
 }
 
-/// What an answer that is no stream says about itself; nothing of it is required.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The provider's id of it.
-    pub id: Option<String>,
-    /// The model that the provider says answered.
-    pub model: Option<String>,
-    /// Why the first choice ended.
-    pub finish_reason: Option<String>,
-    /// The provider's count.
-    pub usage: Option<Usage>,
-}
-
-/// Reads an answer's body; what is not there or not as expected is `None`.
-pub fn read_answer(body: &[u8]) -> Answer {
-    let mut answer = Answer::default();
-    // An answer that breaks off still says what it said until then.
+/// The provider's count in an answer that is no stream. One that breaks off still says what it said until then; what is
+/// not as expected counts as absent.
+pub fn read_usage(body: &[u8]) -> Option<Usage> {
+    let mut usage = None;
     let _broken = json::read_object(body, |cursor, name| {
-        match &*name.text() {
-            "id" => answer.id = read_text(cursor)?,
-            "model" => answer.model = read_text(cursor)?,
-            "usage" => {
-                let span = cursor.skip()?;
-                answer.usage = std::str::from_utf8(cursor.raw(&span)).ok().and_then(Usage::read);
-            }
-            "choices" => {
-                let mut first = true;
-                cursor.elements(|cursor| {
-                    cursor.members(|cursor, name| {
-                        let value = read_text(cursor)?;
-                        if first && name.text() == "finish_reason" {
-                            answer.finish_reason = value;
-                        }
-                        Ok(())
-                    })?;
-                    first = false;
-                    Ok(())
-                })?;
-            }
-            _ => {
-                cursor.skip()?;
-            }
+        let span = cursor.skip()?;
+        if name.is("usage") {
+            usage = std::str::from_utf8(cursor.raw(&span)).ok().and_then(Usage::read);
         }
         Ok(())
     });
-    answer
-}
-
-fn read_text(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
-    let is_text = cursor.shape()? == Shape::String;
-    let span = cursor.skip()?;
-    Ok(if is_text { json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned) } else { None })
+    usage
 }
 
 #[cfg(test)]
@@ -432,12 +392,13 @@ mod tests {
     fn an_answer_is_read_as_far_as_it_goes() {
         let body = r#"{"id":"chatcmpl-1","model":"m-2024","choices":[{"finish_reason":"stop","message":{}},{"finish_reason":"length"}],
             "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4}}}"#;
-        let answer = read_answer(body.as_bytes());
-        assert_eq!((answer.id.as_deref(), answer.finish_reason.as_deref()), (Some("chatcmpl-1"), Some("stop")));
         let usage = Usage { prompt_tokens: 9, completion_tokens: 3, total_tokens: 12, cached_tokens: Some(4), estimated: false };
-        assert_eq!(answer.usage, Some(usage));
-        assert_eq!(read_answer(b"<html>"), Answer::default());
-        assert_eq!(read_answer(br#"{"id":7,"usage":[],"choices":{}}"#), Answer::default());
+        assert_eq!(read_usage(body.as_bytes()), Some(usage));
+        assert_eq!(read_usage(body.trim_end_matches('}').as_bytes()), None);
+        assert_eq!(read_usage(body.replace("\"usage\"", "\"us\\u0061ge\"").as_bytes()), Some(usage));
+        assert_eq!(read_usage(format!("{},", body.strip_suffix('}').unwrap()).as_bytes()), Some(usage), "it broke off after its usage");
+        assert_eq!(read_usage(b"<html>"), None);
+        assert_eq!(read_usage(br#"{"id":7,"usage":[],"choices":{}}"#), None);
     }
 
     fn member() -> impl Strategy<Value = (String, Value)> {
@@ -470,7 +431,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = read_request(&body, Endpoint::ChatCompletions);
-            read_answer(&body);
+            read_usage(&body);
         }
     }
 }

@@ -84,7 +84,12 @@ impl Routing {
 
     /// The targets of a plan, in its order; entries that this document does not know are left out.
     pub fn targets_of(&self, decision: &Decision) -> Vec<Arc<Target>> {
-        let named = |choice: &super::decide::Choice| self.target(&format!("{}/{}", choice.provider, choice.model));
+        let mut name = String::new();
+        let named = |choice: &super::decide::Choice| {
+            name.clear();
+            name.extend([choice.provider.as_str(), "/", choice.model.as_str()]);
+            self.target(&name)
+        };
         decision.plan.iter().filter_map(named).cloned().collect()
     }
 
