@@ -62,7 +62,7 @@ impl From<Refused> for Error {
 pub struct Auth(Arc<Tables>);
 
 struct Tables {
-    pepper: SecretBytes,
+    pepper: token::Pepper,
     admin: Option<[u8; 32]>,
     agent_cloud: Option<[u8; 32]>,
     idle: Duration,
@@ -96,8 +96,8 @@ impl Auth {
     /// Empty tables. `admin_key` and `agent_key` are what the environment holds, empty meaning none; `idle` is how
     /// long a session may be silent.
     pub fn new(master: &SecretBytes, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
-        let pepper = derive(master, PEPPER);
-        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| token::digest(&pepper, key.expose()));
+        let pepper = token::Pepper::new(&derive(master, PEPPER));
+        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| pepper.digest(key.expose()));
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
         let built_in = Arc::new(UserRow {
             id: UserId::admin(),
@@ -194,7 +194,7 @@ impl Auth {
 
     /// What is stored of a secret.
     pub fn digest(&self, secret: &Secret) -> [u8; 32] {
-        token::digest(&self.0.pepper, secret.expose())
+        self.0.pepper.digest(secret.expose())
     }
 
     /// A user by id; the built-in one too.
@@ -268,7 +268,7 @@ impl Auth {
                 match credential(headers, surface, secure)? {
                     Presented::Nothing => Err("missing"),
                     Presented::Malformed => Err("malformed"),
-                    Presented::Cookie(value) => self.by_session(&token::digest(&self.0.pepper, value), Shown::Cookie, now),
+                    Presented::Cookie(value) => self.by_session(&self.0.pepper.digest(value), Shown::Cookie, now),
                     Presented::Secret(secret) => self.by_secret(secret, surface, now),
                 }
             }
@@ -277,7 +277,7 @@ impl Auth {
     }
 
     fn by_secret(&self, secret: &str, surface: Surface, now: Timestamp) -> Result<Principal, &'static str> {
-        let digest = token::digest(&self.0.pepper, secret);
+        let digest = self.0.pepper.digest(secret);
         if !surface.is_data_plane() && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest)) {
             return Ok(Principal::Admin);
         }
@@ -314,7 +314,7 @@ impl Auth {
             Presented::Nothing => return Err("missing"),
             Presented::Cookie(_) | Presented::Malformed => return Err("malformed"),
         };
-        let digest = token::digest(&self.0.pepper, secret);
+        let digest = self.0.pepper.digest(secret);
         if constant_time_eq(cloud, &digest) {
             return Ok(Principal::AgentTenant { via: AgentCredential::CloudKey });
         }

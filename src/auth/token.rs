@@ -46,15 +46,25 @@ pub fn redact(token: &str) -> String {
     }
 }
 
-/// What is stored of a secret, and what tables are keyed by.
-pub fn digest(pepper: &SecretBytes, token: &str) -> [u8; 32] {
-    match Hmac::<Sha256>::new_from_slice(pepper.expose()) {
-        Ok(mut mac) => {
-            mac.update(token.as_bytes());
-            mac.finalize().into_bytes().into()
+/// The key of all digests, taken in once: a digest then costs the hash of the secret alone.
+#[derive(Clone)]
+pub struct Pepper(Hmac<Sha256>);
+
+impl Pepper {
+    /// Takes the key in.
+    pub fn new(key: &SecretBytes) -> Self {
+        match Hmac::new_from_slice(key.expose()) {
+            Ok(keyed) => Pepper(keyed),
+            // HMAC takes a key of any length (RFC 2104 section 2); should it not, no digest may match another.
+            Err(_) => std::process::abort(),
         }
-        // HMAC takes a key of any length (RFC 2104 section 2); should it not, no digest may match another.
-        Err(_) => std::process::abort(),
+    }
+
+    /// What is stored of a secret, and what tables are keyed by.
+    pub fn digest(&self, token: &str) -> [u8; 32] {
+        let mut mac = self.0.clone();
+        mac.update(token.as_bytes());
+        mac.finalize().into_bytes().into()
     }
 }
 
@@ -118,15 +128,16 @@ mod tests {
 
     #[test]
     fn a_digest_depends_on_pepper_and_token() {
-        let (one, two) = (SecretBytes::new([1; 32]), SecretBytes::new([2; 32]));
-        assert_eq!(digest(&one, "a"), digest(&one, "a"));
-        assert_ne!(digest(&one, "a"), digest(&two, "a"));
-        assert_ne!(digest(&one, "a"), digest(&one, "b"));
+        let [one, two] = [[1; 32], [2; 32]].map(|key| Pepper::new(&SecretBytes::new(key)));
+        assert_eq!(one.digest("a"), one.digest("a"));
+        assert_ne!(one.digest("a"), two.digest("a"));
+        assert_ne!(one.digest("a"), one.digest("b"));
         // RFC 4231 test case 2, with the key padded by zeros as HMAC itself pads it.
         let mut jefe = [0; 32];
         jefe[..4].copy_from_slice(b"Jefe");
         let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
-        let hex: String = digest(&SecretBytes::new(jefe), "what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();
+        let hex: String =
+            Pepper::new(&SecretBytes::new(jefe)).digest("what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, expected);
     }
 }

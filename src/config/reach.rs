@@ -17,8 +17,9 @@ impl Server {
         let host = host_of(authority);
         let public = self.public_url.as_deref().and_then(|url| url.split("://").nth(1)).unwrap_or_default();
         let listed = self.hosts.iter().any(|own| own == authority || own == host);
-        let ours = || self.listeners.iter().any(|own| host == bare(own.address.ip()));
-        let this_socket = listener.is_some_and(|address| host == bare(address.ip().to_canonical()));
+        let address: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok().filter(|_| is_bare(host));
+        let ours = || address.is_some_and(|address| self.listeners.iter().any(|own| own.address.ip() == address));
+        let this_socket = address.is_some() && address == listener.map(|listener| listener.ip().to_canonical());
         if listed
             || host == "localhost"
             || (!public.is_empty() && (public == authority || host_of(public) == host))
@@ -57,11 +58,10 @@ impl Server {
     }
 }
 
-fn bare(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    }
+/// Whether an address is written as a Host has it: brackets around IPv6 (RFC 9110 section 7.2) and no other.
+fn is_bare(host: &str) -> bool {
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    bracketed == host.contains(':') && !host.starts_with("[[") && !host.ends_with("]]")
 }
 
 /// The host of `host[:port]`.

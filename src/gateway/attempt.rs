@@ -125,6 +125,7 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
             headers.remove(name);
         }
     }
+    headers.reserve(reply::CALL_HEADERS);
     let upstream_id = headers.get(&reply::REQUEST_ID).cloned();
     for name in named_by_connection(headers) {
         headers.remove(name);

@@ -96,6 +96,9 @@ static RECIPE: HeaderName = HeaderName::from_static("x-rerouter-recipe");
 static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
 
+/// As many as may join a provider's.
+pub(super) const CALL_HEADERS: usize = 10;
+
 /// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
 pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
     let state = call.state();

@@ -133,6 +133,14 @@ impl<'a> Cursor<'a> {
     fn string(&mut self) -> Result<Range<usize>, Fault> {
         let start = self.at;
         self.expect(b'"')?;
+        // Most are short, names above all: found byte by byte sooner than by a search that has to be set up.
+        let near = self.text.get(self.at..).unwrap_or_default().iter().take(24);
+        let plain = near.take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
+        self.at += plain;
+        if self.peek() == Some(b'"') {
+            self.at += 1;
+            return Ok(start..self.at);
+        }
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let length = memchr::memchr2(b'"', b'\\', rest).ok_or(Fault::Syntax)?;
