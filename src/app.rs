@@ -14,7 +14,7 @@ use crate::bounds;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
-use crate::config::Server;
+use crate::config::{Server, Variables};
 use crate::id::Random;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -62,6 +62,10 @@ pub struct App {
     pub reroutes: Semaphore,
     /// Where the in-process mock provider listens.
     pub mock: Option<SocketAddr>,
+    /// The environment, for `${…}` in documents.
+    pub variables: Variables,
+    /// One change of the routing document at a time.
+    pub configuring: Semaphore,
     live: ArcSwap<Live>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -81,6 +85,7 @@ pub struct Parts {
     pub captures: CaptureQueue,
     pub archive: Archive,
     pub mock: Option<SocketAddr>,
+    pub variables: Variables,
 }
 
 /// A request under way; a drain waits until the last of them is dropped.
@@ -115,6 +120,8 @@ impl App {
             connections,
             reroutes: Semaphore::new(bounds::REROUTES),
             mock: parts.mock,
+            variables: parts.variables,
+            configuring: Semaphore::new(1),
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),

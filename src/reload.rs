@@ -1,19 +1,20 @@
 //! Reload of the routing document: watch, parse, check, keep the text, swap. A bad document changes nothing but a
 //! counter and the log.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::app::App;
 use crate::bounds;
-use crate::config::{self, Variables};
+use crate::config::{self, Problem};
 use crate::error::Error;
+use crate::routing::recipe::Routing;
 
 /// Follows the routing document's file.
 pub struct Watcher {
     app: Arc<App>,
-    variables: Variables,
     file: Option<PathBuf>,
     seen: Option<Stamp>,
 }
@@ -28,9 +29,9 @@ struct Stamp {
 
 impl Watcher {
     /// A watcher that has not looked yet.
-    pub fn new(app: Arc<App>, variables: Variables) -> Self {
+    pub fn new(app: Arc<App>) -> Self {
         let file = config::routing_path(&app.server);
-        Watcher { app, variables, file, seen: None }
+        Watcher { app, file, seen: None }
     }
 
     /// Reads the file once more if it has changed since the last look.
@@ -54,7 +55,7 @@ impl Watcher {
         self.take(file, false).await;
     }
 
-    async fn take(&self, file: &std::path::Path, first: bool) {
+    async fn take(&self, file: &Path, first: bool) {
         match self.replace(file).await {
             Ok(None) if first => {}
             Ok(Some(revision)) => log::info!("routing document {} is live as revision {revision}", file.display()),
@@ -77,30 +78,153 @@ impl Watcher {
         }
     }
 
-    async fn replace(&self, file: &std::path::Path) -> Result<Option<String>, Vec<String>> {
-        let said = |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+    async fn replace(&self, file: &Path) -> Result<Option<String>, Vec<String>> {
+        let said = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        // Not while a document that came by the API is being written into this file.
+        let _turn = self.app.configuring.acquire().await.map_err(|closed| vec![closed.to_string()])?;
         // A megabyte at most, on a thread that serves no requests.
         let source = config::load(file).map_err(said)?;
-        let routing = config::read_routing(&source.file, &source.text, &self.app.server, &*self.variables, self.app.mock).map_err(said)?;
+        let app = &self.app;
+        let routing = config::read_routing(&source.file, &source.text, &app.server, &*app.variables, app.mock).map_err(said)?;
         let revision = routing.revision().to_string();
-        if revision == self.app.revision() {
+        if revision == app.revision() {
             // Values behind `${…}` may have changed all the same: the new one is taken, quietly.
-            self.app.replace(routing);
+            app.replace(routing);
             return Ok(None);
         }
-        keep(&self.app, &routing).await.map_err(|error| vec![error.to_string()])?;
-        self.app.replace(routing);
-        self.app.metrics.reload("success");
+        keep(app, &routing).await.map_err(|error| vec![error.to_string()])?;
+        app.replace(routing);
+        app.metrics.reload("success");
         Ok(Some(revision))
     }
 }
 
 /// Keeps the text of a document before any capture can name its revision.
-pub async fn keep(app: &App, routing: &crate::routing::recipe::Routing) -> Result<(), Error> {
+pub async fn keep(app: &App, routing: &Routing) -> Result<(), Error> {
     app.store.keep_document(routing.revision(), routing.text(), app.clock.now()).await.map_err(Error::store_unavailable)
 }
 
-async fn stamp(file: &std::path::Path) -> Option<Stamp> {
+/// What came of a document that was taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// The revision that is live now.
+    pub revision: String,
+    /// The one that was before.
+    pub previous: String,
+    /// What clients may notice.
+    pub warnings: Vec<String>,
+}
+
+/// Why a document was not taken; nothing has changed.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// What is wrong with it.
+    Problems(Vec<Problem>),
+    /// Another revision is live than the caller thinks.
+    Stale {
+        /// The one that is.
+        live: String,
+    },
+    /// The document does not come from a place that can be written.
+    ReadOnly(String),
+    /// Anything else.
+    Failed(Error),
+}
+
+/// Where a document comes from that is to be made live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coming {
+    /// From a caller of the API: it holds its credentials as `${…}`.
+    Given,
+    /// From the store, where it was kept when it was live.
+    Kept,
+}
+
+/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps. `expected` is the revision
+/// that the caller believes to be live.
+pub async fn take(app: &App, text: String, coming: Coming, expected: Option<&str>) -> Result<Taken, NotTaken> {
+    let _turn = app.configuring.acquire().await.map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
+    let previous = app.live();
+    let live = previous.routing.revision().to_string();
+    if expected.is_some_and(|expected| expected != live) {
+        return Err(NotTaken::Stale { live });
+    }
+    let routing = match read(app, text, coming).await {
+        Ok(routing) => routing,
+        Err(refused) => {
+            app.metrics.reload("failure");
+            return Err(refused);
+        }
+    };
+    let revision = routing.revision().to_string();
+    let file = place(app)?;
+    keep(app, &routing).await.map_err(NotTaken::Failed)?;
+    if let Some(file) = file
+        && let Err(why) = write(file.clone(), routing.text().to_owned()).await
+    {
+        // The one that stays live is the newest again.
+        keep(app, &previous.routing).await.map_err(NotTaken::Failed)?;
+        return Err(NotTaken::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+    }
+    let warnings = gone(&previous.routing, &routing);
+    app.replace(routing);
+    app.metrics.reload(if revision == live { "unchanged" } else { "success" });
+    log::info!("routing document is live as revision {revision}, before it {live}");
+    Ok(Taken { revision, previous: live, warnings })
+}
+
+/// Reads and checks on a thread that serves no requests: a megabyte takes its time.
+async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTaken> {
+    let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
+    let reading = tokio::task::spawn_blocking(move || match coming {
+        Coming::Given => config::read_given(&text, &server, &*variables, mock),
+        Coming::Kept => config::read_routing("document", &text, &server, &*variables, mock),
+    });
+    reading.await.map_err(|error| NotTaken::Failed(Error::internal(error)))?.map_err(NotTaken::Problems)
+}
+
+/// The file to write to; none where the store holds the document.
+fn place(app: &App) -> Result<Option<PathBuf>, NotTaken> {
+    if app.server.routing.stored {
+        return Ok(None);
+    }
+    let read_only = "the built-in document is live; name a file in `routing.file`, or set `routing.store: true`";
+    config::routing_path(&app.server).map(Some).ok_or_else(|| NotTaken::ReadOnly(read_only.to_owned()))
+}
+
+/// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one.
+async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
+    let writing = tokio::task::spawn_blocking(move || {
+        // Through symbolic links, which stay what they are.
+        let file = std::fs::canonicalize(&file)?;
+        let draft = file.with_extension(format!("new-{}", std::process::id()));
+        let written = (|| {
+            let mut out = std::fs::File::create(&draft)?;
+            out.set_permissions(std::fs::metadata(&file)?.permissions())?;
+            out.write_all(text.as_bytes())?;
+            out.sync_all()?;
+            std::fs::rename(&draft, &file)?;
+            std::fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
+        })();
+        if written.is_err() {
+            // It may not even be there.
+            let _gone = std::fs::remove_file(&draft);
+        }
+        written
+    });
+    writing.await.map_err(std::io::Error::other)?
+}
+
+/// The names that clients could ask for and no longer can.
+fn gone(before: &Routing, after: &Routing) -> Vec<String> {
+    let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
+    let aliases = aliases.map(|name| format!("the alias `{name}` is gone: requests for it are refused with 404"));
+    let targets = before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
+    let targets = targets.map(|name| format!("`{name}` is gone: requests for it by that name are refused with 404"));
+    aliases.chain(targets).take(bounds::DOCUMENT_PROBLEMS).collect()
+}
+
+async fn stamp(file: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt;
     let found = tokio::fs::metadata(file).await.ok()?;
     Some(Stamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })

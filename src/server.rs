@@ -45,7 +45,7 @@ pub use boot::{BootError, Environment};
 use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
-use crate::config::{self, Variables};
+use crate::config;
 use crate::gateway::Edge;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
@@ -55,7 +55,6 @@ pub struct Gateway {
     app: Arc<App>,
     writer: CaptureWriter,
     mock: TcpListener,
-    variables: Variables,
 }
 
 impl Gateway {
@@ -92,7 +91,7 @@ impl Gateway {
         metrics.add_tcp(&self.app.server.metrics.to_string());
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
-        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities, variables: self.variables }));
+        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
         Ok(())
@@ -236,13 +235,12 @@ impl BackgroundService for Writing {
 struct Reloading {
     app: Arc<App>,
     identities: Vec<tls::Identity>,
-    variables: Variables,
 }
 
 #[async_trait]
 impl BackgroundService for Reloading {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut watcher = Watcher::new(self.app.clone(), self.variables.clone());
+        let mut watcher = Watcher::new(self.app.clone());
         watcher.look().await;
         let Ok(mut hangup) = signal(SignalKind::hangup()) else {
             warn!("SIGHUP cannot be received; reload is by file change only");

@@ -55,6 +55,7 @@ async fn world() -> World {
         routing,
         captures,
         mock: None,
+        variables: Arc::new(|_| None),
     });
     World { app, faults, _dir: dir }
 }

@@ -24,6 +24,7 @@ use crate::bounds;
 use crate::routing::document::{Fault, Place};
 use crate::routing::recipe::{Origin, Routing};
 use read::{Field, problems};
+use routing::Credentials;
 
 /// Reads a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -34,6 +35,11 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub const SERVER_FILE: &str = "conf/rerouter.yaml";
 /// Where the routing document is looked for when none is named.
 pub const ROUTING_FILE: &str = "conf/routing.yaml";
+
+/// What the problems of a document that came by the API call it.
+const GIVEN: &str = "document";
+/// Stands for what a variable holds where none is read: a host that is none (RFC 2606).
+const PLACEHOLDER: &str = "unexpanded.invalid";
 
 /// The demo document that runs when there is no file: a mock provider, so that everything can be tried without a credential.
 pub fn demo_routing() -> &'static str {
@@ -65,6 +71,9 @@ fn server_source(path: Option<&Path>) -> Result<Source, Vec<Problem>> {
 
 /// Where the routing document is: the server document's file, else [`ROUTING_FILE`] if it is there.
 pub fn routing_path(server: &Server) -> Option<PathBuf> {
+    if server.routing.stored {
+        return None;
+    }
     server.routing.file.clone().or_else(|| Path::new(ROUTING_FILE).exists().then(|| PathBuf::from(ROUTING_FILE)))
 }
 
@@ -139,16 +148,49 @@ pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<
 
 /// Reads a routing document. `mock` is where the in-process mock listens; a check without a server has none.
 pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    let lookup = |name: &str| allowed(name, server).map(|()| env(name));
+    read_with(file, text, server, &Credentials { lookup: &lookup, given: false, expanded: true }, mock)
+}
+
+/// Reads a routing document that came by the API, to run: its credentials may stand in it as `${…}` only.
+pub fn read_given(text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    let lookup = |name: &str| allowed(name, server).map(|()| env(name));
+    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: true }, mock)
+}
+
+/// Reads a routing document that came by the API, to look at: no variable is read, so that nothing can be learnt of the
+/// environment by asking. What comes of it must not be run.
+pub fn read_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    let lookup = |name: &str| allowed(name, server).map(|()| Some(PLACEHOLDER.to_owned()));
+    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: false }, mock)
+}
+
+/// The document as it may be shown: as written, unless a credential stands in it in clear; then as JSON without it.
+pub fn shown(text: &str) -> String {
+    let Ok(mut written) = tree::parse(text) else { return String::new() };
+    if !routing::hide_credentials(&mut written) {
+        return text.to_owned();
+    }
+    let canonical = serde_json::from_str::<serde_json::Value>(&tree::canonical(&written)).unwrap_or_default();
+    serde_json::to_string_pretty(&canonical).unwrap_or_default()
+}
+
+fn read_with(
+    file: &str,
+    text: &str,
+    server: &Server,
+    credentials: &Credentials<'_>,
+    mock: Option<SocketAddr>,
+) -> Result<Routing, Vec<Problem>> {
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
     let mut faults = Vec::new();
-    let lookup = |name: &str| allowed(name, server).map(|()| env(name));
     if matches!(&written.value, tree::Value::Null) || matches!(&written.value, tree::Value::Map(entries) if entries.is_empty()) {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
         let fault = Fault { path: String::new(), at: written.at, message: "the document is empty".to_owned(), hint };
         return Err(problems(file, vec![fault]));
     }
-    let Some(spec) = routing::read(&Field::root(&written), &lookup, &mut faults) else { return Err(problems(file, faults)) };
+    let Some(spec) = routing::read(&Field::root(&written), credentials, &mut faults) else { return Err(problems(file, faults)) };
     let revision = revision(&tree::canonical(&written));
     let origin = Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
     match Routing::build(spec, &origin) {

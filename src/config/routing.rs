@@ -6,8 +6,9 @@ use http::{HeaderName, HeaderValue};
 
 use super::expand::{Lookup, expand};
 use super::read::{Faults, Field, Section};
-use super::tree::Value;
+use super::tree::{Entry, Node, Value};
 use crate::bounds;
+use crate::capture::scrub::is_credential;
 use crate::routing::document::{
     Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec,
     TimeoutsSpec,
@@ -34,8 +35,17 @@ const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 /// A deadline beyond this is a mistake of units.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// How the texts that may hold variables are read.
+pub(super) struct Credentials<'a> {
+    pub(super) lookup: &'a Lookup<'a>,
+    /// The document came by the API: a credential may stand in it as `${…}` only.
+    pub(super) given: bool,
+    /// Variables have their values, not a placeholder.
+    pub(super) expanded: bool,
+}
+
 /// Reads the document from its tree; `lookup` is for credentials only.
-pub(super) fn read(root: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
+pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
     let mut top = root.section(faults)?;
     let spec = RoutingSpec {
         timezone: top.read("timezone", faults, |f, p| f.name(p)),
@@ -60,7 +70,7 @@ fn named<'a, T>(
     pairs.into_iter().filter_map(|(name, field)| read(name, &field, faults)).collect()
 }
 
-fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<ProviderSpec> {
+fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<ProviderSpec> {
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
         if field.text(faults)? == "anthropic" {
@@ -75,9 +85,9 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, fault
     let spec = ProviderSpec {
         name,
         protocol,
-        base_url: section.read("base_url", faults, |f, p| secret(f, lookup, p)),
+        base_url: section.read("base_url", faults, |f, p| url(f, lookup, p)),
         api_key: section.read("api_key", faults, |field, faults| {
-            let key = secret(field, lookup, faults)?;
+            let key = credential(field, lookup, faults)?;
             let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
             if !sendable {
                 faults.push(field.fault("must be visible ASCII characters, as it is sent in a header"));
@@ -93,9 +103,84 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, fault
     Some(spec)
 }
 
+/// A provider's address. Where variables are not read, one that is nothing but a variable counts as well written.
+fn url(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    let url = secret(field, lookup, faults)?;
+    if lookup.expanded || url.value.expose().contains("://") {
+        return Some(url);
+    }
+    Some(field.located(Secret::new(format!("https://{}", url.value.expose()))))
+}
+
+/// A text that is to be kept from readers of the document.
+fn credential(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    if lookup.given && !is_by_name(field.text(faults)?) {
+        let mut fault = field.fault("a document that comes by the API may hold a credential as `${…}` only");
+        fault.hint = Some("put it into the environment of the gateway and name the variable: ${OPENAI_API_KEY}".to_owned());
+        faults.push(fault);
+        return None;
+    }
+    secret(field, lookup, faults)
+}
+
+/// Whether a text names its credential instead of holding it: variables without defaults, and at most a scheme before them.
+fn is_by_name(text: &str) -> bool {
+    let text = ["Bearer ", "Basic ", "Token "].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let mut rest = text;
+    while let Some((name, after)) = rest.strip_prefix("${").and_then(|inside| inside.split_once('}')) {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return false;
+        }
+        rest = after;
+    }
+    rest.is_empty() && !text.is_empty()
+}
+
+/// Puts a mark in the place of every credential that stands in clear. Whether there was one.
+pub(super) fn hide_credentials(root: &mut Node) -> bool {
+    let mut hidden = false;
+    for provider in below(root, "providers").into_iter().flat_map(entries) {
+        for entry in entries(&mut provider.node) {
+            match entry.key.as_str() {
+                "api_key" => hidden |= hide(&mut entry.node),
+                "api_keys" => {
+                    if let Value::List(keys) = &mut entry.node.value {
+                        hidden |= keys.iter_mut().fold(false, |any, key| hide(key) | any);
+                    }
+                }
+                "headers" => {
+                    let headers = entries(&mut entry.node).filter(|header| is_credential(&header.key.to_ascii_lowercase()));
+                    hidden |= headers.fold(false, |any, header| hide(&mut header.node) | any);
+                }
+                _ => {}
+            }
+        }
+    }
+    hidden
+}
+
+fn hide(node: &mut Node) -> bool {
+    let clear = !matches!(&node.value, Value::Null) && !matches!(&node.value, Value::Text { text, .. } if is_by_name(text));
+    if clear {
+        node.value = Value::Text { text: "[redacted]".to_owned(), plain: false };
+    }
+    clear
+}
+
+fn entries(node: &mut Node) -> impl Iterator<Item = &mut Entry> {
+    match &mut node.value {
+        Value::Map(entries) => entries.iter_mut(),
+        _ => [].iter_mut(),
+    }
+}
+
+fn below<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
+    entries(node).find(|entry| entry.key == key).map(|entry| &mut entry.node)
+}
+
 /// A text that may hold variables, and is never shown once it has them.
-fn secret(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
-    match expand(field.text(faults)?, lookup) {
+fn secret(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    match expand(field.text(faults)?, lookup.lookup) {
         Ok(text) => Some(field.located(Secret::new(text))),
         Err(message) => {
             faults.push(field.fault(message));
@@ -104,7 +189,7 @@ fn secret(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option
     }
 }
 
-fn headers(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<Vec<(Located<HeaderName>, HeaderValue)>> {
+fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Vec<(Located<HeaderName>, HeaderValue)>> {
     let mut found: Vec<(Located<HeaderName>, HeaderValue)> = Vec::new();
     for (name, field) in field.section(faults)?.named() {
         let Ok(header) = name.value.parse::<HeaderName>() else {
@@ -119,7 +204,8 @@ fn headers(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Optio
             faults.push(name.fault("is here twice"));
             continue;
         }
-        let Some(text) = secret(&field, lookup, faults) else { continue };
+        let read = if is_credential(header.as_str()) { credential } else { secret };
+        let Some(text) = read(&field, lookup, faults) else { continue };
         match HeaderValue::from_str(text.value.expose()) {
             Ok(mut value) => {
                 value.set_sensitive(true);

@@ -76,6 +76,8 @@ pub struct TlsFiles {
 pub struct RoutingFile {
     /// Its file, if the server document names one.
     pub file: Option<PathBuf>,
+    /// Whether the store holds it, to be changed by the API only.
+    pub stored: bool,
     /// Patterns of the environment variables that it may use.
     pub env_allow: Vec<String>,
     /// Lower-case names of the headers that its expressions may look at.
@@ -302,14 +304,22 @@ fn store(top: &mut Section<'_>, faults: &mut Faults) {
 
 fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
     let mut section = top.below("routing", faults);
+    let file = section.read("file", faults, path);
+    let stored = section.read("store", faults, |field, faults| {
+        let stored = field.bool(faults)?;
+        if stored && file.is_some() {
+            faults.push(field.fault("keeps the document in the store, yet `routing.file` names a file; one of them has to go"));
+        }
+        Some(stored)
+    });
     let found = RoutingFile {
-        file: section.read("file", faults, path),
+        file,
+        stored: stored.unwrap_or(false),
         env_allow: section
             .read("env_allow", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned))))
             .unwrap_or_else(|| ENV_ALLOW.map(str::to_owned).to_vec()),
         signal_headers: section.read("signal_headers", faults, |f, p| Some(f.each(p, bounds::SIGNAL_HEADERS, header))).unwrap_or_default(),
     };
-    section.unsupported(&["store"], faults);
     section.finish(faults);
     found
 }

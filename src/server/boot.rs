@@ -88,10 +88,12 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
         AccessLog::off()
     };
     let clock = Clock::System;
-    let parts = Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: Some(mock_address) };
+    let (mock_address, variables) = (Some(mock_address), environment.variables);
+    let parts =
+        Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
-    Ok(Gateway { app, writer, mock, variables: environment.variables })
+    Ok(Gateway { app, writer, mock })
 }
 
 fn problems(problems: Vec<config::Problem>) -> BootError {
@@ -163,11 +165,9 @@ mod tests {
         std::fs::write(path("routing.yaml"), document("latency: 20ms")).unwrap();
         let text = format!("data_dir: {:?}\nrouting: {{ file: {:?} }}\n", path("data"), path("routing.yaml"));
         let server = config::read_server("test", &text, &|_| None).unwrap();
-        let variables: Variables = Arc::new(|_| None);
-        let environment = Environment { admin_key: None, agent_key: None, master_key: None, variables: variables.clone() };
-        let gateway = prepare(server, environment).await.unwrap();
+        let gateway = prepare(server, Environment::default()).await.unwrap();
         let before = gateway.app.revision();
-        let mut watcher = reload::Watcher::new(gateway.app.clone(), variables);
+        let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
         watcher.look().await;
         assert_ne!(gateway.app.revision(), before);

@@ -22,7 +22,7 @@ use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 
 pub use faults::Faults;
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role, SessionRow,
+    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role, SessionRow,
     Snapshot, UserRow,
 };
 
@@ -234,7 +234,7 @@ impl Store {
         !self.faults.broken() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
     }
 
-    /// Keeps the text of a routing document; again is no change.
+    /// Keeps the text of a routing document as the one that is live from now on.
     pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (revision, text, faults) = (revision.to_owned(), text.to_owned(), self.faults.clone());
@@ -250,6 +250,18 @@ impl Store {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let revision = revision.to_owned();
         sqlite.accounts.run(move |connection| accounts::document(connection, &revision)).await
+    }
+
+    /// The text of the routing document that was made live last.
+    pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(|connection| accounts::live_document(connection)).await
+    }
+
+    /// Routing documents, the one that was made live last first, those after the revision `after`, up to `limit`.
+    pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(move |connection| accounts::documents(connection, limit, after.as_deref())).await
     }
 
     /// Writes a batch of captures, all or none; a batch may be tried again.

@@ -284,6 +284,17 @@ pub struct Committed {
     pub changes: Vec<Change>,
 }
 
+/// A routing document that is kept, without its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentRow {
+    /// First 12 hex digits of its hash.
+    pub revision: String,
+    /// When it was first kept.
+    pub created_at: Timestamp,
+    /// When it was last made live.
+    pub live_at: Timestamp,
+}
+
 /// All tables at one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {

@@ -35,6 +35,12 @@ CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT, model TEXT NOT NULL, instructions TEXT, defaults TEXT NOT NULL,
     tools TEXT NOT NULL, trusted INTEGER NOT NULL, metadata TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
 ",
+    // When a document was last made live; the newest of them is the one that is.
+    "
+ALTER TABLE documents ADD COLUMN live_at INTEGER NOT NULL DEFAULT 0;
+UPDATE documents SET live_at = created_at;
+CREATE INDEX documents_live_at ON documents (live_at, revision);
+",
 ];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.

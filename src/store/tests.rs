@@ -120,7 +120,7 @@ async fn what_was_answered_is_there_after_reopening() {
     assert_eq!(read.keys.len(), 2);
     assert!(read.keys.contains(&live));
     assert!(read.keys.contains(&KeyRow { revoked_at: Some(at(9)), ..ended.clone() }));
-    assert_eq!(store.document("0123456789ab").await.unwrap().as_deref(), Some("a: 1"));
+    assert_eq!(store.document("0123456789ab").await.unwrap().as_deref(), Some("other"), "the newest wording");
     assert_eq!(store.document("ba9876543210").await.unwrap(), None);
     let again = store.revoke_key(&ended.id, at(50)).await.unwrap();
     assert_eq!((again.rev, again.changes.len()), (5, 0));
