@@ -122,42 +122,6 @@ fn version_and_help_are_told() {
 }
 
 #[test]
-fn the_documents_in_conf_are_taken_as_they_are() {
-    use rerouter::config::{load, read_routing, read_server};
-
-    let conf = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
-    let mut seen = Vec::new();
-    for entry in std::fs::read_dir(conf).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let source = load(&path).unwrap();
-        let defaults = read_server("defaults", "", &|_| None).unwrap();
-        match name.as_str() {
-            "rerouter.yaml" => {
-                let server = read_server(&name, &source.text, &|_| None).unwrap();
-                // What it says is the default, as it claims.
-                assert_eq!(server.listeners[0].address, defaults.listeners[0].address);
-                assert_eq!((server.metrics, server.registration_open), (defaults.metrics, defaults.registration_open));
-                assert_eq!((server.session.idle, server.session.absolute), (defaults.session.idle, defaults.session.absolute));
-                assert_eq!(server.limits.request_body, defaults.limits.request_body);
-                assert_eq!(server.limits.header_timeout, defaults.limits.header_timeout);
-                assert_eq!(server.limits.body_min_rate, defaults.limits.body_min_rate);
-                assert_eq!(server.limits.connections, defaults.limits.connections);
-                assert_eq!(server.capture.max_body, defaults.capture.max_body);
-                assert_eq!(server.routing.env_allow, defaults.routing.env_allow);
-                assert_eq!(server.egress_deny.len(), defaults.egress_deny.len());
-            }
-            "routing.yaml" => {
-                read_routing(&name, &source.text, &defaults, &|_| None, None).unwrap();
-            }
-            _ => panic!("{name} is in conf/ and not in this test"),
-        }
-        seen.push(name);
-    }
-    assert_eq!(seen.len(), 2, "{seen:?}");
-}
-
-#[test]
 fn check_tells_of_both_documents_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let check = |server: &str, routing: &str| {
