@@ -39,5 +39,7 @@ mod replays;
 mod sdk;
 /// Nothing secret in logs, metrics, captures or the data directory.
 mod secrets;
+/// Each key of the server document: what it changes, seen from outside.
+mod settings;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;

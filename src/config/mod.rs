@@ -23,7 +23,7 @@ pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFil
 use crate::bounds;
 use crate::routing::document::{Fault, Place};
 use crate::routing::recipe::{Origin, Routing};
-use read::{Field, problems};
+use read::{Faults, Field, problems};
 
 /// Reads a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -126,10 +126,20 @@ pub fn check(server: Option<&Path>, routing: Option<&Path>, env: &Env<'_>) -> Ch
     checked
 }
 
+/// The path of every key that a server document may have, by the reader itself: `listeners[].address`, `session.idle`, …
+pub fn server_keys() -> Vec<String> {
+    // What is read only where it is written: the items of the list, and the mapping in them.
+    let Ok(document) = tree::parse("listeners: [{ tls: {} }]") else { return Vec::new() };
+    let mut faults = Faults::default();
+    // What it makes of the document is of no interest here, nor what is missing.
+    let _server = server::read(&Field::root(&document), &mut faults);
+    faults.keys()
+}
+
 /// Reads a server document.
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let expanded = expand::expand_tree(&written, "", &|name| Ok(env(name)), &mut faults);
     match server::read(&Field::root(&expanded), &mut faults) {
         Some(server) if faults.is_empty() => Ok(server),
@@ -140,7 +150,7 @@ pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<
 /// Reads a routing document. `mock` is where the in-process mock listens; a check without a server has none.
 pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
     if matches!(&written.value, tree::Value::Null) || matches!(&written.value, tree::Value::Map(entries) if entries.is_empty()) {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.

@@ -23,6 +23,8 @@ pub struct Setup {
     routing: String,
     server: String,
     document: Option<PathBuf>,
+    routing_keys: String,
+    threads: usize,
     environment: Vec<(String, String)>,
     tls: bool,
 }
@@ -42,7 +44,15 @@ pub struct Gateway {
 impl Setup {
     /// Only this for a routing document; the rest as usual.
     pub fn new(routing: &str) -> Self {
-        Setup { routing: routing.to_owned(), server: String::new(), document: None, environment: Vec::new(), tls: false }
+        Setup {
+            routing: routing.to_owned(),
+            server: String::new(),
+            document: None,
+            routing_keys: String::new(),
+            threads: 1,
+            environment: Vec::new(),
+            tls: false,
+        }
     }
 
     /// More lines of the server document (keys other than listeners, metrics, threads, data_dir, routing).
@@ -56,6 +66,18 @@ impl Setup {
     /// listener with TLS and `PRIVATE_LISTEN` the plain one, else `LISTEN` is that.
     pub fn document(mut self, path: &str) -> Self {
         self.document = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+        self
+    }
+
+    /// More keys of the server document's `routing`.
+    pub fn routing(mut self, keys: &str) -> Self {
+        self.routing_keys = format!(", {keys}");
+        self
+    }
+
+    /// So many workers instead of one.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -82,8 +104,12 @@ impl Setup {
             let (cert, key) = (path("cert.pem"), path("key.pem"));
             server.push_str(&format!("  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"));
         }
-        server.push_str(&format!("metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: 1\ndata_dir: {}\n", path("data")));
-        server.push_str(&format!("routing: {{ file: {} }}\n{}", path("routing.yaml"), self.server));
+        server.push_str(&format!(
+            "metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: {}\ndata_dir: {}\n",
+            self.threads,
+            path("data")
+        ));
+        server.push_str(&format!("routing: {{ file: {}{} }}\n{}", path("routing.yaml"), self.routing_keys, self.server));
         let own = dir.path().join("rerouter.yaml");
         std::fs::write(&own, server).unwrap();
         std::fs::write(dir.path().join("routing.yaml"), &self.routing).unwrap();
@@ -152,6 +178,11 @@ impl Gateway {
             Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),
             None => false,
         }
+    }
+
+    /// The id of its process.
+    pub fn process(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
     }
 
     /// Where it listens for plain HTTP.
@@ -300,9 +331,14 @@ impl Gateway {
         line.split("revision=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a revision").to_owned()
     }
 
+    /// Where it listens for those who ask for metrics.
+    pub fn metrics_address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.metrics_port).into()
+    }
+
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
-        let address: SocketAddr = ([127, 0, 0, 1], self.metrics_port).into();
+        let address = self.metrics_address();
         let mut connection = Connection::try_open(address).await.expect("the metrics listener accepts");
         let answer = connection.exchange(&client::request("GET", "/metrics", &address.to_string(), &[], None)).await;
         assert_eq!(answer.status, 200);
