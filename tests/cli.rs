@@ -142,3 +142,108 @@ fn check_tells_of_both_documents_at_once() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("s.yaml: good") && text.contains("r.yaml: good, revision "), "{text}");
 }
+
+const BAD_SERVER: &str = "\
+listeners:
+  - { address: localhost:8080, interfaces: [pin, rooter] }
+  - { address: 127.0.0.1:9090 }
+  - address: 0.0.0.0:443
+    tls: { cert: /etc/rerouter/tls.crt }
+metrics: { address: 127.0.0.1:9090 }
+treads: 4
+data_dir: ''
+store: { url: postgres://db.example.com/rerouter }
+routing: { signal_headers: [x-tier, cookie], env_allow: '*' }
+capture: { retention: { age: a week, size: 10GB }, redact: ['[0-9]{16}'] }
+pin: { registration: opened }
+session: { idle: 13h }
+limits: { header_timeout: 0s, connections: 0 }
+egress: { deny: [10.0.0.0/33] }
+access_log: { format: '${LOG_FORMAT}' }
+";
+
+const BAD_SERVER_TOLD: &str = "\
+s.yaml:2:16: listeners[0].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
+s.yaml:2:50: listeners[0].interfaces[1]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
+s.yaml:5:10: listeners[2].tls: `key` is missing (add `key: …` here)
+s.yaml:6:21: metrics.address: a listener has the address of metrics (give each its own port)
+s.yaml:7:1: treads: unknown key (did you mean `threads`?)
+s.yaml:8:11: data_dir: must be the path of a file or directory (for example `./data`)
+s.yaml:9:15: store.url: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:10:37: routing.signal_headers[1]: holds credentials and is never shown to expressions (name a header that holds no secret)
+s.yaml:10:57: routing.env_allow: must be a list, not text (for example `[one, two]`)
+s.yaml:11:30: capture.retention.age: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
+s.yaml:11:44: capture.retention.size: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:11:60: capture.redact: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:12:22: pin.registration: must be one of `open`, `closed` (did you mean `open`?)
+s.yaml:13:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
+s.yaml:14:27: limits.header_timeout: must be more than nothing (for example `30s`)
+s.yaml:14:44: limits.connections: must be from 1 to 1000000 (left out, it has its default)
+s.yaml:15:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
+s.yaml:16:23: access_log.format: the variable `LOG_FORMAT` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+";
+
+const BAD_ROUTING: &str = "\
+timezone: Zurich
+providers:
+  openai: { protocol: openai, base_url: api.openai.com/v1, api_key: '${ADMIN_API_KEY}' }
+  local: { protocol: openai, base_url: http://10.0.0.20:8000/v1, timeouts: { connect: 5 }, headers: { host: x } }
+  agent: { protocol: mock }
+models:
+  openai/gpt-5: { input_per_mtok: -1, capabilities: [vison] }
+  opnai/gpt-5-mini: {}
+recipes:
+  main:
+    rules:
+      - { name: long, when: 'prompt_token > 1000', targets: [{ target: openai/gpt-5, weight: 2 }] }
+      - { name: long, when: 'stream &&', stratgy: weighted, targets: [{ target: local }] }
+      - { name: last, when: stream, targets: [] }
+    retry: { attempts: 0, on: [503] }
+aliases: { auto: mian }
+";
+
+const BAD_ROUTING_TOLD: &str = "\
+r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
+r.yaml:3:41: providers.openai.base_url: the URL is not a URL (for example `https://api.example.com/v1`)
+r.yaml:3:69: providers.openai.api_key: the variable `ADMIN_API_KEY` is never given to a routing document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:4:87: providers.local.timeouts.connect: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
+r.yaml:4:103: providers.local.headers.host: is set by the gateway (remove it)
+r.yaml:5:3: providers.agent: `agent` is a reserved name (choose another)
+r.yaml:7:35: models[\"openai/gpt-5\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
+r.yaml:7:54: models[\"openai/gpt-5\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
+r.yaml:8:3: models[\"opnai/gpt-5-mini\"]: unknown provider `opnai` (did you mean `openai`?)
+r.yaml:12:29: recipes.main.rules[0].when: unknown signal `prompt_token` (did you mean `prompt_tokens`?)
+r.yaml:12:94: recipes.main.rules[0].targets[0].weight: `priority` does not use weights (strategy: weighted)
+r.yaml:13:17: recipes.main.rules[1].name: a rule `long` comes before (choose another name)
+r.yaml:13:29: recipes.main.rules[1].when: not an expression, at its character 10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER… (CEL over the signals, for example `prompt_tokens > 1000 && !stream`)
+r.yaml:13:42: recipes.main.rules[1].stratgy: unknown key (did you mean `strategy`?)
+r.yaml:13:81: recipes.main.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
+r.yaml:14:17: recipes.main.rules[2].name: the last rule must have no `when` (add a last rule without `when`, for what no other rule matches)
+r.yaml:14:17: recipes.main.rules[2].name: a rule needs at least one target (for example `targets: [{ target: openai/gpt-5-mini }]`)
+r.yaml:15:24: recipes.main.retry.attempts: must be from 1 to 16 (left out, it has its default)
+r.yaml:15:32: recipes.main.retry.on[0]: must be text, not a whole number (put it in quotes)
+r.yaml:16:18: aliases.auto: unknown recipe `mian` (did you mean `main`?)
+";
+
+#[test]
+fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("s.yaml"), BAD_SERVER).unwrap();
+    std::fs::write(dir.path().join("r.yaml"), BAD_ROUTING).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    let output = command.args(["check", "--config", "s.yaml", "--routing", "r.yaml"]).current_dir(dir.path()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{told}");
+    let (messages, last) = told.trim_end().rsplit_once('\n').unwrap();
+    let count = messages.lines().count();
+    assert_eq!(format!("{messages}\n"), format!("{BAD_SERVER_TOLD}{BAD_ROUTING_TOLD}"), "\n{told}");
+    assert_eq!(last, format!("{count} problem(s)"));
+    for (file, least) in [("s.yaml", 8), ("r.yaml", 8)] {
+        let of_file: Vec<&str> = messages.lines().filter(|message| message.starts_with(file)).collect();
+        assert!(of_file.len() >= least, "{file}: {of_file:?}");
+        for message in of_file {
+            let line = message.split(':').nth(1).and_then(|digits| digits.parse().ok()).unwrap();
+            assert!(tells(message, file, line, "") && message.ends_with(')') && message.contains(" ("), "no place or no hint: {message}");
+        }
+    }
+}

@@ -82,8 +82,10 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     let mut bytes = Vec::new();
     let limit = bounds::DOCUMENT_BYTES as u64 + 1;
     let read = std::fs::File::open(path).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
-    let refused =
-        |message: String| problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint: None }]);
+    let refused = |message: String| {
+        let hint = Some("it has to be a file of YAML that this user may read".to_owned());
+        problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }])
+    };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
     Ok(Source { file, text })

@@ -114,7 +114,14 @@ impl<'a> Field<'a> {
     }
 
     fn wrong<T>(&self, faults: &mut Faults, wanted: &str) -> Option<T> {
-        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())));
+        let hint = match wanted {
+            "a mapping" => "for example `{ key: value }`",
+            "a list" => "for example `[one, two]`",
+            "text" => "for example `\"text\"`",
+            "true or false" => "without quotes, and no other word",
+            _ => "digits without quotes and without a unit",
+        };
+        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())).hint(Some(hint)));
         None
     }
 
@@ -133,7 +140,7 @@ impl<'a> Field<'a> {
 
     /// Says that this version does not act on the value.
     pub(super) fn unsupported(&self, faults: &mut Faults) {
-        faults.push(self.fault("not supported by this version"));
+        faults.push(self.fault("not supported by this version").hint(Some("see \"What is not here yet\" in the README")));
     }
 
     pub(super) fn section(&self, faults: &mut Faults) -> Option<Section<'a>> {
@@ -188,7 +195,7 @@ impl<'a> Field<'a> {
             Value::Int(value) => match u64::try_from(value) {
                 Ok(value) if (least..=most).contains(&value) => Some(value),
                 _ => {
-                    faults.push(self.fault(format!("must be from {least} to {most}")));
+                    faults.push(self.fault(format!("must be from {least} to {most}")).hint(Some("left out, it has its default")));
                     None
                 }
             },
@@ -211,7 +218,8 @@ impl<'a> Field<'a> {
         if found.is_none() {
             let all = words.iter().map(|(word, _)| *word);
             let list = all.clone().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all)));
+            let first = || words.first().map(|(word, _)| format!("for example `{word}`"));
+            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all).or_else(first)));
         }
         found
     }
@@ -233,7 +241,7 @@ impl<'a> Field<'a> {
     pub(super) fn positive_duration(&self, faults: &mut Faults) -> Option<Duration> {
         let found = self.duration(faults)?;
         if found.is_zero() {
-            faults.push(self.fault("must be more than nothing"));
+            faults.push(self.fault("must be more than nothing").hint(Some("for example `30s`")));
             return None;
         }
         Some(found)
@@ -268,7 +276,7 @@ impl<'a> Field<'a> {
     pub(super) fn each<T>(&self, faults: &mut Faults, most: usize, mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>) -> Vec<T> {
         let Some(items) = self.list(faults) else { return Vec::new() };
         if items.len() > most {
-            faults.push(self.fault(format!("more than {most} entries")));
+            faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
         }
         items.iter().take(most).filter_map(|item| read(item, faults)).collect()
     }
@@ -333,7 +341,8 @@ impl<'a> Section<'a> {
 
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
-        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint: None });
+        let hint = Some(format!("add `{key}: …` here"));
+        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
     }
 
     /// Every key that was not asked for is a fault.
