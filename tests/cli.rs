@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::gateway::command;
-use crate::support::{PATIENCE, free_port};
+use crate::support::client::{self, Connection};
+use crate::support::gateway::{Gateway, command};
+use crate::support::{PATIENCE, free_port, until};
 
 const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
@@ -246,4 +247,111 @@ fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
             assert!(tells(message, file, line, "") && message.ends_with(')') && message.contains(" ("), "no place or no hint: {message}");
         }
     }
+}
+
+/// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the system's choice.
+fn laptop(dir: &Path) -> Vec<(String, String)> {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::write(dir.join("routing.yaml"), GOOD_ROUTING).unwrap();
+    let any = "127.0.0.1:0".to_owned();
+    let pairs = [("LISTEN", any.clone()), ("METRICS_LISTEN", any), ("DATA_DIR", path("data")), ("ROUTING_FILE", path("routing.yaml"))];
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// A `serve` whose output goes to a file.
+struct Serving(Child, std::path::PathBuf);
+
+impl Serving {
+    fn start(dir: &Path, name: &str, config: &Path) -> Self {
+        let log = dir.join(name);
+        let output = std::fs::File::create(&log).unwrap();
+        let mut command = command(config, &laptop(dir));
+        Serving(command.current_dir(dir).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap(), log)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.1).unwrap()
+    }
+
+    /// What stands in the log after `word`, up to the next blank or slash, once it is there.
+    async fn told(&self, word: &str) -> String {
+        until(word, async || {
+            let log = self.log();
+            let rest = log.split(word).nth(1)?;
+            rest.split_once([' ', '/', '\n']).map(|(value, _)| value.to_owned())
+        })
+        .await
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_port_of_the_systems_choice_is_told_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rerouter.yaml");
+    let listeners = "listeners:\n  - { address: 127.0.0.1:0, interfaces: [pin] }\n  - { address: 127.0.0.1:0, interfaces: [router] }\n";
+    let rest = "metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\nrouting: { file: '${ROUTING_FILE}' }\n";
+    std::fs::write(&config, format!("{listeners}{rest}")).unwrap();
+    let serving = Serving::start(dir.path(), "log", &config);
+    let metrics = serving.told("metrics on http://").await;
+    let log = serving.log();
+    let told: Vec<&str> = log.split("listening on http://").skip(1).map(|rest| rest.split(' ').next().unwrap()).collect();
+    assert_eq!(told.len(), 2, "{log}");
+    // Each has the interfaces of its line: by the port, which is known.
+    for (address, path, status) in [
+        (told[0], "/v1/auth/me", 401),
+        (told[0], "/v1/apikeys", 401),
+        (told[1], "/health", 200),
+        (told[1], "/openapi.json", 404),
+        (metrics.as_str(), "/livez", 200),
+    ] {
+        let address: std::net::SocketAddr = address.parse().unwrap();
+        assert_ne!(address.port(), 0, "{log}");
+        let answer = until("an answer", async || {
+            let mut connection = Connection::try_open(address).await?;
+            connection.try_exchange(&client::request("GET", path, &address.to_string(), &[], None)).await
+        })
+        .await;
+        assert_eq!(answer.status, status, "{address} {path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_start_at_once_one_makes_the_master_key_and_the_other_leaves() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/rerouter.yaml");
+    for _ in 0..3 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut both = ["one", "two"].map(|name| Serving::start(dir.path(), name, &config));
+        let left = until("one of two to leave", || {
+            let left = both.iter_mut().position(|serving| serving.0.try_wait().unwrap().is_some());
+            async move { left }
+        })
+        .await;
+        let [one, two] = &both;
+        let (left, stays) = if left == 0 { (one, two) } else { (two, one) };
+        assert!(left.log().contains("another process uses the data directory"), "{}", left.log());
+        stays.told("metrics on http://").await;
+        let key = std::fs::read(dir.path().join("data/master.key")).unwrap();
+        drop(both);
+        // The key in the file is the one that the store was made with.
+        let again = Serving::start(dir.path(), "again", &config);
+        again.told("metrics on http://").await;
+        assert_eq!(std::fs::read(dir.path().join("data/master.key")).unwrap(), key);
+    }
+}
+
+#[tokio::test]
+async fn the_version_names_the_commit_that_was_built() {
+    let gateway = Gateway::start(GOOD_ROUTING).await;
+    let version = gateway.send("GET", "/version", &[], None).await.json();
+    // The scripts set the same variable for the binary and for this test.
+    let commit = option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    assert_eq!((&version["commit"], &version["version"]), (&commit.into(), &env!("CARGO_PKG_VERSION").into()), "{version}");
+    assert!(commit == "unknown" || commit.bytes().take(7).all(|byte| byte.is_ascii_hexdigit()), "{commit}");
 }

@@ -176,6 +176,20 @@ async fn registration_is_open_or_closed() {
         let (gateway, _provider) = start(|setup| setup.server(&format!("pin: {{ registration: {word} }}"))).await;
         let answer = gateway.send("POST", "/v1/auth/register", &[JSON], Some(&account())).await;
         assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        // Where nobody may register, nobody is told what would be wrong with it.
+        let text = ("content-type", "text/plain");
+        for (headers, body, when_open) in [
+            (&[text][..], account(), 415),
+            (&[JSON, ("content-encoding", "gzip")], account(), 415),
+            (&[JSON], vec![b' '; 300 << 10], 413),
+            (&[JSON], b"{".to_vec(), 400),
+        ] {
+            let answer = gateway.send("POST", "/v1/auth/register", headers, Some(&body)).await;
+            match word {
+                "open" => assert_eq!(answer.status, when_open, "{}", answer.text()),
+                _ => envelope::management(&answer, 403, "registration_closed"),
+            }
+        }
     }
 }
 

@@ -235,8 +235,8 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         if section.take("address").is_none() {
             section.missing("address", faults);
         }
-        // Port 0 as well: the engine knows sockets by what was written, and would give both the same one.
-        if address.is_some_and(|address| seen.contains(&address)) {
+        // With port 0 each gets a port of its own.
+        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
             faults.push(field.fault("another listener has this address").hint(Some("give each its own port")));
         }
         seen.extend(address);
@@ -276,7 +276,7 @@ fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
     let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
-    if found.is_some_and(|found| listeners.iter().any(|listener| listener.address == found)) {
+    if found.is_some_and(|found| found.port() != 0 && listeners.iter().any(|listener| listener.address == found)) {
         let place = written.or_else(|| top.take("listeners"));
         faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
     }

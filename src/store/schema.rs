@@ -35,6 +35,9 @@ CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT, model TEXT NOT NULL, instructions TEXT, defaults TEXT NOT NULL,
     tools TEXT NOT NULL, trusted INTEGER NOT NULL, metadata TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
 ",
+    "
+CREATE INDEX keys_parent ON keys (parent) WHERE parent IS NOT NULL;
+",
 ];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
