@@ -82,6 +82,10 @@ pub const MODELS_PAGE: usize = 1_000;
 
 /// Live keys an owner (contract 2).
 pub const KEYS_PER_OWNER: usize = 100;
+/// Keys of an owner that ended and are still shown; older ones are forgotten, or making and ending keys would fill memory.
+pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
+/// Keys that a list looks at in one hold of the table: nobody waits long for it, however many of them are not shown.
+pub const KEY_STEP: usize = 128;
 /// Characters of a key's or user's name.
 pub const NAME_CHARS: usize = 128;
 /// Pairs of a key's `metadata`, and the characters of a name and a value in it.

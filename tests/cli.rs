@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::gateway::command;
-use crate::support::{PATIENCE, free_port};
+use crate::support::client::{self, Connection};
+use crate::support::gateway::{Gateway, command};
+use crate::support::{PATIENCE, free_port, until};
 
 const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
@@ -122,42 +123,6 @@ fn version_and_help_are_told() {
 }
 
 #[test]
-fn the_documents_in_conf_are_taken_as_they_are() {
-    use rerouter::config::{load, read_routing, read_server};
-
-    let conf = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
-    let mut seen = Vec::new();
-    for entry in std::fs::read_dir(conf).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let source = load(&path).unwrap();
-        let defaults = read_server("defaults", "", &|_| None).unwrap();
-        match name.as_str() {
-            "rerouter.yaml" => {
-                let server = read_server(&name, &source.text, &|_| None).unwrap();
-                // What it says is the default, as it claims.
-                assert_eq!(server.listeners[0].address, defaults.listeners[0].address);
-                assert_eq!((server.metrics, server.registration_open), (defaults.metrics, defaults.registration_open));
-                assert_eq!((server.session.idle, server.session.absolute), (defaults.session.idle, defaults.session.absolute));
-                assert_eq!(server.limits.request_body, defaults.limits.request_body);
-                assert_eq!(server.limits.header_timeout, defaults.limits.header_timeout);
-                assert_eq!(server.limits.body_min_rate, defaults.limits.body_min_rate);
-                assert_eq!(server.limits.connections, defaults.limits.connections);
-                assert_eq!(server.capture.max_body, defaults.capture.max_body);
-                assert_eq!(server.routing.env_allow, defaults.routing.env_allow);
-                assert_eq!(server.egress_deny.len(), defaults.egress_deny.len());
-            }
-            "routing.yaml" => {
-                read_routing(&name, &source.text, &defaults, &|_| None, None).unwrap();
-            }
-            _ => panic!("{name} is in conf/ and not in this test"),
-        }
-        seen.push(name);
-    }
-    assert_eq!(seen.len(), 2, "{seen:?}");
-}
-
-#[test]
 fn check_tells_of_both_documents_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let check = |server: &str, routing: &str| {
@@ -177,4 +142,216 @@ fn check_tells_of_both_documents_at_once() {
     let (code, text) = check("threads: 2\n", GOOD_ROUTING);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("s.yaml: good") && text.contains("r.yaml: good, revision "), "{text}");
+}
+
+const BAD_SERVER: &str = "\
+listeners:
+  - { address: localhost:8080, interfaces: [pin, rooter] }
+  - { address: 127.0.0.1:9090 }
+  - address: 0.0.0.0:443
+    tls: { cert: /etc/rerouter/tls.crt }
+metrics: { address: 127.0.0.1:9090 }
+treads: 4
+data_dir: ''
+store: { url: postgres://db.example.com/rerouter }
+routing: { signal_headers: [x-tier, cookie], env_allow: '*' }
+capture: { retention: { age: a week, size: 10GB }, redact: ['[0-9]{16}'] }
+pin: { registration: opened }
+session: { idle: 13h }
+limits: { header_timeout: 0s, connections: 0 }
+egress: { deny: [10.0.0.0/33] }
+access_log: { format: '${LOG_FORMAT}' }
+";
+
+const BAD_SERVER_TOLD: &str = "\
+s.yaml:2:16: listeners[0].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
+s.yaml:2:50: listeners[0].interfaces[1]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
+s.yaml:5:10: listeners[2].tls: `key` is missing (add `key: …` here)
+s.yaml:6:21: metrics.address: a listener has the address of metrics (give each its own port)
+s.yaml:7:1: treads: unknown key (did you mean `threads`?)
+s.yaml:8:11: data_dir: must be the path of a file or directory (for example `./data`)
+s.yaml:9:15: store.url: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:10:37: routing.signal_headers[1]: holds credentials and is never shown to expressions (name a header that holds no secret)
+s.yaml:10:57: routing.env_allow: must be a list, not text (for example `[one, two]`)
+s.yaml:11:30: capture.retention.age: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
+s.yaml:11:44: capture.retention.size: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
+s.yaml:11:60: capture.redact: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:12:22: pin.registration: must be one of `open`, `closed` (did you mean `open`?)
+s.yaml:13:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
+s.yaml:14:27: limits.header_timeout: must be more than nothing (for example `30s`)
+s.yaml:14:44: limits.connections: must be from 1 to 1000000 (left out, it has its default)
+s.yaml:15:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
+s.yaml:16:23: access_log.format: the variable `LOG_FORMAT` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+";
+
+const BAD_ROUTING: &str = "\
+timezone: Zurich
+providers:
+  openai: { protocol: openai, base_url: api.openai.com/v1, api_key: '${ADMIN_API_KEY}' }
+  local: { protocol: openai, base_url: http://10.0.0.20:8000/v1, timeouts: { connect: 5 }, headers: { host: x } }
+  agent: { protocol: mock }
+models:
+  openai/gpt-5: { input_per_mtok: -1, capabilities: [vison] }
+  opnai/gpt-5-mini: {}
+recipes:
+  main:
+    rules:
+      - { name: long, when: 'prompt_token > 1000', targets: [{ target: openai/gpt-5, weight: 2 }] }
+      - { name: long, when: 'stream &&', stratgy: weighted, targets: [{ target: local }] }
+      - { name: last, when: stream, targets: [] }
+    retry: { attempts: 0, on: [503] }
+aliases: { auto: mian }
+";
+
+const BAD_ROUTING_TOLD: &str = "\
+r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
+r.yaml:3:41: providers.openai.base_url: the URL is not a URL (for example `https://api.example.com/v1`)
+r.yaml:3:69: providers.openai.api_key: the variable `ADMIN_API_KEY` is never given to a routing document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:4:87: providers.local.timeouts.connect: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
+r.yaml:4:103: providers.local.headers.host: is set by the gateway (remove it)
+r.yaml:5:3: providers.agent: `agent` is a reserved name (choose another)
+r.yaml:7:35: models[\"openai/gpt-5\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
+r.yaml:7:54: models[\"openai/gpt-5\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
+r.yaml:8:3: models[\"opnai/gpt-5-mini\"]: unknown provider `opnai` (did you mean `openai`?)
+r.yaml:12:29: recipes.main.rules[0].when: unknown signal `prompt_token` (did you mean `prompt_tokens`?)
+r.yaml:12:94: recipes.main.rules[0].targets[0].weight: `priority` does not use weights (strategy: weighted)
+r.yaml:13:17: recipes.main.rules[1].name: a rule `long` comes before (choose another name)
+r.yaml:13:29: recipes.main.rules[1].when: not an expression, at its character 10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER… (CEL over the signals, for example `prompt_tokens > 1000 && !stream`)
+r.yaml:13:42: recipes.main.rules[1].stratgy: unknown key (did you mean `strategy`?)
+r.yaml:13:81: recipes.main.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
+r.yaml:14:17: recipes.main.rules[2].name: the last rule must have no `when` (add a last rule without `when`, for what no other rule matches)
+r.yaml:14:17: recipes.main.rules[2].name: a rule needs at least one target (for example `targets: [{ target: openai/gpt-5-mini }]`)
+r.yaml:15:24: recipes.main.retry.attempts: must be from 1 to 16 (left out, it has its default)
+r.yaml:15:32: recipes.main.retry.on[0]: must be text, not a whole number (put it in quotes)
+r.yaml:16:18: aliases.auto: unknown recipe `mian` (did you mean `main`?)
+";
+
+#[test]
+fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("s.yaml"), BAD_SERVER).unwrap();
+    std::fs::write(dir.path().join("r.yaml"), BAD_ROUTING).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    let output = command.args(["check", "--config", "s.yaml", "--routing", "r.yaml"]).current_dir(dir.path()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{told}");
+    let (messages, last) = told.trim_end().rsplit_once('\n').unwrap();
+    let count = messages.lines().count();
+    assert_eq!(format!("{messages}\n"), format!("{BAD_SERVER_TOLD}{BAD_ROUTING_TOLD}"), "\n{told}");
+    assert_eq!(last, format!("{count} problem(s)"));
+    for (file, least) in [("s.yaml", 8), ("r.yaml", 8)] {
+        let of_file: Vec<&str> = messages.lines().filter(|message| message.starts_with(file)).collect();
+        assert!(of_file.len() >= least, "{file}: {of_file:?}");
+        for message in of_file {
+            let line = message.split(':').nth(1).and_then(|digits| digits.parse().ok()).unwrap();
+            assert!(tells(message, file, line, "") && message.ends_with(')') && message.contains(" ("), "no place or no hint: {message}");
+        }
+    }
+}
+
+/// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the system's choice.
+fn laptop(dir: &Path) -> Vec<(String, String)> {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::write(dir.join("routing.yaml"), GOOD_ROUTING).unwrap();
+    let any = "127.0.0.1:0".to_owned();
+    let pairs = [("LISTEN", any.clone()), ("METRICS_LISTEN", any), ("DATA_DIR", path("data")), ("ROUTING_FILE", path("routing.yaml"))];
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// A `serve` whose output goes to a file.
+struct Serving(Child, std::path::PathBuf);
+
+impl Serving {
+    fn start(dir: &Path, name: &str, config: &Path) -> Self {
+        let log = dir.join(name);
+        let output = std::fs::File::create(&log).unwrap();
+        let mut command = command(config, &laptop(dir));
+        Serving(command.current_dir(dir).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap(), log)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.1).unwrap()
+    }
+
+    /// What stands in the log after `word`, up to the next blank or slash, once it is there.
+    async fn told(&self, word: &str) -> String {
+        until(word, async || {
+            let log = self.log();
+            let rest = log.split(word).nth(1)?;
+            rest.split_once([' ', '/', '\n']).map(|(value, _)| value.to_owned())
+        })
+        .await
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_port_of_the_systems_choice_is_told_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rerouter.yaml");
+    let listeners = "listeners:\n  - { address: 127.0.0.1:0, interfaces: [pin] }\n  - { address: 127.0.0.1:0, interfaces: [router] }\n";
+    let rest = "metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\nrouting: { file: '${ROUTING_FILE}' }\n";
+    std::fs::write(&config, format!("{listeners}{rest}")).unwrap();
+    let serving = Serving::start(dir.path(), "log", &config);
+    let metrics = serving.told("metrics on http://").await;
+    let log = serving.log();
+    let told: Vec<&str> = log.split("listening on http://").skip(1).map(|rest| rest.split(' ').next().unwrap()).collect();
+    assert_eq!(told.len(), 2, "{log}");
+    // Each has the interfaces of its line: by the port, which is known.
+    for (address, path, status) in [
+        (told[0], "/v1/auth/me", 401),
+        (told[0], "/v1/apikeys", 401),
+        (told[1], "/health", 200),
+        (told[1], "/openapi.json", 404),
+        (metrics.as_str(), "/livez", 200),
+    ] {
+        let address: std::net::SocketAddr = address.parse().unwrap();
+        assert_ne!(address.port(), 0, "{log}");
+        let answer = until("an answer", async || {
+            let mut connection = Connection::try_open(address).await?;
+            connection.try_exchange(&client::request("GET", path, &address.to_string(), &[], None)).await
+        })
+        .await;
+        assert_eq!(answer.status, status, "{address} {path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_start_at_once_one_makes_the_master_key_and_the_other_leaves() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/rerouter.yaml");
+    for _ in 0..3 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut both = ["one", "two"].map(|name| Serving::start(dir.path(), name, &config));
+        let left = until("one of two to leave", || {
+            let left = both.iter_mut().position(|serving| serving.0.try_wait().unwrap().is_some());
+            async move { left }
+        })
+        .await;
+        let [one, two] = &both;
+        let (left, stays) = if left == 0 { (one, two) } else { (two, one) };
+        assert!(left.log().contains("another process uses the data directory"), "{}", left.log());
+        stays.told("metrics on http://").await;
+        let key = std::fs::read(dir.path().join("data/master.key")).unwrap();
+        drop(both);
+        // The key in the file is the one that the store was made with.
+        let again = Serving::start(dir.path(), "again", &config);
+        again.told("metrics on http://").await;
+        assert_eq!(std::fs::read(dir.path().join("data/master.key")).unwrap(), key);
+    }
+}
+
+#[tokio::test]
+async fn the_version_names_the_commit_that_was_built() {
+    let gateway = Gateway::start(GOOD_ROUTING).await;
+    let version = gateway.send("GET", "/version", &[], None).await.json();
+    // The scripts set the same variable for the binary and for this test.
+    let commit = option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    assert_eq!((&version["commit"], &version["version"]), (&commit.into(), &env!("CARGO_PKG_VERSION").into()), "{version}");
+    assert!(commit == "unknown" || commit.bytes().take(7).all(|byte| byte.is_ascii_hexdigit()), "{commit}");
 }

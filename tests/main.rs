@@ -13,6 +13,8 @@ mod access_log;
 mod bodies;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// The documents in `conf/`, run as they stand.
+mod examples;
 /// Which failures go to the next target, and what the client sees of them.
 mod failover;
 /// Recorded exchanges go in and out byte for byte.
@@ -37,5 +39,7 @@ mod replays;
 mod sdk;
 /// Nothing secret in logs, metrics, captures or the data directory.
 mod secrets;
+/// Each key of the server document: what it changes, seen from outside.
+mod settings;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;

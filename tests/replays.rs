@@ -1,10 +1,14 @@
 //! Captures compared and deleted over the API: whose they are, what is said of them, and that a deletion holds.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use crate::support::documents::chat_body;
-use crate::support::envelope;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key};
+use crate::support::provider::{self as scripted, Provider, Step};
+use crate::support::{envelope, until};
 
 const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\n\
     aliases: { auto: main }\n";
@@ -109,4 +113,33 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
     assert_eq!(left, [kept.as_str()]);
     // An admin deletes what is not its own.
     assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_replay_of_a_replay_under_way_goes_with_the_first() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let provider = Provider::start(move |_, number| match number {
+        0 | 1 => scripted::completion("well"),
+        _ => std::iter::once(waits.clone()).chain(scripted::completion("late")).collect(),
+    })
+    .await;
+    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let reroute = async |id: &str| gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
+    let replay = reroute(&id).await["new_id"].as_str().unwrap().to_owned();
+    gateway.capture(&replay).await;
+    let deleting = async {
+        until("the replay to be under way", async || (provider.count() == 3).then_some(())).await;
+        let path = format!("/v1/router/replay/{id}?replays=true");
+        let deleted = gateway.manage("DELETE", &path, &key.secret, None).await;
+        gate.notify_one();
+        deleted.status
+    };
+    let (last, deleted) = tokio::join!(reroute(&replay), deleting);
+    assert_eq!((deleted, &last["response"]["choices"][0]["message"]["content"]), (204, &json!("late")), "{last}");
+    let kept = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
+    assert_eq!(kept["data"], json!([]), "{kept}");
 }

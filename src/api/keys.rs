@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::Secret;
-use crate::store::{Change, KeyRow, KeyStatus, Limits, NewSecret};
+use crate::store::{Change, KeyRow, KeyStatus, Limits, NewSecret, Seen, StoreError};
 
 /// Patterns of `limits.models`, and the characters of one.
 const MODELS: usize = 100;
@@ -158,7 +158,11 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         pepper: PEPPER_ID,
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
-    let committed = app.store.rotate_key(&key.row().id, new, now).await?;
+    let seen = Seen { generation: key.row().generation, by: who.key().map(|by| (by.id.clone(), by.generation)) };
+    let committed = app.store.rotate_key(&key.row().id, new, seen, now).await.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "The key, or yours, was changed meanwhile."),
+        other => other.into(),
+    })?;
     app.store.acknowledge(committed.rev).await?;
     let row = committed.changes.iter().find_map(|change| match change {
         Change::Key(row) => Some(row),

@@ -31,10 +31,19 @@ use crate::error::{Error, Kind, Result};
 pub enum Policy {
     /// Anybody, without a credential.
     Open,
+    /// The same, while registration is open.
+    Registration,
     /// Whoever the interface accepts.
     Any,
     /// A principal with this scope (sessions and admins have every default scope).
     Scope(&'static str),
+}
+
+impl Policy {
+    /// Whether no credential is looked at.
+    pub fn is_open(self) -> bool {
+        matches!(self, Policy::Open | Policy::Registration)
+    }
 }
 
 /// What answers a route.
@@ -83,7 +92,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/health",                          Policy::Open,               here!(pin::health)),
     route(Method::GET,    "/version",                         Policy::Open,               here!(pin::version)),
     route(Method::GET,    "/openapi.json",                    Policy::Open,               here!(openapi::get)),
-    route(Method::POST,   "/v1/auth/register",                Policy::Open,               here!(pin::register)),
+    route(Method::POST,   "/v1/auth/register",                Policy::Registration,       here!(pin::register)),
     route(Method::POST,   "/v1/auth/login",                   Policy::Open,               here!(pin::login)),
     route(Method::GET,    "/v1/auth/me",                      Policy::Any,                here!(pin::me)),
     route(Method::POST,   "/v1/auth/logout",                  Policy::Any,                here!(pin::logout)),

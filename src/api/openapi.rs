@@ -94,7 +94,7 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
-    op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["after_id"]),
+    op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id"]),
     op("GET", "/v1/models/{id...}", "getModel", "One name; slashes stand as they are or as %2F").gives(200, "Model").refuses(&[404]),
     op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
 ];
@@ -172,7 +172,7 @@ fn tag(surface: Surface) -> &'static str {
 }
 
 fn security(route: &Route, surface: Surface) -> Value {
-    if route.policy == Policy::Open {
+    if route.policy.is_open() {
         return json!([]);
     }
     match surface {
@@ -189,6 +189,10 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         .map(|name| json!({ "name": name.trim_end_matches("..."), "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }));
     let of_query = operation.query.iter().map(|name| {
         let schema = match *name {
+            "limit" if operation.id == "listModels" => {
+                let says = "Counts with `anthropic-version` only, as `after_id` does; else, and without it, the list is whole";
+                json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
+            }
             "limit" => {
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
             }
@@ -218,7 +222,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     }
     responses.insert(status.to_string(), success);
     let mut refusals = vec![400, 405, 408, 421, 431, 500, 503];
-    if route.policy != Policy::Open {
+    if !route.policy.is_open() {
         refusals.push(401);
     }
     if matches!(route.policy, Policy::Scope(_)) || operation.method != "GET" {

@@ -33,15 +33,22 @@ pub async fn health(app: &App, _who: &Principal, _request: &Request<Bytes>) -> R
 
 /// `GET /version`
 pub async fn version(_app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
-    let commit = option_env!("REROUTER_COMMIT").unwrap_or("unknown");
+    // Set by `.ci/need` for what its scripts build, from the repository's state.
+    let commit = option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     Ok(answer::json(StatusCode::OK, &json!({"name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit, "api": ["v1"]})))
+}
+
+/// Whether anybody may register; asked before the body of a registration is read, so that nothing else is told.
+pub fn may_register(app: &App) -> Result<()> {
+    if app.server.registration_open {
+        return Ok(());
+    }
+    Err(Error::new(Kind::RegistrationClosed, "Registration is closed."))
 }
 
 /// `POST /v1/auth/register`
 pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
-    if !app.server.registration_open {
-        return Err(Error::new(Kind::RegistrationClosed, "Registration is closed; an admin can add users."));
-    }
+    may_register(app)?;
     let mut fields = Fields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);

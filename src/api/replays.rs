@@ -1,5 +1,7 @@
 //! Captures as their owners see them: a list of summaries, and one whole. Somebody else's is as absent as one that never was.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -86,21 +88,33 @@ async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &s
         true => None,
         false => Some(who.user_id().ok_or_else(absent)?),
     };
-    let mut maybe_in_hand = queue.coming().delete(&id, owner.as_ref());
+    let coming = queue.coming();
+    let mut maybe_in_hand = coming.delete(&id, owner.as_ref());
     if !maybe_in_hand {
         let found = archive.owner(&id).await?;
         found.filter(|found| owner.as_ref().is_none_or(|owner| owner == found)).ok_or_else(absent)?;
     }
-    if replays {
-        // They are their original's owner's. Replays of replays may wait for the writer as well.
-        queue.coming().delete_replays(&id);
-        maybe_in_hand = true;
+    // Replays are their original's owner's. One under way was announced before its original was looked up, so what is
+    // gone has no others than those that the table then holds; they are few, and no more begin.
+    let mut gone = HashSet::from([id.clone()]);
+    let mut next = if replays { coming.delete_replays(&mut gone) } else { Vec::new() };
+    maybe_in_hand |= replays;
+    // The one that was asked for last: until then a repetition finds it.
+    next.push(id);
+    while !next.is_empty() {
+        if maybe_in_hand {
+            let late = |_| Error::store_unavailable("captures are not written in time");
+            timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
+        }
+        for id in std::mem::take(&mut next) {
+            gone.extend(archive.delete(&id, replays).await?);
+            gone.insert(id);
+        }
+        if replays {
+            next = coming.delete_replays(&mut gone);
+        }
     }
-    if maybe_in_hand {
-        let late = |_| Error::store_unavailable("captures are not written in time");
-        timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
-    }
-    archive.delete(&id, replays).await
+    Ok(())
 }
 
 /// The capture of this id, if it is the caller's to see: the same 404 for one that is not there and one of somebody else.
@@ -348,6 +362,54 @@ mod tests {
         assert_eq!(metrics.captures_so_far("deleted"), 1);
     }
 
+    /// Waits, bounded, until the store hangs in a write of captures.
+    async fn hangs(faults: &crate::store::Faults) {
+        let hanging = async {
+            while faults.hanging() == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        timeout(bounds::CAPTURE_FLUSH, hanging).await.expect("a write that hangs");
+    }
+
+    #[tokio::test]
+    async fn replays_under_way_go_with_what_they_are_replays_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = crate::store::Faults::default();
+        let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
+        let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+        tokio::spawn(writer.run(archive.clone()));
+        let (ann, random) = (UserId::known("usr_ann"), Random::seeded(1));
+        let mut captures: Vec<Capture> = (0..5).map(|second| capture(second, &ann, &random)).collect();
+        for at in 1..4 {
+            captures[at].head.replay_of = Some(captures[at - 1].head.id.clone());
+        }
+        let [first, stored, early, late, other] = captures.try_into().unwrap();
+        archive.append(Arc::new(vec![first.clone(), stored.clone(), other.clone()])).await.unwrap();
+        // A replay of the stored replay is under way; while the deletion is at work another one of that begins.
+        let announce = |of: &Capture| queue.coming().announce(&of.head.id, &ann, of.head.replay_of.as_ref());
+        let first_announced = announce(&early);
+        faults.stall_appends();
+        let who = user("usr_ann");
+        let mut deletion = std::pin::pin!(remove(&queue, &archive, &who, first.head.id.as_str(), true));
+        tokio::select! {
+            biased;
+            _ = &mut deletion => panic!("deleted by a store that hangs"),
+            () = hangs(&faults) => {}
+        }
+        let mut late = late;
+        late.head.replay_of = Some(stored.head.id.clone());
+        let second_announced = announce(&late);
+        faults.clear();
+        deletion.await.unwrap();
+        assert!(first_announced.is_deleted() && second_announced.is_deleted());
+        assert!(queue.offer_announced(early.into(), first_announced) && queue.offer_announced(late.into(), second_announced));
+        queue.flush().await;
+        let left = archive.list(CaptureFilter::default(), 10, None).await.unwrap();
+        assert_eq!(left.iter().map(|head| &head.id).collect::<Vec<_>>(), [&other.head.id]);
+    }
+
     #[tokio::test]
     async fn what_the_writer_has_in_hand_is_deleted_as_well() {
         let dir = tempfile::tempdir().unwrap();
@@ -360,15 +422,13 @@ mod tests {
         let id = taken.head.id.clone();
         faults.stall_appends();
         assert!(queue.offer(taken));
-        // The writer takes it and hangs in the store; then the deletion comes.
-        tokio::time::sleep(bounds::CAPTURE_LINGER * 3).await;
+        // The writer takes it and hangs in the store; then the deletion comes, and waits.
+        hangs(&faults).await;
         let ann = user("usr_ann");
-        let deletion = remove(&queue, &archive, &ann, id.as_str(), false);
-        let release = async {
-            tokio::time::sleep(bounds::CAPTURE_LINGER).await;
-            faults.clear();
-        };
-        tokio::join!(deletion, release).0.unwrap();
+        let mut deletion = std::pin::pin!(remove(&queue, &archive, &ann, id.as_str(), false));
+        assert!(futures::poll!(&mut deletion).is_pending());
+        faults.clear();
+        deletion.await.unwrap();
         assert_eq!(archive.get(&id).await.unwrap(), None);
 
         let kept = capture(1, &UserId::known("usr_ann"), &Random::seeded(2));

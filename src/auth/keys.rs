@@ -2,12 +2,14 @@
 //! A revocation acts by a flag in the shared key, before the store has heard of it, and outlives every re-read of the row.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dashmap::{DashMap, DashSet};
 use jiff::Timestamp;
 
+use crate::bounds;
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
 use crate::store::{KeyRow, KeyStatus};
@@ -87,6 +89,18 @@ struct Table {
     ids: RwLock<BTreeSet<KeyId>>,
 }
 
+impl Table {
+    /// The next ids from the newest on, after `after` in that order: as many as may be looked at while others wait.
+    fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
+        let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
+        let step = |ids: &BTreeSet<KeyId>| ids.range::<KeyId, _>(older).rev().take(bounds::KEY_STEP).cloned().collect();
+        match owner {
+            Some(owner) => self.by_owner.get(owner).map(|ids| step(&ids)).unwrap_or_default(),
+            None => step(&self.ids.read().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
 /// The keys of all interfaces; a key of one is unknown on the others.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
@@ -149,6 +163,22 @@ impl Keys {
         }
     }
 
+    /// Knows a key no more.
+    pub(super) fn forget(&self, id: &KeyId) {
+        for table in Interface::ALL.map(|interface| self.table(interface)) {
+            let Some((_, key)) = table.by_id.remove(id) else { continue };
+            key.dead.store(true, Ordering::Release);
+            for digest in secrets(&key.row) {
+                table.by_digest.remove_if(&digest, |_, found| found.row.id == *id);
+            }
+            if let Some(mut ids) = table.by_owner.get_mut(&key.row.owner) {
+                ids.remove(id);
+            }
+            table.ids.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        }
+        self.killed.remove(id);
+    }
+
     /// Ends a key here and now.
     pub(super) fn kill(&self, id: &KeyId) {
         self.killed.insert(id.clone());
@@ -171,16 +201,16 @@ impl Keys {
         limit: usize,
         keep: impl Fn(&Key) -> bool,
     ) -> Vec<Arc<Key>> {
-        let table = self.table(interface);
-        let pick = |ids: &BTreeSet<KeyId>| {
-            let older = |id: &&KeyId| after.is_none_or(|after| *id < after);
-            let found = ids.iter().rev().filter(older).filter_map(|id| self.by_id(interface, id));
-            found.filter(|key| keep(key)).take(limit).collect()
-        };
-        match owner {
-            Some(owner) => table.by_owner.get(owner).map(|ids| pick(&ids)).unwrap_or_default(),
-            None => pick(&table.ids.read().unwrap_or_else(PoisonError::into_inner)),
+        let (mut found, mut after) = (Vec::new(), after.cloned());
+        while found.len() < limit {
+            let step = self.table(interface).step(owner, after.as_ref());
+            let Some(last) = step.last() else { break };
+            let keys = step.iter().filter_map(|id| self.by_id(interface, id));
+            let left = limit - found.len();
+            found.extend(keys.filter(|key| keep(key)).take(left));
+            after = Some(last.clone());
         }
+        found
     }
 
     /// How many keys of an interface stand how, for the gauge.

@@ -175,6 +175,7 @@ impl Auth {
                 }
             }
             Change::Key(key) => self.0.keys.apply(key),
+            Change::KeyForgotten(id) => self.0.keys.forget(&id),
             Change::Session(session) => self.0.sessions.apply(session),
             Change::SessionEnded(id) => self.0.sessions.end(&id),
             Change::Agent(agent) => self.0.agents.apply(agent),

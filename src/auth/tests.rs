@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use http::HeaderValue;
 
 use super::*;
+use crate::bounds;
 use crate::id::{Random, SessionId};
 use crate::store::{Actor, Faults, KeyRow, KeyStatus, Limits, SessionRow};
 
@@ -311,4 +312,37 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
     restarted.load(store.load().await.unwrap());
     world.auth = restarted;
     assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 3), "revoked");
+}
+
+#[test]
+fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s() {
+    let mut world = World::new(None);
+    let (secret, first) = world.key(Interface::Router);
+    let ended: Vec<KeyRow> = (0..bounds::KEY_STEP * 2 + 9)
+        .map(|_| {
+            let (_, row) = world.key(Interface::Router);
+            world.commit(Change::Key(KeyRow { revoked_at: Some(at(1)), ..row.clone() }.into()));
+            row
+        })
+        .collect();
+    let (_, last) = world.key(Interface::Router);
+    let live = |key: &Key| key.standing(at(2)) == Standing::Active;
+    let ids = |found: Vec<Arc<Key>>| found.iter().map(|key| key.row().id.clone()).collect::<Vec<_>>();
+    let mut expected = vec![first.id.clone(), last.id.clone()];
+    expected.sort();
+    expected.reverse();
+    for owner in [None, Some(&world.user.id)] {
+        let found = ids(world.auth.keys(Interface::Router, owner, None, 5, live));
+        assert_eq!(found, expected);
+        assert_eq!(ids(world.auth.keys(Interface::Router, owner, Some(&found[0]), 5, live)), expected[1..]);
+        assert_eq!(world.auth.keys(Interface::Router, owner, None, 200, |_| true).len(), 200);
+        assert_eq!(world.auth.keys(Interface::Router, owner, None, 1_000, |_| true).len(), ended.len() + 2);
+    }
+    world.commit(Change::KeyForgotten(first.id.clone()));
+    world.commit(Change::KeyForgotten(ended[0].id.clone()));
+    let bearer = [("authorization", format!("Bearer {}", secret.expose()))];
+    assert_eq!(world.who(Surface::DataPlane, &bearer, 2), "unknown");
+    assert!(world.auth.key(Interface::Router, &first.id).is_none());
+    assert_eq!(world.auth.keys(Interface::Router, None, None, 1_000, |_| true).len(), ended.len());
+    assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(2)), ended.len() - 1);
 }

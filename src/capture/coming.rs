@@ -1,7 +1,7 @@
 //! The captures that are on their way: of requests under way, or waiting for the writer. A deletion that comes before a
 //! capture is written finds it here, and then it is never written.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::id::{RequestId, UserId};
@@ -39,14 +39,24 @@ impl Table {
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks the replays of `id` that are on their way. Whether there were any.
-    pub fn delete_replays(&self, id: &RequestId) -> bool {
-        let mut any = false;
-        for entry in self.entries().values_mut().filter(|entry| entry.replay_of.as_ref() == Some(id)) {
-            entry.deleted = true;
-            any = true;
+    /// Marks what is on its way as a replay of any of `gone`, or of one that this marks; they are `gone` then too. Gives
+    /// those that were not marked before.
+    pub fn delete_replays(&self, gone: &mut HashSet<RequestId>) -> Vec<RequestId> {
+        let mut entries = self.entries();
+        let mut marked: Vec<RequestId> = Vec::new();
+        loop {
+            let before = marked.len();
+            for (id, entry) in entries.iter_mut().filter(|(_, entry)| !entry.deleted) {
+                if entry.replay_of.as_ref().is_some_and(|of| gone.contains(of)) {
+                    entry.deleted = true;
+                    gone.insert(id.clone());
+                    marked.push(id.clone());
+                }
+            }
+            if marked.len() == before {
+                return marked;
+            }
         }
-        any
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<RequestId, Entry>> {
@@ -86,10 +96,19 @@ mod tests {
         let (ann, bob) = (UserId::known("usr_ann"), UserId::known("usr_bob"));
         let coming = table.announce(&id, &ann, None);
         assert!(!table.delete(&id, Some(&bob)) && !coming.is_deleted());
-        assert!(!table.delete_replays(&original) && !coming.is_deleted());
+        let mut of_original = HashSet::from([original.clone()]);
+        assert!(table.delete_replays(&mut of_original).is_empty() && !coming.is_deleted());
         coming.is_replay(&bob, &original);
         assert!(!table.delete(&id, Some(&ann)) && !coming.is_deleted());
-        assert!(table.delete_replays(&original) && coming.is_deleted());
+        let (of_coming, other) = (RequestId::known("req_2"), RequestId::known("req_3"));
+        let below = table.announce(&of_coming, &bob, Some(&id));
+        let apart = table.announce(&other, &bob, Some(&other));
+        let mut marked = table.delete_replays(&mut of_original);
+        marked.sort();
+        assert_eq!(marked, [id.clone(), of_coming]);
+        assert!(coming.is_deleted() && below.is_deleted() && !apart.is_deleted());
+        assert!(table.delete_replays(&mut of_original).is_empty(), "marked before");
+        drop((below, apart));
         let another = table.announce(&original, &ann, None);
         assert!(table.delete(&original, None) && another.is_deleted());
         drop((coming, another));

@@ -69,8 +69,9 @@ impl Archive {
         self.store.capture_owner(id).await.map_err(Error::store_unavailable)
     }
 
-    /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns.
-    pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<(), Error> {
+    /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns. Gives the
+    /// replays that went.
+    pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, Error> {
         self.store.delete_capture(id, replays).await.map_err(Error::store_unavailable)
     }
 

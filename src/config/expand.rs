@@ -5,6 +5,9 @@ use super::read::Faults;
 use super::tree::{Entry, Node, Value};
 use crate::routing::document::Fault;
 
+/// What to do about a variable that cannot be put in.
+pub(super) const HINT: &str = "`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset";
+
 /// Looks a variable up; `Err` says why it may not be used.
 pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
@@ -48,7 +51,7 @@ pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: 
         Value::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
             Ok(text) => Value::Text { text, plain: true },
             Err(message) => {
-                faults.push(Fault { path: path.to_owned(), at: node.at, message, hint: None });
+                faults.push(Fault { path: path.to_owned(), at: node.at, message, hint: Some(HINT.to_owned()) });
                 Value::Null
             }
         },

@@ -23,7 +23,7 @@ pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFil
 use crate::bounds;
 use crate::routing::document::{Fault, Place};
 use crate::routing::recipe::{Origin, Routing};
-use read::{Field, problems};
+use read::{Faults, Field, problems};
 use routing::Credentials;
 
 /// Reads a variable of the environment.
@@ -91,8 +91,10 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     let mut bytes = Vec::new();
     let limit = bounds::DOCUMENT_BYTES as u64 + 1;
     let read = std::fs::File::open(path).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
-    let refused =
-        |message: String| problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint: None }]);
+    let refused = |message: String| {
+        let hint = Some("it has to be a file of YAML that this user may read".to_owned());
+        problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }])
+    };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
     Ok(Source { file, text })
@@ -135,10 +137,20 @@ pub fn check(server: Option<&Path>, routing: Option<&Path>, env: &Env<'_>) -> Ch
     checked
 }
 
+/// The path of every key that a server document may have, by the reader itself: `listeners[].address`, `session.idle`, …
+pub fn server_keys() -> Vec<String> {
+    // What is read only where it is written: the items of the list, and the mapping in them.
+    let Ok(document) = tree::parse("listeners: [{ tls: {} }]") else { return Vec::new() };
+    let mut faults = Faults::default();
+    // What it makes of the document is of no interest here, nor what is missing.
+    let _server = server::read(&Field::root(&document), &mut faults);
+    faults.keys()
+}
+
 /// Reads a server document.
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let expanded = expand::expand_tree(&written, "", &|name| Ok(env(name)), &mut faults);
     match server::read(&Field::root(&expanded), &mut faults) {
         Some(server) if faults.is_empty() => Ok(server),
@@ -183,7 +195,7 @@ fn read_with(
     mock: Option<SocketAddr>,
 ) -> Result<Routing, Vec<Problem>> {
     let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     if matches!(&written.value, tree::Value::Null) || matches!(&written.value, tree::Value::Map(entries) if entries.is_empty()) {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());

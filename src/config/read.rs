@@ -1,7 +1,9 @@
 //! Readers over the tree: each takes one value of one type and notes what is wrong, so that one run over a document
 //! finds every problem in it. Messages never quote a value: it may have come from the environment.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::tree::{self, Entry, Node, Value, join};
@@ -40,7 +42,8 @@ impl fmt::Display for Problem {
 }
 
 /// The problems of a document, in its order, without repetitions and bounded.
-pub(super) fn problems(file: &str, mut faults: Vec<Fault>) -> Vec<Problem> {
+pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
+    let mut faults = faults.into();
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
     faults.truncate(bounds::DOCUMENT_PROBLEMS);
@@ -62,8 +65,40 @@ pub(super) struct Field<'a> {
     pub(super) path: String,
 }
 
-/// Where faults are collected.
-pub(super) type Faults = Vec<Fault>;
+/// What a reading gathers: the faults, as which it is used, and the path of every key that it asked for.
+#[derive(Default)]
+pub(super) struct Faults {
+    found: Vec<Fault>,
+    known: BTreeSet<String>,
+}
+
+impl Faults {
+    /// The keys that hold a value: those below which no other was asked for. `[]` stands for any item of a list.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let above = |key: &str, other: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']));
+        self.known.iter().filter(|key| !self.known.iter().any(|other| above(key, other))).cloned().collect()
+    }
+}
+
+impl Deref for Faults {
+    type Target = Vec<Fault>;
+
+    fn deref(&self) -> &Vec<Fault> {
+        &self.found
+    }
+}
+
+impl DerefMut for Faults {
+    fn deref_mut(&mut self) -> &mut Vec<Fault> {
+        &mut self.found
+    }
+}
+
+impl From<Faults> for Vec<Fault> {
+    fn from(faults: Faults) -> Self {
+        faults.found
+    }
+}
 
 impl<'a> Field<'a> {
     pub(super) fn root(node: &'a Node) -> Self {
@@ -79,7 +114,14 @@ impl<'a> Field<'a> {
     }
 
     fn wrong<T>(&self, faults: &mut Faults, wanted: &str) -> Option<T> {
-        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())));
+        let hint = match wanted {
+            "a mapping" => "for example `{ key: value }`",
+            "a list" => "for example `[one, two]`",
+            "text" => "for example `\"text\"`",
+            "true or false" => "without quotes, and no other word",
+            _ => "digits without quotes and without a unit",
+        };
+        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())).hint(Some(hint)));
         None
     }
 
@@ -98,7 +140,7 @@ impl<'a> Field<'a> {
 
     /// Says that this version does not act on the value.
     pub(super) fn unsupported(&self, faults: &mut Faults) {
-        faults.push(self.fault("not supported by this version"));
+        faults.push(self.fault("not supported by this version").hint(Some("see \"What is not here yet\" in the README")));
     }
 
     pub(super) fn section(&self, faults: &mut Faults) -> Option<Section<'a>> {
@@ -153,7 +195,7 @@ impl<'a> Field<'a> {
             Value::Int(value) => match u64::try_from(value) {
                 Ok(value) if (least..=most).contains(&value) => Some(value),
                 _ => {
-                    faults.push(self.fault(format!("must be from {least} to {most}")));
+                    faults.push(self.fault(format!("must be from {least} to {most}")).hint(Some("left out, it has its default")));
                     None
                 }
             },
@@ -176,7 +218,8 @@ impl<'a> Field<'a> {
         if found.is_none() {
             let all = words.iter().map(|(word, _)| *word);
             let list = all.clone().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all)));
+            let first = || words.first().map(|(word, _)| format!("for example `{word}`"));
+            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all).or_else(first)));
         }
         found
     }
@@ -198,7 +241,7 @@ impl<'a> Field<'a> {
     pub(super) fn positive_duration(&self, faults: &mut Faults) -> Option<Duration> {
         let found = self.duration(faults)?;
         if found.is_zero() {
-            faults.push(self.fault("must be more than nothing"));
+            faults.push(self.fault("must be more than nothing").hint(Some("for example `30s`")));
             return None;
         }
         Some(found)
@@ -233,7 +276,7 @@ impl<'a> Field<'a> {
     pub(super) fn each<T>(&self, faults: &mut Faults, most: usize, mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>) -> Vec<T> {
         let Some(items) = self.list(faults) else { return Vec::new() };
         if items.len() > most {
-            faults.push(self.fault(format!("more than {most} entries")));
+            faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
         }
         items.iter().take(most).filter_map(|item| read(item, faults)).collect()
     }
@@ -298,11 +341,13 @@ impl<'a> Section<'a> {
 
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
-        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint: None });
+        let hint = Some(format!("add `{key}: …` here"));
+        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
     }
 
     /// Every key that was not asked for is a fault.
     pub(super) fn finish(self, faults: &mut Faults) {
+        faults.known.extend(self.known.iter().map(|key| join(&any_item(&self.path), key)));
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
                 let hint =
@@ -323,9 +368,23 @@ impl<'a> Section<'a> {
     }
 }
 
+/// A path with every position in a list left open.
+fn any_item(path: &str) -> String {
+    let mut pieces = path.split('[');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |open, piece| format!("{open}[{}", piece.trim_start_matches(|c: char| c.is_ascii_digit())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn positions_are_left_open() {
+        for (path, open) in [("", ""), ("a.b", "a.b"), ("a[0]", "a[]"), ("a[12].b[3].c", "a[].b[].c")] {
+            assert_eq!(any_item(path), open);
+        }
+    }
 
     #[test]
     fn measures_need_their_unit() {

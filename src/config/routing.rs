@@ -90,7 +90,11 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
             let key = credential(field, lookup, faults)?;
             let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
             if !sendable {
-                faults.push(field.fault("must be visible ASCII characters, as it is sent in a header"));
+                faults.push(
+                    field
+                        .fault("must be visible ASCII characters, as it is sent in a header")
+                        .hint(Some("look for a line break at its end")),
+                );
             }
             sendable.then_some(key)
         }),
@@ -183,7 +187,7 @@ fn secret(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> O
     match expand(field.text(faults)?, lookup.lookup) {
         Ok(text) => Some(field.located(Secret::new(text))),
         Err(message) => {
-            faults.push(field.fault(message));
+            faults.push(field.fault(message).hint(Some(super::expand::HINT)));
             None
         }
     }
@@ -193,15 +197,15 @@ fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
     let mut found: Vec<(Located<HeaderName>, HeaderValue)> = Vec::new();
     for (name, field) in field.section(faults)?.named() {
         let Ok(header) = name.value.parse::<HeaderName>() else {
-            faults.push(name.fault("must be the name of a header"));
+            faults.push(name.fault("must be the name of a header").hint(Some("for example `x-team`")));
             continue;
         };
         if OUR_HEADERS.contains(&header.as_str()) {
-            faults.push(name.fault("is set by the gateway"));
+            faults.push(name.fault("is set by the gateway").hint(Some("remove it")));
             continue;
         }
         if found.iter().any(|(other, _)| other.value == header) {
-            faults.push(name.fault("is here twice"));
+            faults.push(name.fault("is here twice").hint(Some("keep one of them")));
             continue;
         }
         let read = if is_credential(header.as_str()) { credential } else { secret };
@@ -211,7 +215,7 @@ fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
                 value.set_sensitive(true);
                 found.push((Located { value: header, path: name.path, at: name.at }, value));
             }
-            Err(_) => faults.push(field.fault("must be visible ASCII characters")),
+            Err(_) => faults.push(field.fault("must be visible ASCII characters").hint(Some("look for a line break at its end"))),
         }
     }
     Some(found)
@@ -223,7 +227,7 @@ fn timeouts(section: &mut Section<'_>, faults: &mut Faults) -> TimeoutsSpec {
         below.read(key, faults, |field, faults| {
             let found = field.positive_duration(faults)?;
             if found > TIMEOUT_MAX {
-                faults.push(field.fault("must be at most a day"));
+                faults.push(field.fault("must be at most a day").hint(Some("for example `600s`")));
             }
             Some(found)
         })
@@ -244,7 +248,7 @@ fn model(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Optio
         section.read(key, faults, |field, faults| {
             let price = field.number(faults)?;
             if price < 0.0 {
-                faults.push(field.fault("a price cannot be negative"));
+                faults.push(field.fault("a price cannot be negative").hint(Some("leave out a price that is unknown")));
             }
             Some(price)
         })

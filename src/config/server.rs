@@ -181,7 +181,7 @@ fn to_usize(value: u64) -> usize {
 fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
     let text = field.text(faults)?;
     if text.is_empty() || text.contains('\0') {
-        faults.push(field.fault("must be the path of a file or directory"));
+        faults.push(field.fault("must be the path of a file or directory").hint(Some("for example `./data`")));
         return None;
     }
     Some(PathBuf::from(text))
@@ -220,7 +220,7 @@ fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
         Err(wrong) => Some(*wrong),
     };
     if let Some(wrong) = wrong {
-        faults.push(field.fault(format!("the URL {wrong}")));
+        faults.push(field.fault(format!("the URL {wrong}")).hint(Some("for example `https://gw.example.com`")));
     }
     found.ok().map(|base| format!("{}://{}", if base.tls { "https" } else { "http" }, base.authority()))
 }
@@ -237,9 +237,9 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         if section.take("address").is_none() {
             section.missing("address", faults);
         }
-        // Port 0 as well: the engine knows sockets by what was written, and would give both the same one.
-        if address.is_some_and(|address| seen.contains(&address)) {
-            faults.push(field.fault("another listener has this address"));
+        // With port 0 each gets a port of its own.
+        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
+            faults.push(field.fault("another listener has this address").hint(Some("give each its own port")));
         }
         seen.extend(address);
         let tls = section.read("tls", faults, tls);
@@ -247,7 +247,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
             let words = Interface::ALL.map(|interface| (interface.as_str(), interface));
             let found = field.each(faults, Interface::ALL.len(), |item, faults| item.word(faults, &words));
             if field.is_empty_list() {
-                faults.push(field.fault("a listener serves at least one interface"));
+                faults.push(field.fault("a listener serves at least one interface").hint(Some("without `interfaces` it serves all")));
             }
             Some(found)
         });
@@ -255,7 +255,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         Some(Listener { address: address?, tls, interfaces: interfaces.unwrap_or_else(|| Interface::ALL.to_vec()) })
     });
     if field.is_empty_list() {
-        faults.push(field.fault("at least one listener is needed"));
+        faults.push(field.fault("at least one listener is needed").hint(Some("without `listeners` there is one on 127.0.0.1:8080")));
     }
     read
 }
@@ -278,11 +278,9 @@ fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
     let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
-    if found.is_some_and(|found| listeners.iter().any(|listener| listener.address == found)) {
+    if found.is_some_and(|found| found.port() != 0 && listeners.iter().any(|listener| listener.address == found)) {
         let place = written.or_else(|| top.take("listeners"));
-        faults.extend(
-            place.map(|field| field.fault("a listener has the address of metrics").hint(Some("metrics: { address: 127.0.0.1:9090 }"))),
-        );
+        faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
     }
     section.finish(faults);
     found.unwrap_or(usual)
@@ -295,7 +293,7 @@ fn store(top: &mut Section<'_>, faults: &mut Faults) {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             field.unsupported(faults);
         } else if url != "sqlite" {
-            faults.push(field.fault("must be `sqlite`"));
+            faults.push(field.fault("must be `sqlite`").hint(Some("without it, it is")));
         }
         Some(())
     });
@@ -326,11 +324,11 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
 
 fn header(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
     let Ok(name) = field.text(faults)?.parse::<http::HeaderName>() else {
-        faults.push(field.fault("must be the name of a header"));
+        faults.push(field.fault("must be the name of a header").hint(Some("for example `x-tier`")));
         return None;
     };
     if CREDENTIAL_HEADERS.contains(&name.as_str()) {
-        faults.push(field.fault("holds credentials and is never shown to expressions"));
+        faults.push(field.fault("holds credentials and is never shown to expressions").hint(Some("name a header that holds no secret")));
         return None;
     }
     Some(name.as_str().to_owned())
@@ -383,7 +381,7 @@ fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
     let idle = section.read("idle", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(30 * 60));
     let absolute = section.read("absolute", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(12 * 3600));
     if let Some(field) = section.take("idle").filter(|_| idle > absolute) {
-        faults.push(field.fault("longer than `absolute`"));
+        faults.push(field.fault("longer than `absolute`").hint(Some("shorten it, or lengthen `absolute`")));
     }
     section.finish(faults);
     SessionSettings { idle, absolute }
@@ -398,7 +396,7 @@ fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
             .read("request_body", faults, |field, faults| {
                 let size = field.size(faults)?;
                 if !(1..=1 << 30).contains(&size) {
-                    faults.push(field.fault("must be from 1 byte to 1GiB"));
+                    faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
                 }
                 Some(size)
             })

@@ -34,7 +34,9 @@ fn routing_problems(text: &str) -> String {
     shown(&routing(text).unwrap_err())
 }
 
+/// Every problem has its hint.
 fn shown(problems: &[Problem]) -> String {
+    assert!(problems.iter().all(|problem| problem.hint.is_some()), "no hint: {problems:?}");
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 
@@ -106,27 +108,27 @@ hosts: ${HOSTS}
 agents: {}
 ";
     let wanted = "\
-s.yaml:2:5: listeners[0]: `address` is missing
+s.yaml:2:5: listeners[0]: `address` is missing (add `address: …` here)
 s.yaml:2:5: listeners[0].addres: unknown key (did you mean `address`?)
 s.yaml:3:16: listeners[1].address: must be an address and a port (for example `127.0.0.1:8080` or `[::]:8080`)
-s.yaml:3:32: listeners[1].tls: `key` is missing
+s.yaml:3:32: listeners[1].tls: `key` is missing (add `key: …` here)
 s.yaml:3:58: listeners[1].interfaces[0]: must be one of `pin`, `agent`, `router` (did you mean `router`?)
-s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key`
-s.yaml:5:10: threads: must be a whole number, not text
-s.yaml:6:11: data_dir: must be text, not a list
-s.yaml:7:15: store.url: not supported by this version
+s.yaml:4:13: public_url: the URL must not hold credentials; use `api_key` (for example `https://gw.example.com`)
+s.yaml:5:10: threads: must be a whole number, not text (digits without quotes and without a unit)
+s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
+s.yaml:7:15: store.url: not supported by this version (see \"What is not here yet\" in the README)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
-s.yaml:8:60: capture.redact: not supported by this version
-s.yaml:8:74: capture.objects: not supported by this version
-s.yaml:9:18: session.idle: longer than `absolute`
-s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB
-s.yaml:10:47: limits.header_timeout: must be more than nothing
+s.yaml:8:60: capture.redact: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:8:74: capture.objects: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
+s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
+s.yaml:10:47: limits.header_timeout: must be more than nothing (for example `30s`)
 s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
-s.yaml:12:19: routing.store: not supported by this version
-s.yaml:12:42: routing.signal_headers[0]: holds credentials and is never shown to expressions
+s.yaml:12:19: routing.store: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:12:42: routing.signal_headers[0]: holds credentials and is never shown to expressions (name a header that holds no secret)
 s.yaml:13:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
-s.yaml:14:8: hosts: the variable `HOSTS` is not set, and there is no default
+s.yaml:14:8: hosts: the variable `HOSTS` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
 s.yaml:15:1: agents: unknown key (did you mean `agent`?)
 ";
     similar(&server_problems(text), wanted);
@@ -180,35 +182,35 @@ keywords: {}
 ";
     let wanted = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
-r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http://
-r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document
-r.yaml:3:79: providers.openai.breaker: not supported by this version
-r.yaml:4:36: providers.demo.latency: more than 60 seconds
-r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process
-r.yaml:5:3: providers.direct: `direct` is a reserved name
-r.yaml:6:23: providers.claude.protocol: not supported by this version
+r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http:// (for example `https://api.example.com/v1`)
+r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+r.yaml:3:79: providers.openai.breaker: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:4:36: providers.demo.latency: more than 60 seconds (for example `20ms`)
+r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process (remove it)
+r.yaml:5:3: providers.direct: `direct` is a reserved name (choose another)
+r.yaml:6:23: providers.claude.protocol: not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:8:3: models[\"opnai/x\"]: unknown provider `opnai` (did you mean `openai`?)
-r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative
+r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
 r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)
 r.yaml:12:26: recipes.balanced.rules[0].when: unknown signal `promt_tokens` (did you mean `prompt_tokens`?)
-r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: `openai/m` comes before in this rule
-r.yaml:13:17: recipes.balanced.rules[1].name: a rule `a` comes before
-r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0
-r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches
+r.yaml:12:88: recipes.balanced.rules[0].targets[1].target: `openai/m` comes before in this rule (remove one of them)
+r.yaml:13:17: recipes.balanced.rules[1].name: a rule `a` comes before (choose another name)
+r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this rule sum to 0 (give one target a weight above 0)
+r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it up, or remove it)
 r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
 r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights (strategy: weighted)
-r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version
-r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16
+r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (left out, it has its default)
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
-r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version
-r.yaml:16:13: recipes.balanced.shadow: not supported by this version
-r.yaml:17:3: recipes.empty: a recipe needs at least one rule
+r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:16:13: recipes.balanced.shadow: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
-r.yaml:18:123: recipes.headers.rules[1].strategy: not supported by this version
+r.yaml:18:123: recipes.headers.rules[1].strategy: not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
-r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name
-r.yaml:20:11: keywords: not supported by this version
+r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name (choose another)
+r.yaml:20:11: keywords: not supported by this version (see \"What is not here yet\" in the README)
 ";
     similar(&routing_problems(text), wanted);
 }
@@ -295,14 +297,11 @@ proptest::proptest! {
 
 #[test]
 fn metrics_never_share_an_address_with_clients() {
-    for text in [
-        "metrics: { address: 127.0.0.1:8080 }",
-        "listeners: [{ address: 127.0.0.1:9090 }]",
-        "listeners: [{ address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }",
-    ] {
+    for text in ["metrics: { address: 127.0.0.1:8080 }", "listeners: [{ address: 127.0.0.1:9090 }]"] {
         assert!(server_problems(text).contains("a listener has the address of metrics"), "{text}");
     }
-    assert!(server_problems("listeners: [{ address: '[::1]:0' }, { address: '[::1]:0' }]").contains("another listener"));
+    assert!(server_problems("listeners: [{ address: '[::1]:80' }, { address: '[::1]:80' }]").contains("another listener"));
+    server("listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }");
     server("listeners: [{ address: 127.0.0.1:9090 }]\nmetrics: { address: 127.0.0.1:9091 }");
 }
 

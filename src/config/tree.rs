@@ -68,10 +68,20 @@ impl Value {
     }
 }
 
+/// What to do about a text that is not YAML.
+const SYNTAX: &str = "look at quotes, brackets and indentation here and above";
+/// What is said of `*name`.
+const ALIASES: &str = "aliases (`*name`) are not supported";
+
 /// Parses one document. A syntax error ends it; duplicate keys are collected.
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
     if text.len() > bounds::DOCUMENT_BYTES {
-        return Err(vec![fault(Place { line: 1, column: 1 }, "", format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES))]);
+        return Err(vec![fault(
+            Place { line: 1, column: 1 },
+            "",
+            format!("the document is longer than {} bytes", bounds::DOCUMENT_BYTES),
+            "shorten it",
+        )]);
     }
     let text = whole_escapes(text.trim_start_matches('\u{feff}'));
     let mut builder = Builder { parser: Parser::new_from_str(&text), faults: Vec::new() };
@@ -119,8 +129,8 @@ fn whole_escapes(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn fault(at: Place, path: &str, message: impl Into<String>) -> Fault {
-    Fault { path: path.to_owned(), at, message: message.into(), hint: None }
+fn fault(at: Place, path: &str, message: impl Into<String>, hint: &str) -> Fault {
+    Fault { path: path.to_owned(), at, message: message.into(), hint: Some(hint.to_owned()) }
 }
 
 /// `path.key`, or `path["odd key"]`.
@@ -144,9 +154,9 @@ impl<'a> Builder<'a> {
             Some(Ok((event, Span { start, .. }))) => Ok((event, Place { line: start.line(), column: start.col() + 1 })),
             Some(Err(error)) => {
                 let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
-                Err(fault(at, "", format!("not YAML: {}", error.info())))
+                Err(fault(at, "", format!("not YAML: {}", error.info()), SYNTAX))
             }
-            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early")),
+            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", SYNTAX)),
         }
     }
 
@@ -156,7 +166,9 @@ impl<'a> Builder<'a> {
             let (event, at) = self.next()?;
             match event {
                 Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-                Event::DocumentStart(_) if root.is_some() => return Err(fault(at, "", "only one document a file")),
+                Event::DocumentStart(_) if root.is_some() => {
+                    return Err(fault(at, "", "only one document a file", "remove what follows `---`"));
+                }
                 Event::DocumentStart(_) => {}
                 Event::StreamEnd => break,
                 other => root = Some(self.node(other, at, "", 0)?),
@@ -167,11 +179,11 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, event: Event<'a>, at: Place, path: &str, depth: usize) -> Result<Node, Fault> {
         if depth > bounds::DOCUMENT_DEPTH {
-            return Err(fault(at, path, format!("nested more than {} deep", bounds::DOCUMENT_DEPTH)));
+            return Err(fault(at, path, format!("nested more than {} deep", bounds::DOCUMENT_DEPTH), "no key needs that"));
         }
         let value = match event {
             Event::Alias(_) => {
-                return Err(fault(at, path, "aliases (`*name`) are not supported").hint(Some("quote a text that begins with `*`")));
+                return Err(fault(at, path, ALIASES, "quote a text that begins with `*`"));
             }
             Event::Scalar(_, _, anchor, ref tag) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
             Event::SequenceStart(anchor, ref tag) | Event::MappingStart(anchor, ref tag) if anchor > 0 || tag.is_some() => {
@@ -181,7 +193,7 @@ impl<'a> Builder<'a> {
             Event::Scalar(text, ..) => Value::Text { text: text.into_owned(), plain: false },
             Event::SequenceStart(..) => Value::List(self.list(path, depth)?),
             Event::MappingStart(..) => Value::Map(self.map(path, depth)?),
-            _ => return Err(fault(at, path, "a value is missing")),
+            _ => return Err(fault(at, path, "a value is missing", SYNTAX)),
         };
         Ok(Node { at, value })
     }
@@ -204,8 +216,8 @@ impl<'a> Builder<'a> {
                 (Event::MappingEnd, _) => return Ok(entries),
                 (Event::Scalar(_, _, anchor, ref tag), at) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
                 (Event::Scalar(key, ..), at) => (key.into_owned(), at),
-                (Event::Alias(_), at) => return Err(fault(at, path, "aliases (`*name`) are not supported")),
-                (_, at) => return Err(fault(at, path, "a key must be text").hint(Some("quote a value that begins with `{` or `[`"))),
+                (Event::Alias(_), at) => return Err(fault(at, path, ALIASES, "quote a text that begins with `*`")),
+                (_, at) => return Err(fault(at, path, "a key must be text", "quote a value that begins with `{` or `[`")),
             };
             let below = join(path, &key);
             let (event, value_at) = self.next()?;
@@ -213,14 +225,14 @@ impl<'a> Builder<'a> {
             if seen.insert(key.clone()) {
                 entries.push(Entry { key, at, node });
             } else if self.faults.len() < bounds::DOCUMENT_PROBLEMS {
-                self.faults.push(fault(at, &below, format!("`{key}` is here twice")));
+                self.faults.push(fault(at, &below, format!("`{key}` is here twice"), "keep one of them"));
             }
         }
     }
 }
 
 fn marked(at: Place, path: &str) -> Fault {
-    fault(at, path, "anchors (`&name`) and tags (`!name`) are not supported").hint(Some("quote a text that begins with `&` or `!`"))
+    fault(at, path, "anchors (`&name`) and tags (`!name`) are not supported", "quote a text that begins with `&` or `!`")
 }
 
 /// Resolves an unquoted scalar by the core schema (YAML 1.2.2, section 10.3.2), without its octal and infinite numbers.

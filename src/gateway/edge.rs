@@ -84,7 +84,7 @@ impl Edge {
             exchange.route = route.path;
         }
         let open = match &found {
-            Found::Route(route, _) => route.policy == Policy::Open,
+            Found::Route(route, _) => route.policy.is_open(),
             // Outside /v1 there is nothing to protect by hiding it.
             _ => exchange.path != "/v1" && !exchange.path.starts_with("/v1/"),
         };
@@ -97,6 +97,9 @@ impl Edge {
         if !shows_a_credential(headers, exchange.surface) {
             // What a browser adds by itself, a cookie or nothing, proves nothing about who wrote the request.
             auth::browser_allows(&exchange.method, headers, &exchange.origin())?;
+        }
+        if route.policy == Policy::Registration {
+            api::pin::may_register(&self.app)?;
         }
         if let Policy::Scope(scope) = route.policy
             && !principal.has_scope(scope)

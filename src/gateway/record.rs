@@ -136,6 +136,13 @@ pub(super) struct Record {
 impl Record {
     /// Opens it when the request has been read.
     pub(super) fn begin(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt) -> Self {
+        let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        let coming = app.server.capture.enabled.then(|| app.captures.announce(&exchange.id, &owner));
+        Record::announced(app, exchange, principal, prompt, coming)
+    }
+
+    /// The same for one whose capture was announced, unless nothing is captured.
+    pub(super) fn announced(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt, coming: Option<Coming>) -> Self {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
@@ -148,7 +155,6 @@ impl Record {
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
         });
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
-        let coming = settings.enabled.then(|| app.captures.announce(&head.id, &head.owner));
         Record { head, request_headers: prompt.headers.clone(), request, began: exchange.started, coming }
     }
 

@@ -24,6 +24,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{Capture, Head};
 use crate::error::{Error, Kind, Result};
+use crate::id::{RequestId, UserId};
 use crate::protocol::{openai, stream};
 use crate::routing::decide::{Refusal, decide};
 use crate::routing::inputs::Inputs;
@@ -71,6 +72,11 @@ async fn reroute(
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
     let dry_run = wants_dry_run(exchange.query.as_deref())?;
+    // Before the look: whoever deletes the original from now on finds this replay of it.
+    let announced = RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
+        let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        app.captures.coming().announce(&exchange.id, &owner, Some(&original))
+    });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     let (prompt, inputs) = again(&original, exchange)?;
@@ -89,7 +95,7 @@ async fn reroute(
         .reroutes
         .try_acquire()
         .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
-    let mut record = Record::begin(app, exchange, principal, &prompt);
+    let mut record = Record::announced(app, exchange, principal, &prompt, announced);
     record.replay_of(&original.head, caller(principal));
     record.decided(inputs, decision.as_ref().ok().cloned(), routing_began.elapsed());
     let decision = match decision.map_err(no_target) {

@@ -101,7 +101,7 @@ impl<'o> Build<'o> {
 
     fn limit<'a>(&mut self, mut names: impl Iterator<Item = &'a Located<String>>, most: usize, what: &str) {
         if let Some(over) = names.nth(most) {
-            self.faults.push(over.fault(format!("more than {most} {what}")));
+            self.faults.push(over.fault(format!("more than {most} {what}")).hint(Some("remove some")));
         }
     }
 
@@ -115,17 +115,21 @@ impl<'o> Build<'o> {
         let fits = !name.value.is_empty() && name.value.len() <= bounds::ROUTING_NAME_BYTES;
         if !fits || !name.value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
             let message = format!("a {what}'s name is 1 to {} letters, digits, `-`, `_` or `.`", bounds::ROUTING_NAME_BYTES);
-            self.faults.push(name.fault(message));
+            self.faults.push(name.fault(message).hint(Some("for example `main`")));
         } else if RESERVED.contains(&name.value.as_str()) {
-            self.faults.push(name.fault(format!("`{}` is a reserved name", name.value)));
+            self.faults.push(name.fault(format!("`{}` is a reserved name", name.value)).hint(Some("choose another")));
         }
     }
 
     fn alias_name(&mut self, alias: &Located<String>) {
         if !is_model_name(&alias.value) {
-            self.faults.push(alias.fault(format!("an alias is 1 to {} visible ASCII characters", bounds::MODEL_NAME_BYTES)));
+            self.faults.push(
+                alias
+                    .fault(format!("an alias is 1 to {} visible ASCII characters", bounds::MODEL_NAME_BYTES))
+                    .hint(Some("for example `auto`")),
+            );
         } else if RESERVED.contains(&alias.value.split('/').next().unwrap_or("")) {
-            self.faults.push(alias.fault(format!("`{}` begins with a reserved name", alias.value)));
+            self.faults.push(alias.fault(format!("`{}` begins with a reserved name", alias.value)).hint(Some("choose another")));
         }
     }
 
@@ -155,33 +159,35 @@ impl<'o> Build<'o> {
 
     fn remote_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
         if let Some(latency) = &spec.latency {
-            self.faults.push(latency.fault("only a `mock` provider has a latency"));
+            self.faults.push(latency.fault("only a `mock` provider has a latency").hint(Some("remove it")));
         }
         let authorization = spec.headers.iter().find(|(name, _)| name.value == http::header::AUTHORIZATION);
         if let (true, Some((name, _))) = (spec.api_key.is_some(), authorization) {
-            self.faults.push(name.fault("`api_key` sets this header already"));
+            self.faults.push(name.fault("`api_key` sets this header already").hint(Some("keep one of the two")));
         }
         if spec.headers.len() > bounds::PROVIDER_HEADERS {
-            self.faults.push(spec.name.fault(format!("more than {} headers", bounds::PROVIDER_HEADERS)));
+            self.faults.push(spec.name.fault(format!("more than {} headers", bounds::PROVIDER_HEADERS)).hint(Some("remove some")));
         }
         let Some(url) = &spec.base_url else {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some("base_url: https://api.example.com/v1")));
             return None;
         };
-        Base::parse(url.value.expose()).map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")))).ok()
+        Base::parse(url.value.expose())
+            .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
+            .ok()
     }
 
     /// The mock is reached like any provider: on the loopback port of this process, with its delay in the path.
     fn mock_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
         for secret in [&spec.base_url, &spec.api_key].into_iter().flatten() {
-            self.faults.push(secret.fault("a `mock` provider has none: it is part of this process"));
+            self.faults.push(secret.fault("a `mock` provider has none: it is part of this process").hint(Some("remove it")));
         }
         if let Some((name, _)) = spec.headers.first() {
-            self.faults.push(name.fault("a `mock` provider takes no headers"));
+            self.faults.push(name.fault("a `mock` provider takes no headers").hint(Some("remove them")));
         }
         let latency = spec.latency.as_ref().map_or(std::time::Duration::ZERO, |latency| latency.value);
         if let Some(over) = spec.latency.as_ref().filter(|latency| latency.value > bounds::MOCK_LATENCY) {
-            self.faults.push(over.fault(format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs())));
+            self.faults.push(over.fault(format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs())).hint(Some("for example `20ms`")));
         }
         let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         Some(Base { tls: false, host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()) })
@@ -207,7 +213,9 @@ impl<'o> Build<'o> {
             return None;
         };
         if provider == "nodes" {
-            self.faults.push(name.fault("targets on nodes are not supported by this version"));
+            self.faults.push(
+                name.fault("targets on nodes are not supported by this version").hint(Some("see \"What is not here yet\" in the README")),
+            );
             return None;
         }
         if !self.provider_names.iter().any(|known| known == provider) {
@@ -233,7 +241,11 @@ impl<'o> Build<'o> {
     fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
         self.plain_name(&spec.name, "recipe");
         if spec.rules.is_empty() {
-            self.faults.push(spec.name.fault("a recipe needs at least one rule"));
+            self.faults.push(
+                spec.name
+                    .fault("a recipe needs at least one rule")
+                    .hint(Some("for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`")),
+            );
         }
         let mut names: HashSet<&str> = HashSet::new();
         let mut conditions: HashMap<&str, &str> = HashMap::new();
@@ -241,14 +253,19 @@ impl<'o> Build<'o> {
         for rule in &spec.rules {
             self.plain_name(&rule.name, "rule");
             if !names.insert(&rule.name.value) {
-                self.faults.push(rule.name.fault(format!("a rule `{}` comes before", rule.name.value)));
+                self.faults.push(rule.name.fault(format!("a rule `{}` comes before", rule.name.value)).hint(Some("choose another name")));
             }
             if let Some(before) = always {
-                self.faults.push(rule.name.fault(format!("never reached: `{before}` before it always matches")));
+                self.faults.push(
+                    rule.name.fault(format!("never reached: `{before}` before it always matches")).hint(Some("move it up, or remove it")),
+                );
             } else if let Some(when) = &rule.when
                 && let Some(before) = conditions.insert(when.value.trim(), &rule.name.value)
             {
-                self.faults.push(when.fault(format!("never reached: `{before}` before it has the same condition")));
+                self.faults.push(
+                    when.fault(format!("never reached: `{before}` before it has the same condition"))
+                        .hint(Some("change one of them, or remove it")),
+                );
             }
             if rule.when.is_none() {
                 always = Some(&rule.name.value);
@@ -269,24 +286,28 @@ impl<'o> Build<'o> {
                 let known = self.origin.signal_headers;
                 for header in condition.headers().iter().filter(|header| !known.contains(header)) {
                     let fault = when.fault(format!("the header `{header}` is not in `routing.signal_headers` of the server document"));
-                    self.faults.push(fault.hint(did_you_mean(header, known.iter().map(String::as_str))));
+                    let hint = did_you_mean(header, known.iter().map(String::as_str)).or_else(|| Some("add it there".to_owned()));
+                    self.faults.push(fault.hint(hint));
                 }
                 Some(condition)
             }
             Err(flaws) => {
-                self.faults.extend(flaws.into_iter().map(|flaw| when.fault(flaw.message).hint(flaw.hint)));
+                let usual = || Some("CEL over the signals, for example `prompt_tokens > 1000 && !stream`".to_owned());
+                self.faults.extend(flaws.into_iter().map(|flaw| when.fault(flaw.message).hint(flaw.hint.or_else(usual))));
                 None
             }
         });
         if spec.targets.is_empty() {
-            self.faults.push(spec.name.fault("a rule needs at least one target"));
+            self.faults.push(
+                spec.name.fault("a rule needs at least one target").hint(Some("for example `targets: [{ target: openai/gpt-5-mini }]`")),
+            );
         }
         self.weights(&spec);
         let mut seen = HashSet::new();
         let mut choices = Vec::with_capacity(spec.targets.len());
         for TargetSpec { target, weight } in &spec.targets {
             if !seen.insert(target.value.as_str()) {
-                self.faults.push(target.fault(format!("`{}` comes before in this rule", target.value)));
+                self.faults.push(target.fault(format!("`{}` comes before in this rule", target.value)).hint(Some("remove one of them")));
                 continue;
             }
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
@@ -302,12 +323,12 @@ impl<'o> Build<'o> {
                 let hint = Some("strategy: weighted");
                 self.faults.push(weight.fault(format!("`{}` does not use weights", spec.strategy.as_str())).hint(hint));
             } else if !(0.0..=bounds::WEIGHT_MAX).contains(&weight.value) {
-                self.faults.push(weight.fault(format!("a weight is from 0 to {}", bounds::WEIGHT_MAX)));
+                self.faults.push(weight.fault(format!("a weight is from 0 to {}", bounds::WEIGHT_MAX)).hint(Some("for example `9`")));
             }
         }
         let all_zero = !written.is_empty() && written.len() == spec.targets.len() && written.iter().all(|weight| weight.value == 0.0);
         if let (true, Strategy::Weighted, Some(first)) = (all_zero, spec.strategy, written.first()) {
-            self.faults.push(first.fault("the weights of this rule sum to 0"));
+            self.faults.push(first.fault("the weights of this rule sum to 0").hint(Some("give one target a weight above 0")));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Secret, SecretBytes, derive};
-use crate::store::Store;
+use crate::store::{DataDir, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -56,26 +57,25 @@ impl Default for Environment {
     }
 }
 
-pub(super) async fn prepare(server: Server, environment: Environment) -> Result<Gateway, BootError> {
+pub(super) async fn prepare(mut server: Server, environment: Environment) -> Result<Gateway, BootError> {
+    choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let source = config::load_routing(&server).map_err(problems)?;
     let routing =
         config::read_routing(&source.file, &source.text, &server, &*environment.variables, Some(mock_address)).map_err(problems)?;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&server.data_dir)
-        .map_err(|error| BootError(format!("cannot make the data directory {}: {error}", server.data_dir.display())))?;
+    let of_store = |error: StoreError| BootError(error.to_string());
+    // Before anything is in it: of two that start at once only one makes a master key.
+    let dir = DataDir::take(&server.data_dir).map_err(of_store)?;
     let random = Random::System;
-    let master = master_key(&server.data_dir, environment.master_key.as_ref(), &random)?;
+    let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
     let fingerprint = derive(&master, "rerouter master key fingerprint v1");
-    let store = Store::open(&server.data_dir, fingerprint.expose()).await.map_err(|error| BootError(error.to_string()))?;
+    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?;
     let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let no_admin = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
-    auth.attach(&store).await.map_err(|error| BootError(error.to_string()))?;
+    auth.attach(&store).await.map_err(of_store)?;
     if no_admin && auth.users() == 0 {
         warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
     }
@@ -94,6 +94,21 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
     let app = Arc::new(App::new(parts));
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
+}
+
+/// Gives each address with port 0 the port that it will have, so that logs, interfaces and the refusal of loops know it.
+fn choose_ports(server: &mut Server) -> Result<(), BootError> {
+    let addresses = server.listeners.iter_mut().map(|listener| &mut listener.address).chain([&mut server.metrics]);
+    // Held until all are chosen, so that no two are the same.
+    let mut held = Vec::new();
+    for address in addresses.filter(|address| address.port() == 0) {
+        let cannot = |error: std::io::Error| BootError(format!("cannot listen on {address}: {error}"));
+        let socket = TcpListener::bind(*address).map_err(cannot)?;
+        let port = socket.local_addr().map_err(cannot)?.port();
+        address.set_port(port);
+        held.push(socket);
+    }
+    Ok(())
 }
 
 fn problems(problems: Vec<config::Problem>) -> BootError {
@@ -155,6 +170,22 @@ mod tests {
         let given = Secret::new(STANDARD.encode([9; 32]));
         assert_eq!(master_key(dir.path(), Some(&given), &Random::System).unwrap().expose(), &[9; 32]);
         assert!(master_key(dir.path(), Some(&Secret::new("short")), &Random::System).is_err());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_into_a_directory_that_another_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let taken = DataDir::take(&data).unwrap();
+        let text = format!("data_dir: {data:?}\nmetrics: {{ address: '127.0.0.1:0' }}\n");
+        let server = || config::read_server("test", &text, &|_| None).unwrap();
+        let refused = prepare(server(), Environment::default()).await.map(|_| ()).unwrap_err();
+        assert!(refused.to_string().contains("another process uses the data directory"), "{refused}");
+        assert!(!data.join("master.key").exists());
+        drop(taken);
+        let gateway = prepare(server(), Environment::default()).await.unwrap();
+        assert!(data.join("master.key").exists());
+        assert_ne!(gateway.app.server.metrics.port(), 0, "a port is chosen before anybody is told of it");
     }
 
     #[tokio::test]

@@ -7,7 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::rows::{Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, SessionRow, Snapshot, UserRow};
+use super::rows::{
+    Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
+};
 use super::{Faults, StoreError, agents};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
@@ -82,6 +84,7 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
             return Err(StoreError::KeyRevoked);
         }
     }
+    let mut changes = forget_keys(transaction, &key.owner, key.created_at)?;
     transaction.execute(
         "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
            created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open)
@@ -111,7 +114,28 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
             key.made_open
         ],
     )?;
-    Ok(vec![Change::Key(key.into())])
+    changes.push(Change::Key(key.into()));
+    Ok(changes)
+}
+
+/// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. Keys that
+/// one of them made stay.
+fn forget_keys(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) -> Result<Vec<Change>, StoreError> {
+    let mut surplus = transaction.prepare_cached(
+        "SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2) ORDER BY id DESC LIMIT ?3 OFFSET ?4",
+    )?;
+    let [most, kept] = [bounds::RETENTION_BATCH, bounds::DEAD_KEYS_PER_OWNER].map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+    let ids = surplus.query_map(params![owner.as_str(), now.as_microsecond(), most, kept], |row| row.get::<_, String>(0))?;
+    let mut changes = Vec::new();
+    for id in ids.collect::<rusqlite::Result<Vec<_>>>()? {
+        let mut orphan = transaction.prepare_cached("UPDATE keys SET parent = NULL WHERE parent = ?1 RETURNING *")?;
+        for child in orphan.query_map([&id], key)? {
+            changes.push(Change::Key(child?.into()));
+        }
+        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([&id])?;
+        changes.push(Change::KeyForgotten(KeyId::known(&id)));
+    }
+    Ok(changes)
 }
 
 /// Ends a key; one that has ended stays as it is.
@@ -127,13 +151,29 @@ pub(super) fn end_key(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) 
 }
 
 /// Gives a live key another secret. Of the secrets before, the last may stay for its grace; any older one is gone.
-pub(super) fn rotate_key(transaction: &Transaction<'_>, id: &KeyId, secret: &NewSecret, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+pub(super) fn rotate_key(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    secret: &NewSecret,
+    seen: &Seen,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
     let old = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?.ok_or(StoreError::NotFound)?;
     if old.revoked_at.is_some() {
         return Err(StoreError::KeyRevoked);
     }
     if old.expires_at.is_some_and(|end| end <= at) {
         return Err(StoreError::KeyExpired);
+    }
+    let by = match &seen.by {
+        None => true,
+        Some((by, generation)) => {
+            let mut now = transaction.prepare_cached("SELECT generation FROM keys WHERE id = ?1 AND revoked_at IS NULL")?;
+            now.query_row([by.as_str()], |row| row.get::<_, u32>(0)).optional()? == Some(*generation)
+        }
+    };
+    if !by || old.generation != seen.generation {
+        return Err(StoreError::Conflict);
     }
     let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
     transaction.execute(

@@ -70,18 +70,24 @@ pub(super) fn owner(connection: &Connection, id: &RequestId) -> Result<Option<Us
 }
 
 /// Deletes one capture and, where that is asked for, replays of it and theirs. What was committed survives the loss of
-/// power, and its pages are overwritten.
-pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool) -> Result<(), StoreError> {
+/// power, and its pages are overwritten. Gives the replays that went.
+pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "secure_delete", true)?;
+    let mut gone = Vec::new();
     let mut deleted = Ok(());
     if replays {
         // In steps, so that the writer of captures is never held up for long; the deepest first, so that what is
         // left when a step fails is still found from the first capture.
         while deleted.is_ok() {
             match delete_step(connection, id) {
-                Ok(count) if count < bounds::RETENTION_BATCH => break,
-                Ok(_) => {}
+                Ok(step) => {
+                    let last = step.len() < bounds::RETENTION_BATCH;
+                    gone.extend(step);
+                    if last {
+                        break;
+                    }
+                }
                 Err(error) => deleted = Err(error),
             }
         }
@@ -89,20 +95,20 @@ pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool)
     let deleted = deleted.and_then(|()| Ok(connection.execute("DELETE FROM captures WHERE id = ?1", [id.as_str()]).map(|_| ())?));
     connection.pragma_update(None, "secure_delete", false)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    deleted
+    deleted.map(|()| gone)
 }
 
 /// Deletes some of the replays of a capture, and of those.
-fn delete_step(connection: &mut Connection, id: &RequestId) -> Result<usize, StoreError> {
+fn delete_step(connection: &mut Connection, id: &RequestId) -> Result<Vec<RequestId>, StoreError> {
     let most = i64::try_from(bounds::RETENTION_BATCH).unwrap_or(i64::MAX);
-    let gone = connection.execute(
+    let mut step = connection.prepare_cached(
         "WITH RECURSIVE replays (id, depth) AS (
            SELECT id, 1 FROM captures WHERE replay_of = ?1
            UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id)
-         DELETE FROM captures WHERE id IN (SELECT id FROM replays ORDER BY depth DESC LIMIT ?2)",
-        params![id.as_str(), most],
+         DELETE FROM captures WHERE id IN (SELECT id FROM replays ORDER BY depth DESC LIMIT ?2) RETURNING id",
     )?;
-    Ok(gone)
+    let gone = step.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
+    Ok(gone.collect::<rusqlite::Result<Vec<_>>>()?)
 }
 
 /// Empties the write-ahead log, where deleted pages lie until then. Whether that worked: a reader may be in the way.

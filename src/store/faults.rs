@@ -16,6 +16,7 @@ struct Switches {
     appends_left: AtomicU32,
     every_write: AtomicBool,
     stalled: Mutex<bool>,
+    hanging: AtomicU32,
     released: Condvar,
 }
 
@@ -40,6 +41,11 @@ impl Faults {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
+    /// How many appends and deletions of captures hang now.
+    pub fn hanging(&self) -> u32 {
+        self.0.hanging.load(Ordering::Acquire)
+    }
+
     /// All is well again.
     pub fn clear(&self) {
         self.0.writes_left.store(0, Ordering::Release);
@@ -62,8 +68,12 @@ impl Faults {
     /// On the capture writer's thread, before an append: waits while stalled.
     pub(super) fn before_append(&self) -> Result<(), StoreError> {
         let mut stalled = self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        while *stalled {
-            stalled = self.0.released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
+        if *stalled {
+            self.0.hanging.fetch_add(1, Ordering::AcqRel);
+            while *stalled {
+                stalled = self.0.released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.0.hanging.fetch_sub(1, Ordering::AcqRel);
         }
         if spend(&self.0.appends_left) { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
     }

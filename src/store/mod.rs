@@ -22,9 +22,10 @@ use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 
 pub use faults::Faults;
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role, SessionRow,
-    Snapshot, UserRow,
+    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role,
+    Seen, SessionRow, Snapshot, UserRow,
 };
+pub use sqlite::DataDir;
 
 /// What hears of every mutation, in the order of revisions, before its caller does. It must not wait.
 pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
@@ -128,8 +129,13 @@ impl Store {
     /// Opens the embedded store under `data_dir`, making it when there is none. A newer schema, another master key
     /// and a directory that is in use are refused.
     pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
-        let (data_dir, fingerprint) = (data_dir.to_owned(), master_fingerprint.to_owned());
-        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&data_dir, &fingerprint)).await;
+        Store::open_in(DataDir::take(data_dir)?, master_fingerprint).await
+    }
+
+    /// The same in a directory that was taken before.
+    pub async fn open_in(dir: DataDir, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
+        let fingerprint = master_fingerprint.to_owned();
+        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(dir, &fingerprint)).await;
         let backend = Backend::Sqlite(opened.map_err(StoreError::unavailable)??);
         Ok(Store { backend: Arc::new(backend), faults: Faults::default() })
     }
@@ -171,11 +177,12 @@ impl Store {
         sqlite.mutate(&self.faults, move |transaction| accounts::end_key(transaction, &id, at)).await
     }
 
-    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over.
-    pub async fn rotate_key(&self, id: &KeyId, secret: NewSecret, at: Timestamp) -> Result<Committed, StoreError> {
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over,
+    /// [`StoreError::Conflict`] when it, or the key that acts, is no more what was `seen`.
+    pub async fn rotate_key(&self, id: &KeyId, secret: NewSecret, seen: Seen, at: Timestamp) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| accounts::rotate_key(transaction, &id, &secret, at)).await
+        sqlite.mutate(&self.faults, move |transaction| accounts::rotate_key(transaction, &id, &secret, &seen, at)).await
     }
 
     /// Ends a session; again is no change.
@@ -277,8 +284,9 @@ impl Store {
         sqlite.trim(&self.faults, before_us, bytes, most).await
     }
 
-    /// Deletes one capture for good, and its replays with theirs if so asked; one that is not there is no failure.
-    pub async fn delete_capture(&self, id: &RequestId, replays: bool) -> Result<(), StoreError> {
+    /// Deletes one capture for good, and its replays with theirs if so asked; one that is not there is no failure. Gives
+    /// the replays that went.
+    pub async fn delete_capture(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.delete(&self.faults, id.clone(), replays).await
     }

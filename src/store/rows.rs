@@ -151,6 +151,15 @@ pub struct NewSecret {
     pub grace_ends: Option<Timestamp>,
 }
 
+/// What a rotation was decided on. Whoever's secret changed between the look and the write decides nothing.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The generation of the key that is rotated.
+    pub generation: u32,
+    /// The key that acts, with its generation, where it is a key that acts.
+    pub by: Option<(KeyId, u32)>,
+}
+
 /// A key of any interface.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
@@ -265,6 +274,8 @@ pub enum Change {
     User(Arc<UserRow>),
     /// A key as it is now.
     Key(Arc<KeyRow>),
+    /// A key that ended long ago and is known no more.
+    KeyForgotten(KeyId),
     /// A session as it is now.
     Session(SessionRow),
     /// A session that is no more.
@@ -302,7 +313,7 @@ pub struct Snapshot {
     pub rev: u64,
     /// All users.
     pub users: Vec<UserRow>,
-    /// All keys, revoked ones too.
+    /// All keys, of those that ended the newest of each owner.
     pub keys: Vec<KeyRow>,
     /// All sessions.
     pub sessions: Vec<SessionRow>,

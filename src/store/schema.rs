@@ -35,6 +35,9 @@ CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT, model TEXT NOT NULL, instructions TEXT, defaults TEXT NOT NULL,
     tools TEXT NOT NULL, trusted INTEGER NOT NULL, metadata TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
 ",
+    "
+CREATE INDEX keys_parent ON keys (parent) WHERE parent IS NOT NULL;
+",
     // When a document was last made live; the newest of them is the one that is.
     "
 ALTER TABLE documents ADD COLUMN live_at INTEGER NOT NULL DEFAULT 0;

@@ -3,7 +3,7 @@
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,17 +20,16 @@ pub(super) struct Sqlite {
     follower: Arc<OnceLock<Follower>>,
     /// Captures were deleted whose bytes are still in the write-ahead log.
     log_to_empty: Arc<AtomicBool>,
-    _lock: File,
+    _dir: DataDir,
 }
 
 impl Sqlite {
     /// Opens or makes the files; blocking.
-    pub(super) fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Self, StoreError> {
-        let lock = lock(data_dir)?;
-        let mut accounts = open(&data_dir.join("accounts.db"), Durability::Full)?;
+    pub(super) fn open(dir: DataDir, master_fingerprint: &[u8]) -> Result<Self, StoreError> {
+        let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
         accounts::claim(&accounts, master_fingerprint)?;
-        let path = data_dir.join("captures.db");
+        let path = dir.path.join("captures.db");
         let mut captures = open(&path, Durability::Process)?;
         schema::migrate(&mut captures, schema::CAPTURES)?;
         Ok(Sqlite {
@@ -39,7 +38,7 @@ impl Sqlite {
             captures: Worker::start("store-captures", captures)?,
             follower: Arc::new(OnceLock::new()),
             log_to_empty: Arc::default(),
-            _lock: lock,
+            _dir: dir,
         })
     }
 
@@ -90,7 +89,7 @@ impl Sqlite {
     }
 
     /// Deletes one capture, with its replays if so asked, on the writer's thread: after what was appended before.
-    pub(super) async fn delete(&self, faults: &Faults, id: RequestId, replays: bool) -> Result<(), StoreError> {
+    pub(super) async fn delete(&self, faults: &Faults, id: RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
         let (faults, log_to_empty) = (faults.clone(), Arc::clone(&self.log_to_empty));
         let work = move |connection: &mut rusqlite::Connection| {
             faults.before_append()?;
@@ -101,13 +100,27 @@ impl Sqlite {
     }
 }
 
-/// Makes the directory, for this user only, and takes it for this process.
-fn lock(data_dir: &Path) -> Result<File, StoreError> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(StoreError::unavailable)?;
-    let file = File::options().create(true).truncate(false).write(true).open(data_dir.join("lock")).map_err(StoreError::unavailable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked(data_dir.to_owned())),
-        Err(TryLockError::Error(error)) => Err(StoreError::unavailable(error)),
+/// The data directory: whoever has this value has it alone, in this process and among all.
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another has it.
+    pub fn take(path: &Path) -> Result<DataDir, StoreError> {
+        let named = |error: std::io::Error| StoreError::Unavailable(format!("data directory {}: {error}", path.display()));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named)?;
+        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
+        match file.try_lock() {
+            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(named(error)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }

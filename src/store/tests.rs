@@ -323,7 +323,7 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
     let rotated = {
         let store = Store::open(dir.path(), b"master").await.unwrap();
         assert_eq!(store.load().await.unwrap().keys, std::slice::from_ref(&row));
-        let committed = store.rotate_key(&row.id, secret.clone(), at(3)).await.unwrap();
+        let committed = store.rotate_key(&row.id, secret.clone(), seen(1), at(3)).await.unwrap();
         let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
         KeyRow::clone(rotated)
     };
@@ -334,11 +334,74 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     assert!(store.load().await.unwrap().keys == [expected]);
     store.revoke_key(&row.id, at(4)).await.unwrap();
-    assert!(matches!(store.rotate_key(&row.id, secret.clone(), at(5)).await, Err(StoreError::KeyRevoked)));
+    assert!(matches!(store.rotate_key(&row.id, secret.clone(), seen(2), at(5)).await, Err(StoreError::KeyRevoked)));
     let short = KeyRow { expires_at: Some(at(6)), ..key(&UserId::admin(), &random) };
     store.create_key(short.clone()).await.unwrap();
-    assert!(matches!(store.rotate_key(&short.id, secret.clone(), at(6)).await, Err(StoreError::KeyExpired)));
-    assert!(matches!(store.rotate_key(&KeyId::new(at(0), &random), secret, at(6)).await, Err(StoreError::NotFound)));
+    assert!(matches!(store.rotate_key(&short.id, secret.clone(), seen(1), at(6)).await, Err(StoreError::KeyExpired)));
+    assert!(matches!(store.rotate_key(&KeyId::new(at(0), &random), secret, seen(1), at(6)).await, Err(StoreError::NotFound)));
+}
+
+/// A rotation by nobody's key of one in this generation.
+fn seen(generation: u32) -> Seen {
+    Seen { generation, by: None }
+}
+
+#[tokio::test]
+async fn of_two_rotations_on_one_look_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(10);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let [own, other] = [0, 1].map(|_| key(&UserId::admin(), &random));
+    for key in [&own, &other] {
+        store.create_key(key.clone()).await.unwrap();
+    }
+    let secret = |digest| NewSecret { redacted: "rtr_new…".into(), digest: [digest; 32], pepper: 1, grace_ends: None };
+    store.rotate_key(&own.id, secret(1), seen(1), at(2)).await.unwrap();
+    let by = |generation| Seen { generation: 1, by: Some((own.id.clone(), generation)) };
+    for (id, seen) in [(&own.id, seen(1)), (&other.id, seen(2)), (&other.id, by(1))] {
+        assert!(matches!(store.rotate_key(id, secret(2), seen, at(3)).await, Err(StoreError::Conflict)));
+    }
+    store.rotate_key(&other.id, secret(3), by(2), at(4)).await.unwrap();
+    store.revoke_key(&own.id, at(5)).await.unwrap();
+    let late = Seen { generation: 2, by: Some((own.id.clone(), 2)) };
+    assert!(matches!(store.rotate_key(&other.id, secret(4), late, at(6)).await, Err(StoreError::Conflict)), "who acts has ended");
+}
+
+#[tokio::test]
+async fn of_keys_that_ended_only_the_newest_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (random, owner) = (Random::seeded(11), UserId::admin());
+    let most = i64::try_from(crate::bounds::DEAD_KEYS_PER_OWNER).unwrap();
+    let made = |second: i64, expires: Option<i64>| KeyRow {
+        id: KeyId::new(at(second), &random),
+        created_at: at(second),
+        expires_at: expires.map(at),
+        ..key(&owner, &random)
+    };
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let [first, second] = [0, 1].map(|second| made(second, Some(most * 3)));
+    let child = KeyRow { parent: Some(first.id.clone()), ..made(2, None) };
+    for key in [&first, &second, &child] {
+        store.create_key(key.clone()).await.unwrap();
+    }
+    for key in [&first, &second] {
+        store.revoke_key(&key.id, at(3)).await.unwrap();
+    }
+    // Each is over when the next is made. The last but one that is kept still finds room for the two.
+    let expiring = (0..most - 1).map(|n| store.create_key(made(10 + n, Some(11 + n))));
+    for made in futures::future::join_all(expiring).await {
+        assert_eq!(made.unwrap().changes.len(), 1);
+    }
+    let live = made(most + 20, None);
+    let changes = store.create_key(live.clone()).await.unwrap().changes;
+    let orphan = KeyRow { parent: None, ..child.clone() };
+    assert_eq!(changes, [Change::Key(orphan.clone().into()), Change::KeyForgotten(first.id.clone()), Change::Key(live.clone().into())]);
+    drop(store);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let keys = store.load().await.unwrap().keys;
+    assert_eq!(keys.len(), crate::bounds::DEAD_KEYS_PER_OWNER + 2);
+    assert!(keys.contains(&orphan) && keys.contains(&live) && !keys.iter().any(|key| key.id == first.id));
+    assert!(keys.iter().any(|key| key.id == second.id));
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ pub struct Key {
 pub struct Setup {
     routing: String,
     server: String,
+    document: Option<PathBuf>,
+    routing_keys: String,
+    threads: usize,
     environment: Vec<(String, String)>,
     tls: bool,
 }
@@ -29,6 +32,7 @@ pub struct Setup {
 /// A running gateway; ends with the value.
 pub struct Gateway {
     dir: TempDir,
+    config: PathBuf,
     child: Option<Child>,
     port: u16,
     metrics_port: u16,
@@ -40,13 +44,40 @@ pub struct Gateway {
 impl Setup {
     /// Only this for a routing document; the rest as usual.
     pub fn new(routing: &str) -> Self {
-        Setup { routing: routing.to_owned(), server: String::new(), environment: Vec::new(), tls: false }
+        Setup {
+            routing: routing.to_owned(),
+            server: String::new(),
+            document: None,
+            routing_keys: String::new(),
+            threads: 1,
+            environment: Vec::new(),
+            tls: false,
+        }
     }
 
     /// More lines of the server document (keys other than listeners, metrics, threads, data_dir, routing).
     pub fn server(mut self, lines: &str) -> Self {
         self.server.push_str(lines);
         self.server.push('\n');
+        self
+    }
+
+    /// This server document as it stands, with its addresses and paths by the environment: with [`Setup::tls`] `LISTEN` is the
+    /// listener with TLS and `PRIVATE_LISTEN` the plain one, else `LISTEN` is that.
+    pub fn document(mut self, path: &str) -> Self {
+        self.document = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+        self
+    }
+
+    /// More keys of the server document's `routing`.
+    pub fn routing(mut self, keys: &str) -> Self {
+        self.routing_keys = format!(", {keys}");
+        self
+    }
+
+    /// So many workers instead of one.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -63,7 +94,7 @@ impl Setup {
     }
 
     /// Starts it and waits until it answers.
-    pub async fn start(self) -> Gateway {
+    pub async fn start(mut self) -> Gateway {
         let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
         let (port, metrics_port) = (free_port(), free_port());
         let tls = self.tls.then(|| (free_port(), Tls::make(dir.path())));
@@ -73,15 +104,42 @@ impl Setup {
             let (cert, key) = (path("cert.pem"), path("key.pem"));
             server.push_str(&format!("  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"));
         }
-        server.push_str(&format!("metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: 1\ndata_dir: {}\n", path("data")));
-        server.push_str(&format!("routing: {{ file: {} }}\n{}", path("routing.yaml"), self.server));
-        std::fs::write(dir.path().join("rerouter.yaml"), server).unwrap();
+        server.push_str(&format!(
+            "metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: {}\ndata_dir: {}\n",
+            self.threads,
+            path("data")
+        ));
+        server.push_str(&format!("routing: {{ file: {}{} }}\n{}", path("routing.yaml"), self.routing_keys, self.server));
+        let own = dir.path().join("rerouter.yaml");
+        std::fs::write(&own, server).unwrap();
         std::fs::write(dir.path().join("routing.yaml"), &self.routing).unwrap();
+        if self.document.is_some() {
+            let tls_port = tls.as_ref().map(|(port, _)| *port);
+            self.environment.extend(substitutes(dir.path(), port, tls_port, metrics_port));
+        }
+        let config = self.document.unwrap_or(own);
         let admin_key = format!("admin-canary-{port}-{}-0123456789abcdef", std::process::id());
-        let mut gateway = Gateway { dir, child: None, port, metrics_port, tls, environment: self.environment, admin_key };
+        let mut gateway = Gateway { dir, config, child: None, port, metrics_port, tls, environment: self.environment, admin_key };
         gateway.launch().await;
         gateway
     }
+}
+
+/// What the documents in `conf/` take from the environment.
+fn substitutes(dir: &Path, port: u16, tls_port: Option<u16>, metrics_port: u16) -> Vec<(String, String)> {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let at = |port: u16| format!("127.0.0.1:{port}");
+    let public = tls_port.unwrap_or(port);
+    let pairs = [
+        ("LISTEN", at(public)),
+        ("PRIVATE_LISTEN", at(port)),
+        ("METRICS_LISTEN", at(metrics_port)),
+        ("TLS_CERT", path("cert.pem")),
+        ("TLS_KEY", path("key.pem")),
+        ("DATA_DIR", path("data")),
+        ("ROUTING_FILE", path("routing.yaml")),
+    ];
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
 /// The binary with exactly these variables; its output goes to `log`.
@@ -101,7 +159,7 @@ impl Gateway {
 
     async fn launch(&mut self) {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
-        let mut command = command(&self.dir.path().join("rerouter.yaml"), &self.environment);
+        let mut command = command(&self.config, &self.environment);
         command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
         self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts"));
         let start = Instant::now();
@@ -120,6 +178,11 @@ impl Gateway {
             Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),
             None => false,
         }
+    }
+
+    /// The id of its process.
+    pub fn process(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
     }
 
     /// Where it listens for plain HTTP.
@@ -268,9 +331,14 @@ impl Gateway {
         line.split("revision=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a revision").to_owned()
     }
 
+    /// Where it listens for those who ask for metrics.
+    pub fn metrics_address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.metrics_port).into()
+    }
+
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
-        let address: SocketAddr = ([127, 0, 0, 1], self.metrics_port).into();
+        let address = self.metrics_address();
         let mut connection = Connection::try_open(address).await.expect("the metrics listener accepts");
         let answer = connection.exchange(&client::request("GET", "/metrics", &address.to_string(), &[], None)).await;
         assert_eq!(answer.status, 200);

@@ -1,0 +1,400 @@
+//! Each key of the server document by what it changes, seen from outside: over sockets, in the log, in the file system.
+//! The table below names a test for every key that the reader knows; a key without one fails.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::client::{self, Connection, H2, Tls, find};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{PATIENCE, until};
+
+/// Which test shows what a key does.
+const SHOWN: &[(&str, &str)] = &[
+    ("access_log.format", "access_log::an_access_log_that_is_off_says_nothing"),
+    ("agent.call_untrusted", "settings::what_this_version_does_not_do_is_refused"),
+    ("capture.bodies", "settings::without_bodies_a_capture_is_its_head"),
+    ("capture.client_opt_out", "settings::a_client_keeps_its_bodies_out_where_it_may"),
+    ("capture.enabled", "settings::captures_that_are_off_leave_nothing"),
+    ("capture.encrypt", "settings::bodies_are_on_disk_in_clear_only_when_asked"),
+    ("capture.max_body", "bodies::a_body_beyond_the_capture_limit_is_marked_and_not_rerouted"),
+    ("capture.objects", "settings::what_this_version_does_not_do_is_refused"),
+    ("capture.redact", "settings::what_this_version_does_not_do_is_refused"),
+    ("capture.retention.age", "settings::captures_beyond_their_retention_go"),
+    ("capture.retention.size", "settings::captures_beyond_their_retention_go"),
+    ("data_dir", "examples::the_laptop_s_documents_serve_a_user_who_registers"),
+    ("egress.deny", "settings::a_denied_network_is_not_connected_to"),
+    ("hosts", "refusals::a_host_that_is_not_ours_is_421"),
+    ("limits.body_min_rate", "settings::a_body_slower_than_the_rate_is_408"),
+    ("limits.connections", "settings::a_connection_too_many_is_closed"),
+    ("limits.header_timeout", "refusals::a_slow_head_is_cut_off"),
+    ("limits.request_body", "bodies::a_body_over_the_limit_is_413_and_the_connection_closes"),
+    ("listeners[].address", "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener"),
+    ("listeners[].interfaces", "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener"),
+    ("listeners[].tls.cert", "settings::a_certificate_is_shown_and_read_again"),
+    ("listeners[].tls.key", "settings::a_certificate_is_shown_and_read_again"),
+    ("metrics.address", "settings::metrics_are_at_their_address_only"),
+    ("pin.registration", "settings::registration_is_open_or_closed"),
+    ("public_url", "settings::the_public_url_makes_cookies_secure_and_its_host_known"),
+    ("routing.env_allow", "settings::only_allowed_variables_get_into_the_routing_document"),
+    ("routing.file", "tour::the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_changes_nothing"),
+    ("routing.signal_headers", "settings::expressions_see_listed_headers_only"),
+    ("routing.store", "settings::what_this_version_does_not_do_is_refused"),
+    ("session.absolute", "settings::a_session_in_use_ends_all_the_same"),
+    ("session.idle", "settings::a_session_that_is_silent_ends"),
+    ("store.url", "settings::what_this_version_does_not_do_is_refused"),
+    ("threads", "settings::there_are_as_many_workers_as_asked_for"),
+    ("trusted_proxies", "settings::only_trusted_proxies_say_who_the_client_is"),
+];
+
+#[test]
+fn every_key_has_a_test_that_shows_what_it_does() {
+    let known: BTreeSet<String> = rerouter::config::server_keys().into_iter().collect();
+    let shown: BTreeSet<String> = SHOWN.iter().map(|(key, _)| (*key).to_owned()).collect();
+    assert_eq!(shown.len(), SHOWN.len(), "a key stands twice");
+    assert_eq!(known.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new(), "keys whose effect no test shows");
+    assert_eq!(shown.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new(), "keys that the reader does not know");
+    for (key, test) in SHOWN {
+        let (module, name) = test.split_once("::").unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{module}.rs"));
+        let tree = syn::parse_file(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let is_it = |item: &syn::Item| {
+            let syn::Item::Fn(found) = item else { return false };
+            found.sig.ident == name
+                && found.attrs.iter().any(|attribute| attribute.path().segments.last().is_some_and(|end| end.ident == "test"))
+        };
+        assert!(tree.items.iter().any(is_it), "{key}: there is no test {test}");
+    }
+}
+
+#[test]
+fn what_this_version_does_not_do_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |line: &str| {
+        std::fs::write(dir.path().join("s.yaml"), line).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        let output = command.args(["check", "--config", "s.yaml"]).current_dir(dir.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (taken, refused, key) in [
+        ("store: { url: sqlite }", "store: { url: postgres://db/rerouter }", "store.url"),
+        ("routing: { store: null }", "routing: { store: true }", "routing.store"),
+        ("agent: { call_untrusted: false }", "agent: { call_untrusted: true }", "agent.call_untrusted"),
+        ("capture: { objects: null }", "capture: { objects: s3://bucket }", "capture.objects"),
+        ("capture: { redact: [] }", "capture: { redact: ['[0-9]+'] }", "capture.redact"),
+    ] {
+        assert_eq!(check(taken).0, Some(0), "{taken}: {}", check(taken).1);
+        let (code, said) = check(refused);
+        assert_eq!(code, Some(1), "{refused}");
+        assert!(said.contains(&format!("{key}: not supported by this version")), "{refused}: {said}");
+    }
+}
+
+/// A gateway in front of a provider that says "well".
+async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let gateway = setup(Setup::new(&in_order(&[("a", &provider.url())], ""))).start().await;
+    (gateway, provider)
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn account() -> Vec<u8> {
+    json!({"email": "settings@example.org", "password": "correct horse"}).to_string().into_bytes()
+}
+
+/// The answer to the login of a new user.
+async fn login(gateway: &Gateway) -> client::Answer {
+    let registered = gateway.send("POST", "/v1/auth/register", &[JSON], Some(&account())).await;
+    assert_eq!(registered.status, 201, "{}", registered.text());
+    let login = gateway.send("POST", "/v1/auth/login", &[JSON], Some(&account())).await;
+    assert_eq!(login.status, 200, "{}", login.text());
+    login
+}
+
+#[tokio::test]
+async fn a_certificate_is_shown_and_read_again() {
+    let (gateway, _provider) = start(Setup::tls).await;
+    let (address, old) = gateway.tls();
+    let mut kept = H2::open((address, old)).await;
+    let new = Tls::make(gateway.dir());
+    let mut fresh = until("the new certificate", async || H2::try_open((address, &new)).await).await;
+    for connection in [&mut kept, &mut fresh] {
+        assert_eq!(connection.send("GET", "/health", &[], b"", false).await.status, 200);
+    }
+    assert!(H2::try_open((address, old)).await.is_none(), "the old certificate is shown no more");
+}
+
+#[tokio::test]
+async fn metrics_are_at_their_address_only() {
+    let (gateway, _provider) = start(|setup| setup).await;
+    let metrics = gateway.metrics_address();
+    for (path, expected) in [("/metrics", "rerouter_routing_info{"), ("/livez", "ok"), ("/readyz", "ok")] {
+        let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
+        let answer = connection.exchange(&client::request("GET", path, &metrics.to_string(), &[], None)).await;
+        assert!(answer.status == 200 && answer.text().contains(expected), "{path}: {}", answer.text());
+        assert_eq!(gateway.send("GET", path, &[], None).await.status, 404, "{path} where clients are");
+    }
+}
+
+#[tokio::test]
+async fn there_are_as_many_workers_as_asked_for() {
+    // Workers have the name of the service, as the process and its first thread have; so have threads that come and go.
+    let workers = |gateway: &Gateway| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.process())).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+        names.filter(|name| name.trim() == "rerouter").count()
+    };
+    let (one, five) = (start(|setup| setup).await.0, start(|setup| setup.threads(5)).await.0);
+    until("four workers more", async || (workers(&five) == workers(&one) + 4).then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_public_url_makes_cookies_secure_and_its_host_known() {
+    let (gateway, _provider) = start(|setup| setup.server("public_url: https://gw.example.com")).await;
+    let login = login(&gateway).await;
+    let cookie = login.header("set-cookie").expect("a cookie");
+    assert!(cookie.starts_with("__Host-rerouter_session=") && cookie.contains("Secure"), "{cookie}");
+    for (host, status) in [("gw.example.com", 200), ("other.example.com", 421)] {
+        let answer = gateway.connect().await.exchange(&client::request("GET", "/health", host, &[], None)).await;
+        assert_eq!(answer.status, status, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn registration_is_open_or_closed() {
+    for (word, status) in [("open", 201), ("closed", 403)] {
+        let (gateway, _provider) = start(|setup| setup.server(&format!("pin: {{ registration: {word} }}"))).await;
+        let answer = gateway.send("POST", "/v1/auth/register", &[JSON], Some(&account())).await;
+        assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        // Where nobody may register, nobody is told what would be wrong with it.
+        let text = ("content-type", "text/plain");
+        for (headers, body, when_open) in [
+            (&[text][..], account(), 415),
+            (&[JSON, ("content-encoding", "gzip")], account(), 415),
+            (&[JSON], vec![b' '; 300 << 10], 413),
+            (&[JSON], b"{".to_vec(), 400),
+        ] {
+            let answer = gateway.send("POST", "/v1/auth/register", headers, Some(&body)).await;
+            match word {
+                "open" => assert_eq!(answer.status, when_open, "{}", answer.text()),
+                _ => envelope::management(&answer, 403, "registration_closed"),
+            }
+        }
+    }
+}
+
+/// Asks who one is by a session until it is over.
+async fn until_over(gateway: &Gateway, login: &client::Answer) {
+    let token = login.json()["token"].as_str().expect("a token").to_owned();
+    until("the session to be over", async || {
+        let answer = gateway.manage("GET", "/v1/auth/me", &token, None).await;
+        assert!([200, 401].contains(&answer.status), "{}", answer.text());
+        (answer.status == 401).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_silent_ends() {
+    // Shorter than the time between two questions, each of which would keep it alive.
+    let (gateway, _provider) = start(|setup| setup.server("session: { idle: 2ms }")).await;
+    until_over(&gateway, &login(&gateway).await).await;
+}
+
+#[tokio::test]
+async fn a_session_in_use_ends_all_the_same() {
+    let (gateway, _provider) = start(|setup| setup.server("session: { idle: 1s, absolute: 1s }")).await;
+    let login = login(&gateway).await;
+    assert!(login.header("set-cookie").unwrap().contains("Max-Age=1;"), "{login:?}");
+    until_over(&gateway, &login).await;
+}
+
+#[tokio::test]
+async fn a_body_slower_than_the_rate_is_408() {
+    for (rate, status) in [("1MiB/s", 408), ("0", 200)] {
+        let lines = format!("limits: {{ header_timeout: 200ms, body_min_rate: {rate} }}");
+        let (gateway, _provider) = start(|setup| setup.server(&lines)).await;
+        let (key, body) = (gateway.create_key().await, chat_body("auto", false));
+        let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (host, length) = (gateway.host(), body.len());
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {}\r\ncontent-length: {length}\r\n\r\n",
+            key.secret
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // A byte at a time, as a slow client does, until there is an answer.
+        let (mut rest, mut answer, began) = (body.bytes(), Vec::new(), Instant::now());
+        while find(&answer, b"\r\n\r\n").is_none() {
+            assert!(began.elapsed() < PATIENCE, "no answer");
+            if let Some(byte) = rest.next() {
+                let _too_late = stream.write_all(&[byte]).await;
+            }
+            let mut piece = [0; 4096];
+            if let Ok(Ok(n)) = timeout(Duration::from_millis(15), stream.read(&mut piece)).await {
+                answer.extend_from_slice(&piece[..n]);
+            }
+        }
+        let line = String::from_utf8_lossy(&answer).into_owned();
+        assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{rate}: {line}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_closed() {
+    let (gateway, _provider) = start(|setup| setup.server("limits: { connections: 2 }")).await;
+    let request = client::request("GET", "/health", &gateway.host(), &[], None);
+    // Whoever asked before may not be gone yet.
+    let admitted = async || {
+        until("a connection to be free", async || {
+            let mut connection = gateway.connect().await;
+            connection.try_exchange(&request).await.map(|answer| (connection, answer))
+        })
+        .await
+    };
+    let (first, second) = (admitted().await, admitted().await);
+    assert_eq!((first.1.status, second.1.status), (200, 200));
+    assert!(gateway.connect().await.try_exchange(&request).await.is_none(), "a third one is answered");
+    first.0.abandon();
+    assert_eq!(admitted().await.1.status, 200);
+}
+
+#[tokio::test]
+async fn a_denied_network_is_not_connected_to() {
+    for (deny, status) in [("[]", 200), ("[127.0.0.0/8]", 502)] {
+        let (gateway, provider) = start(|setup| setup.server(&format!("egress: {{ deny: {deny} }}"))).await;
+        let key = gateway.create_key().await;
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!((answer.status, provider.count()), (status, usize::from(status == 200)), "{deny}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn only_trusted_proxies_say_who_the_client_is() {
+    for (networks, client) in [("[10.0.0.0/8]", "127.0.0.1"), ("[10.0.0.0/8, 127.0.0.1/32]", "203.0.113.9")] {
+        let (gateway, _provider) = start(|setup| setup.server(&format!("trusted_proxies: {networks}"))).await;
+        let id = gateway.send("GET", "/health", &[("x-forwarded-for", "203.0.113.9")], None).await.request_id();
+        let line = until("the access line", async || gateway.log().lines().find(|line| line.contains(&id)).map(str::to_owned)).await;
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["client"], client, "{networks}");
+    }
+}
+
+#[tokio::test]
+async fn only_allowed_variables_get_into_the_routing_document() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let document = |variable: &str| in_order(&[("a", &provider.url())], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", variable);
+    let setup = Setup::new(&document("${ALLOWED_ONE}")).routing("env_allow: [ALLOWED_*]").env("ALLOWED_ONE", "sk-one");
+    let gateway = setup.env("OTHER_API_KEY", "sk-other").start().await;
+    let key = gateway.create_key().await;
+    let ask = async || {
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        provider.last().header("authorization").unwrap()
+    };
+    assert_eq!(ask().await, "Bearer sk-one");
+    gateway.replace_routing(&document("${OTHER_API_KEY}"));
+    until("the refusal", async || gateway.log().contains("`OTHER_API_KEY` fits no pattern of `routing.env_allow`").then_some(())).await;
+    assert_eq!(ask().await, "Bearer sk-one", "a refused document changes nothing");
+}
+
+#[tokio::test]
+async fn expressions_see_listed_headers_only() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let document = |header: &str| {
+        let gold = format!("{{ name: gold, when: \"headers['{header}'] == 'gold'\", targets: [ {{ target: a/gold }} ] }}");
+        let rules = format!("rules:\n      - {gold}\n      - name: default");
+        in_order(&[("a", &provider.url())], "").replace("rules:\n      - name: default", &rules)
+    };
+    let gateway = Setup::new(&document("x-tier")).routing("signal_headers: [X-Tier]").start().await;
+    let bearer = format!("Bearer {}", gateway.create_key().await.secret);
+    for (header, model) in [("x-tier", "gold"), ("x-other", "model")] {
+        let headers = [("authorization", bearer.as_str()), (header, "gold"), JSON];
+        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+        assert_eq!(answer.header("x-rerouter-model"), Some(model), "{header}: {}", answer.text());
+        let inputs = &gateway.capture(&answer.request_id()).await["inputs"]["request"]["headers"];
+        assert_eq!(inputs.to_string().contains("gold"), header == "x-tier", "{header}: {inputs}");
+    }
+    gateway.replace_routing(&document("x-other"));
+    until("the refusal", async || gateway.log().contains("`x-other` is not in `routing.signal_headers`").then_some(())).await;
+}
+
+#[tokio::test]
+async fn captures_that_are_off_leave_nothing() {
+    for enabled in [true, false] {
+        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ enabled: {enabled} }}"))).await;
+        let key = gateway.create_key().await;
+        assert_eq!(gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status, 200);
+        // The list waits for what is on its way.
+        let list = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(usize::from(enabled)), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn without_bodies_a_capture_is_its_head() {
+    let (gateway, _provider) = start(|setup| setup.server("capture: { bodies: false }")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    let capture = gateway.capture(&id).await;
+    assert_eq!((&capture["status"], &capture["replayable"]), (&json!(200), &json!(false)), "{capture}");
+    assert!(!capture.to_string().contains("Say a word."), "{capture}");
+    let reroute = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    envelope::management(&reroute, 409, "not_captured");
+}
+
+#[tokio::test]
+async fn a_client_keeps_its_bodies_out_where_it_may() {
+    for (may, kept) in [(true, false), (false, true)] {
+        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ client_opt_out: {may} }}"))).await;
+        let bearer = format!("Bearer {}", gateway.create_key().await.secret);
+        let headers = [("authorization", bearer.as_str()), ("x-rerouter-capture", "off"), JSON];
+        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+        let capture = gateway.capture(&answer.request_id()).await;
+        assert_eq!(capture.to_string().contains("Say a word."), kept, "client_opt_out: {may}: {capture}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_on_disk_in_clear_only_when_asked() {
+    for (encrypt, clear) in [(true, false), (false, true)] {
+        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ encrypt: {encrypt} }}"))).await;
+        let key = gateway.create_key().await;
+        let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+        assert_eq!(gateway.capture(&id).await["request"]["body"], chat_body("auto", false));
+        let files = std::fs::read_dir(gateway.dir().join("data")).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+        assert_eq!(files.into_iter().any(|bytes| find(&bytes, b"Say a word.").is_some()), clear, "encrypt: {encrypt}");
+    }
+}
+
+#[tokio::test]
+async fn captures_beyond_their_retention_go() {
+    for (wide, narrow) in [("age: 1h", "age: 1ms"), ("size: 1MiB", "size: 1B")] {
+        let lines = |retention: &str| format!("capture: {{ retention: {{ {retention} }} }}\n");
+        let (mut gateway, _provider) = start(|setup| setup.server(&lines(wide))).await;
+        let key = gateway.create_key().await;
+        let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+        gateway.capture(&id).await;
+        // It is looked at when a gateway starts, and then every minute.
+        gateway.restart().await;
+        gateway.capture(&id).await;
+        let document = gateway.dir().join("rerouter.yaml");
+        let text = std::fs::read_to_string(&document).unwrap().replace(&lines(wide), &lines(narrow));
+        std::fs::write(&document, text).unwrap();
+        gateway.restart().await;
+        until("the capture to go", async || {
+            let answer = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+            (answer.status == 404).then_some(())
+        })
+        .await;
+    }
+}
