@@ -70,6 +70,11 @@ const ROWS: &[Row] = &[
     ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    ("GET", "/v1/router/config", Object::None, 403),
+    ("PUT", "/v1/router/config", Object::None, 403),
+    ("POST", "/v1/router/config/validate", Object::None, 403),
+    ("GET", "/v1/router/config/revisions", Object::None, 403),
+    ("POST", "/v1/router/config/rollback", Object::None, 403),
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),
@@ -142,6 +147,8 @@ fn check_401(surface: Surface, answer: &Answer) {
 /// A refusal other than 401, in the envelope of the surface.
 fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     let (word, phrase) = match status {
+        // By default a key may not see to the routing document.
+        403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         400 => ("invalid_request", "Bad Request"),
         403 => ("forbidden", "Forbidden"),
         404 => ("not_found", "Not Found"),

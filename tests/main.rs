@@ -13,6 +13,8 @@ mod access_log;
 mod bodies;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
+mod configuration;
 /// The documents in `conf/`, run as they stand.
 mod examples;
 /// Which failures go to the next target, and what the client sees of them.

@@ -9,14 +9,10 @@ use rerouter::routing::inputs::Inputs;
 use rerouter::routing::recipe::Routing;
 use serde_json::Value;
 
+use crate::support::count;
 use crate::support::documents::provider;
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider};
-
-/// A number from the environment, for the larger tier; `usual` without it.
-fn count(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
 
 fn document(providers: &[(&str, &Provider)], weights: (u32, u32)) -> String {
     let lines: String = providers.iter().map(|(name, known)| provider(name, &known.url(), "sk-test")).collect();

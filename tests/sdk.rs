@@ -80,7 +80,7 @@ async fn generated(credential: &str, more: &[&str]) -> String {
     let recorded = Recorded::start(0).await;
     let gateway = Gateway::start(&document(&recorded)).await;
     let secret = if credential == "admin" { gateway.admin_key.clone() } else { gateway.create_key().await.secret };
-    let cases = if std::env::var_os("REROUTER_FULL").is_some() { "300" } else { "15" };
+    let cases = if crate::support::full() { "300" } else { "15" };
     let mut command = Command::new("timeout");
     command.arg("240").arg(root().join(".test/venv/bin/schemathesis"));
     command.args(["run", &format!("http://{}/openapi.json", gateway.host()), "--header", &format!("Authorization: Bearer {secret}")]);

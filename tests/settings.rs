@@ -48,7 +48,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("routing.env_allow", "settings::only_allowed_variables_get_into_the_routing_document"),
     ("routing.file", "tour::the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_changes_nothing"),
     ("routing.signal_headers", "settings::expressions_see_listed_headers_only"),
-    ("routing.store", "settings::what_this_version_does_not_do_is_refused"),
+    ("routing.store", "configuration::in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart"),
     ("session.absolute", "settings::a_session_in_use_ends_all_the_same"),
     ("session.idle", "settings::a_session_that_is_silent_ends"),
     ("store.url", "settings::what_this_version_does_not_do_is_refused"),
@@ -87,7 +87,6 @@ fn what_this_version_does_not_do_is_refused() {
     };
     for (taken, refused, key) in [
         ("store: { url: sqlite }", "store: { url: postgres://db/rerouter }", "store.url"),
-        ("routing: { store: null }", "routing: { store: true }", "routing.store"),
         ("agent: { call_untrusted: false }", "agent: { call_untrusted: true }", "agent.call_untrusted"),
         ("capture: { objects: null }", "capture: { objects: s3://bucket }", "capture.objects"),
         ("capture: { redact: [] }", "capture: { redact: ['[0-9]+'] }", "capture.redact"),

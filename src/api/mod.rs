@@ -10,6 +10,7 @@ pub mod openapi;
 mod page;
 pub mod pin;
 pub mod replays;
+pub mod routing;
 #[cfg(test)]
 mod tests;
 
@@ -49,12 +50,33 @@ impl Policy {
 /// What answers a route.
 #[derive(Clone, Copy)]
 pub enum Answer {
-    /// A function of this layer.
-    Here(Handler),
+    /// A function of this layer, and the bodies that it takes.
+    Here(Handler, Takes),
     /// The data plane: routed to a provider.
     ChatCompletions,
     /// A capture, run again through the data plane.
     Reroute,
+}
+
+/// The bodies that a handler takes; all are bounded, none may be compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// JSON, up to [`bounds::MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
+    Json,
+    /// A routing document in JSON or YAML, up to [`bounds::DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
+    Document,
+    /// What an inference call takes: JSON, up to `limits.request_body`.
+    Prompt,
+}
+
+impl Takes {
+    /// The media types of it.
+    pub fn types(self) -> &'static [&'static str] {
+        match self {
+            Takes::Json | Takes::Prompt => &["application/json"],
+            Takes::Document => &["application/json", "application/yaml"],
+        }
+    }
 }
 
 /// The type of a handler in the table.
@@ -77,7 +99,10 @@ pub struct Route {
 
 macro_rules! here {
     ($handler:path) => {
-        Answer::Here(|app, who, request| Box::pin($handler(app, who, request)))
+        here!($handler, Json)
+    };
+    ($handler:path, $takes:ident) => {
+        Answer::Here(|app, who, request| Box::pin($handler(app, who, request)), Takes::$takes)
     };
 }
 
@@ -123,6 +148,11 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
+    route(Method::PUT,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::put, Document)),
+    route(Method::POST,   "/v1/router/config/validate",       Policy::Scope("evaluate"),  here!(routing::validate, Document)),
+    route(Method::GET,    "/v1/router/config/revisions",      Policy::Scope("config"),    here!(routing::revisions)),
+    route(Method::POST,   "/v1/router/config/rollback",       Policy::Scope("config"),    here!(routing::rollback)),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),

@@ -94,6 +94,11 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
+    op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
+    op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412]),
+    op("POST", "/v1/router/config/validate", "validateConfig", "Every problem of a routing document; nothing changes").takes("RoutingDocument").gives(200, "Validation"),
+    op("GET", "/v1/router/config/revisions", "listRevisions", "The routing documents that were live, the last first").gives(200, "RevisionList").query(PAGE),
+    op("POST", "/v1/router/config/rollback", "rollbackConfig", "Make a document that was live live again").takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
     op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id"]),
     op("GET", "/v1/models/{id...}", "getModel", "One name; slashes stand as they are or as %2F").gives(200, "Model").refuses(&[404]),
     op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
@@ -157,7 +162,11 @@ fn describe(route: &Route, operation: &Operation) -> Value {
     if let Some(schema) = operation.takes {
         // Nothing at all stands for an empty object where every field is optional.
         let required = !matches!(schema, "NewKey" | "Rotation");
-        fields.insert("requestBody".into(), json!({ "required": required, "content": json_of(schema) }));
+        let mut content = json_of(schema);
+        if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
+            content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
+        }
+        fields.insert("requestBody".into(), json!({ "required": required, "content": content }));
     }
     described
 }
@@ -215,8 +224,12 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     let mut success = json!({ "description": reason(status) });
     if let (Value::Object(success), Some(schema)) = (&mut success, schema) {
         let mut content = json_of(schema);
-        if let (Value::Object(content), "ChatCompletion") = (&mut content, schema) {
-            content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } }));
+        if let Value::Object(content) = &mut content {
+            match schema {
+                "ChatCompletion" => content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } })),
+                "Config" => content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
+                _ => None,
+            };
         }
         success.insert("content".into(), content);
     }

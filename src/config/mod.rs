@@ -85,6 +85,14 @@ pub fn load_routing(server: &Server) -> Result<Source, Vec<Problem>> {
     }
 }
 
+/// The routing document that the store holds, else the demo, until the first that comes by the API.
+pub fn stored_routing(kept: Option<String>) -> Source {
+    match kept {
+        Some(text) => Source { file: "stored document".to_owned(), text },
+        None => Source { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() },
+    }
+}
+
 /// A document's text from its file, bounded.
 pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     let file = path.display().to_string();

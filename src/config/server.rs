@@ -306,7 +306,8 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
     let stored = section.read("store", faults, |field, faults| {
         let stored = field.bool(faults)?;
         if stored && file.is_some() {
-            faults.push(field.fault("keeps the document in the store, yet `routing.file` names a file; one of them has to go"));
+            let fault = field.fault("keeps the document in the store, yet `routing.file` names a file");
+            faults.push(fault.hint(Some("remove one of them")));
         }
         Some(stored)
     });

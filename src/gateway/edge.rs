@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
 use super::{Gateway, gate, inference, reply, reroute};
-use crate::api::{self, Answer, Found, PathParams, Policy, Route};
+use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::bounds;
@@ -64,7 +64,7 @@ impl Edge {
         match route.answer {
             Answer::ChatCompletions => inference::run(self, session, exchange, &principal, shutdown).await,
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
-            Answer::Here(handler) => Box::pin(self.handle(session, exchange, handler, params, principal)).await,
+            Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), params, principal)).await,
             Answer::Reroute => Box::pin(reroute::run(self, session, exchange, params.first(), &principal, shutdown)).await,
         }
     }
@@ -136,11 +136,11 @@ impl Edge {
         &self,
         mut session: Box<ServerSession>,
         exchange: &mut Exchange,
-        handler: api::Handler,
+        (handler, takes): (api::Handler, Takes),
         params: PathParams,
         principal: Principal,
     ) -> Ended {
-        let body = match self.management_body(&mut session).await {
+        let body = match self.management_body(&mut session, takes).await {
             Ok(body) => body,
             Err(error) => {
                 let framed = error.kind() == Kind::UnsupportedMediaType;
@@ -163,16 +163,21 @@ impl Edge {
         }
     }
 
-    async fn management_body(&self, session: &mut ServerSession) -> Result<Bytes> {
+    async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
             return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies."));
         }
         let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
-        let body = intake::read_body(session, bounds::MANAGEMENT_BODY, self.pace()).await?;
-        let json = kind.is_some_and(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii() == b"application/json");
-        if !body.is_empty() && !json {
-            return Err(Error::new(Kind::UnsupportedMediaType, "The body must be application/json."));
+        let limit = match takes {
+            Takes::Json => bounds::MANAGEMENT_BODY,
+            Takes::Document => bounds::DOCUMENT_BYTES,
+            Takes::Prompt => self.app.server.limits.request_body,
+        };
+        let body = intake::read_body(session, limit, self.pace()).await?;
+        let kind = kind.as_deref().map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
+        if !body.is_empty() && !takes.types().iter().any(|taken| Some(taken.as_bytes()) == kind) {
+            return Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {}.", takes.types().join(" or "))));
         }
         Ok(body)
     }

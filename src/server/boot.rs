@@ -60,9 +60,11 @@ impl Default for Environment {
 pub(super) async fn prepare(mut server: Server, environment: Environment) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
-    let source = config::load_routing(&server).map_err(problems)?;
-    let routing =
-        config::read_routing(&source.file, &source.text, &server, &*environment.variables, Some(mock_address)).map_err(problems)?;
+    let read = |source: config::Source, server: &Server| {
+        config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address)).map_err(problems)
+    };
+    // A document that is a file is read first: one that is wrong leaves no trace.
+    let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };
     let of_store = |error: StoreError| BootError(error.to_string());
     // Before anything is in it: of two that start at once only one makes a master key.
     let dir = DataDir::take(&server.data_dir).map_err(of_store)?;
@@ -70,6 +72,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
     let fingerprint = derive(&master, "rerouter master key fingerprint v1");
     let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?;
+    let routing = match of_file {
+        Some(routing) => routing,
+        None => read(config::stored_routing(store.live_document().await.map_err(of_store)?), &server)?,
+    };
     let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());

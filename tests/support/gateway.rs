@@ -24,6 +24,7 @@ pub struct Setup {
     server: String,
     document: Option<PathBuf>,
     routing_keys: String,
+    stored: bool,
     threads: usize,
     environment: Vec<(String, String)>,
     tls: bool,
@@ -49,6 +50,7 @@ impl Setup {
             server: String::new(),
             document: None,
             routing_keys: String::new(),
+            stored: false,
             threads: 1,
             environment: Vec::new(),
             tls: false,
@@ -72,6 +74,12 @@ impl Setup {
     /// More keys of the server document's `routing`.
     pub fn routing(mut self, keys: &str) -> Self {
         self.routing_keys = format!(", {keys}");
+        self
+    }
+
+    /// The routing document in the store instead of a file.
+    pub fn stored(mut self) -> Self {
+        self.stored = true;
         self
     }
 
@@ -109,7 +117,8 @@ impl Setup {
             self.threads,
             path("data")
         ));
-        server.push_str(&format!("routing: {{ file: {}{} }}\n{}", path("routing.yaml"), self.routing_keys, self.server));
+        let place = if self.stored { "store: true".to_owned() } else { format!("file: {}", path("routing.yaml")) };
+        server.push_str(&format!("routing: {{ {place}{} }}\n{}", self.routing_keys, self.server));
         let own = dir.path().join("rerouter.yaml");
         std::fs::write(&own, server).unwrap();
         std::fs::write(dir.path().join("routing.yaml"), &self.routing).unwrap();

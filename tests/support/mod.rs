@@ -43,3 +43,13 @@ pub fn free_port() -> u16 {
     }
     panic!("no free port");
 }
+
+/// A number from the environment, for the larger tier; `usual` without it.
+pub fn count(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Whether this is the larger tier.
+pub fn full() -> bool {
+    std::env::var_os("REROUTER_FULL").is_some()
+}

@@ -1,0 +1,165 @@
+//! The routing document by the API: what is live, another in its place, a look at one, the revisions so far, and back to one
+//! of them. What is shown has its `${…}` unexpanded and no credential in clear.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::answer;
+use super::body::Fields;
+use super::page::{self, Query};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::bounds;
+use crate::clock::rfc3339;
+use crate::config::{self, Problem};
+use crate::error::{Error, Kind, Result};
+use crate::reload::{self, Coming, NotTaken};
+use crate::store::DocumentRow;
+
+/// `GET /v1/router/config`; as the document itself where `Accept` asks for YAML.
+pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let live = app.live();
+    let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
+    let file = config::routing_path(&app.server);
+    let source = match (&file, app.server.routing.stored) {
+        (_, true) => "store",
+        (Some(_), _) => "file",
+        (None, _) => "built_in",
+    };
+    let mut response = if wants_yaml(request.headers()) {
+        let mut response = Response::new(Bytes::from(text));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+        response
+    } else {
+        let file = file.map(|file| file.display().to_string());
+        let shown = json!({
+            "object": "config", "revision": revision, "live_since": rfc3339(live.since), "source": source, "file": file, "document": text,
+        });
+        answer::json(StatusCode::OK, &shown)
+    };
+    tag(&mut response, revision);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    Ok(response)
+}
+
+/// `PUT /v1/router/config`
+pub async fn put(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let expected = expected(request.headers())?;
+    let text = document(request)?;
+    taken(reload::take(app, text, Coming::Given, expected.as_deref()).await)
+}
+
+/// `POST /v1/router/config/validate`: every problem at once; nothing is kept, no variable read.
+pub async fn validate(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let text = document(request)?;
+    let (server, mock) = (app.server.clone(), app.mock);
+    let checking = tokio::task::spawn_blocking(move || config::read_unexpanded(&text, &server, mock).err().unwrap_or_default());
+    let problems = checking.await.map_err(Error::internal)?;
+    Ok(answer::json(StatusCode::OK, &json!({ "valid": problems.is_empty(), "problems": listed(&problems) })))
+}
+
+/// `GET /v1/router/config/revisions`: those that were live, the last first.
+pub async fn revisions(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), &["limit", "after"])?;
+    let limit = query.limit()?;
+    let after = query.get("after").map(str::to_owned);
+    if let Some(after) = &after
+        && app.store.document(after).await.map_err(Error::store_unavailable)?.is_none()
+    {
+        return Err(Error::invalid("after", "after must be a revision of this list."));
+    }
+    let found = app.store.documents(limit + 1, after).await.map_err(Error::store_unavailable)?;
+    let live = app.revision();
+    let record = |row: &DocumentRow| {
+        json!({
+            "object": "revision", "id": row.revision, "revision": row.revision, "created_at": rfc3339(row.created_at),
+            "live_at": rfc3339(row.live_at), "live": row.revision == live,
+        })
+    };
+    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+}
+
+/// `POST /v1/router/config/rollback`: a document that was live is live again.
+pub async fn rollback(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let expected = expected(request.headers())?;
+    let mut fields = Fields::read(request)?;
+    let revision = fields.text("revision")?;
+    fields.finish()?;
+    let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
+    let text = kept.ok_or_else(|| Error::not_found("revision"))?;
+    taken(reload::take(app, text, Coming::Kept, expected.as_deref()).await)
+}
+
+/// The document in a request's body.
+fn document(request: &Request<Bytes>) -> Result<String> {
+    let text = std::str::from_utf8(request.body()).map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;
+    if text.trim().is_empty() {
+        return Err(Error::new(Kind::InvalidRequest, "The body must be a routing document."));
+    }
+    Ok(text.to_owned())
+}
+
+/// The revision that has to be live for the change to be made (RFC 9110 section 13.1.1); `*` is any.
+fn expected(headers: &HeaderMap) -> Result<Option<String>> {
+    let mut lines = headers.get_all(IF_MATCH).iter();
+    let malformed = || Error::invalid("If-Match", "If-Match must be one entity tag, as GET gives it, or *.");
+    let Some(line) = lines.next() else { return Ok(None) };
+    let line = line.to_str().map_err(|_| malformed())?.trim();
+    if lines.next().is_some() {
+        return Err(malformed());
+    }
+    if line == "*" {
+        return Ok(None);
+    }
+    let tag = line.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|tag| !tag.contains('"'));
+    tag.map(|tag| Some(tag.to_owned())).ok_or_else(malformed)
+}
+
+fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Response<Bytes>> {
+    match outcome {
+        Ok(taken) => {
+            let body = json!({ "revision": taken.revision, "previous": taken.previous, "warnings": taken.warnings });
+            let mut response = answer::json(StatusCode::OK, &body);
+            tag(&mut response, &taken.revision);
+            Ok(response)
+        }
+        Err(NotTaken::Problems(problems)) => {
+            let first = problems.first().map(Problem::to_string).unwrap_or_default();
+            let detail = format!("The document has {} problem(s). {first}", problems.len());
+            let body = json!({ "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(&problems) });
+            Ok(answer::json(StatusCode::BAD_REQUEST, &body))
+        }
+        Err(NotTaken::Stale { live }) => {
+            Err(Error::new(Kind::PreconditionFailed, format!("Revision {live} is live; read it again before you change it.")))
+        }
+        Err(NotTaken::ReadOnly(why)) => Err(Error::new(Kind::ReadOnly, format!("The routing document is read-only here: {why}."))),
+        Err(NotTaken::Failed(error)) => Err(error),
+    }
+}
+
+fn listed(problems: &[Problem]) -> Vec<Value> {
+    let record = |problem: &Problem| {
+        json!({
+            "path": problem.path, "line": problem.line, "column": problem.column, "message": problem.message, "hint": problem.hint,
+        })
+    };
+    problems.iter().take(bounds::DOCUMENT_PROBLEMS).map(record).collect()
+}
+
+fn tag(response: &mut Response<Bytes>, revision: &str) {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+}
+
+fn wants_yaml(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let first = accept.split(',').next().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    matches!(first.to_ascii_lowercase().as_str(), "application/yaml" | "text/yaml" | "application/x-yaml")
+}

@@ -1,0 +1,260 @@
+//! The routing document by the API: what is live, another in its place, a look at one, the revisions so far, and back.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::client::Answer;
+use crate::support::documents::{chat_body, in_order};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{count, full};
+
+const CONFIG: &str = "/v1/router/config";
+
+async fn send(gateway: &Gateway, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    let headers: Vec<(&str, &str)> = [("authorization", bearer.as_str())].into_iter().chain(headers.iter().copied()).collect();
+    gateway.send(method, target, &headers, (!body.is_empty()).then_some(body.as_bytes())).await
+}
+
+async fn put(gateway: &Gateway, document: &str, headers: &[(&str, &str)]) -> Answer {
+    let headers: Vec<(&str, &str)> = [("content-type", "application/yaml")].into_iter().chain(headers.iter().copied()).collect();
+    send(gateway, "PUT", CONFIG, &headers, document).await
+}
+
+/// A document whose credential stands in the environment, told apart by the model.
+fn document(url: &str, model: &str) -> String {
+    in_order(&[("a", url)], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}").replace("a/model", &format!("a/{model}"))
+}
+
+async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let setup = setup(Setup::new(&document(&provider.url(), "one")).env("UPSTREAM_API_KEY", "sk-of-the-environment"));
+    (setup.start().await, provider)
+}
+
+async fn served(gateway: &Gateway) -> String {
+    let key = gateway.create_key().await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.header("x-rerouter-model").unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_document_is_read_replaced_and_rolled_back() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let shown = send(&gateway, "GET", CONFIG, &[], "").await;
+    assert_eq!(shown.status, 200, "{}", shown.text());
+    let first = shown.json()["revision"].as_str().unwrap().to_owned();
+    assert_eq!(shown.header("etag"), Some(format!("\"{first}\"").as_str()));
+    assert_eq!(shown.json()["source"], "file");
+    assert_eq!(shown.json()["document"], document(&provider.url(), "one").as_str());
+    let yaml = send(&gateway, "GET", CONFIG, &[("accept", "application/yaml")], "").await;
+    assert_eq!((yaml.header("content-type"), yaml.text()), (Some("application/yaml"), document(&provider.url(), "one")));
+
+    let taken = put(&gateway, &document(&provider.url(), "two"), &[("if-match", &format!("\"{first}\""))]).await;
+    assert_eq!(taken.status, 200, "{}", taken.text());
+    let second = taken.json()["revision"].as_str().unwrap().to_owned();
+    assert_eq!(taken.json()["previous"], first.as_str());
+    assert_eq!(taken.json()["warnings"], json!(["`a/one` is gone: requests for it by that name are refused with 404"]));
+    assert_eq!((gateway.revision().await, served(&gateway).await), (second.clone(), "two".to_owned()));
+    let file = std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap();
+    assert_eq!(file, document(&provider.url(), "two"), "the file says what is live");
+
+    let stale = put(&gateway, &document(&provider.url(), "three"), &[("if-match", &format!("\"{first}\""))]).await;
+    envelope::management(&stale, 412, "precondition_failed");
+    for malformed in ["abc", "\"a\", \"b\"", "W/\"a\""] {
+        let refused = put(&gateway, &document(&provider.url(), "three"), &[("if-match", malformed)]).await;
+        envelope::management(&refused, 400, "invalid_request");
+    }
+    assert_eq!(gateway.revision().await, second);
+
+    let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
+    let revisions: Vec<(&str, bool)> =
+        list["data"].as_array().unwrap().iter().map(|row| (row["revision"].as_str().unwrap(), row["live"].as_bool().unwrap())).collect();
+    assert_eq!(revisions, [(second.as_str(), true), (first.as_str(), false)]);
+    let page = send(&gateway, "GET", &format!("{CONFIG}/revisions?limit=1"), &[], "").await.json();
+    assert_eq!((&page["has_more"], &page["next"]), (&json!(true), &json!(second)));
+    let rest = send(&gateway, "GET", &format!("{CONFIG}/revisions?after={second}"), &[], "").await.json();
+    assert_eq!(rest["data"][0]["revision"], first.as_str());
+
+    let json_type = [("content-type", "application/json")];
+    let unknown = send(&gateway, "POST", &format!("{CONFIG}/rollback"), &json_type, r#"{"revision":"000000000000"}"#).await;
+    envelope::management(&unknown, 404, "not_found");
+    let back = send(&gateway, "POST", &format!("{CONFIG}/rollback"), &json_type, &json!({ "revision": first }).to_string()).await;
+    assert_eq!(back.status, 200, "{}", back.text());
+    assert_eq!((gateway.revision().await, served(&gateway).await), (first.clone(), "one".to_owned()));
+    let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
+    assert_eq!(list["data"][0]["revision"], first.as_str(), "the last that was made live comes first");
+
+    // JSON is the same document by the same revision.
+    let as_json = json!({
+        "providers": { "a": { "protocol": "openai", "base_url": provider.url(), "api_key": "${UPSTREAM_API_KEY}",
+            "timeouts": { "connect": "2s", "first_byte": "20s", "idle": "20s", "total": "60s" } } },
+        "recipes": { "main": { "rules": [ { "name": "default", "strategy": "priority", "targets": [ { "target": "a/one" } ] } ],
+            "retry": { "attempts": 1, "on": ["connect", "timeout", 429, "5xx"] } } },
+        "aliases": { "auto": "main" },
+    });
+    let same = send(&gateway, "PUT", CONFIG, &json_type, &as_json.to_string()).await;
+    assert_eq!((same.status, &same.json()["revision"]), (200, &json!(first)), "{}", same.text());
+}
+
+#[tokio::test]
+async fn a_bad_document_changes_nothing_and_every_problem_is_told() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let before = gateway.revision().await;
+    let bad =
+        document(&provider.url(), "one").replace("strategy: priority", "stragety: priority").replace("target: a/one", "target: b/one");
+    let refused = put(&gateway, &bad, &[]).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("invalid_request")), "{}", refused.text());
+    let problems = refused.json()["problems"].as_array().unwrap().clone();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems.iter().all(|problem| problem["line"].as_u64() > Some(1) && problem["hint"].is_string()), "{problems:?}");
+    let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &bad).await;
+    assert_eq!(looked.json(), json!({ "valid": false, "problems": problems }));
+    assert_eq!(gateway.revision().await, before);
+    assert_eq!(std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap(), document(&provider.url(), "one"));
+    assert_eq!(gateway.metric("rerouter_reloads_total", &["result=\"failure\""]).await, 1.0, "a look is no offer");
+
+    envelope::management(&put(&gateway, "", &[]).await, 400, "invalid_request");
+    envelope::management(&send(&gateway, "PUT", CONFIG, &[("content-type", "text/plain")], "a: 1").await, 415, "unsupported_media_type");
+    let large = format!("# {}\n{}", "x".repeat(1 << 20), document(&provider.url(), "one"));
+    envelope::management(&put(&gateway, &large, &[]).await, 413, "payload_too_large");
+    let big = format!("# {}\n{}", "x".repeat(512 << 10), document(&provider.url(), "two"));
+    assert_eq!(put(&gateway, &big, &[]).await.status, 200, "larger than other management bodies may be");
+}
+
+#[tokio::test]
+async fn credentials_come_by_name_and_are_never_shown() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let literal = in_order(&[("a", &provider.url())], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", "sk-canary-in-the-file");
+    let gateway = Setup::new(&literal).env("UPSTREAM_API_KEY", "sk-canary-of-the-environment").start().await;
+    let shown = send(&gateway, "GET", CONFIG, &[], "").await;
+    assert!(!shown.text().contains("canary") && shown.text().contains("[redacted]"), "{}", shown.text());
+
+    for written in ["sk-canary", "${UPSTREAM_API_KEY:-sk-canary}", "sk-canary-${UPSTREAM_API_KEY}", "[redacted]"] {
+        let text = document(&provider.url(), "one").replace("${UPSTREAM_API_KEY}", written);
+        let refused = put(&gateway, &text, &[]).await;
+        assert_eq!(
+            (refused.status, refused.json()["problems"][0]["path"].clone()),
+            (400, json!("providers.a.api_key")),
+            "{}",
+            refused.text()
+        );
+        assert!(!refused.text().contains("canary"), "{}", refused.text());
+    }
+    let named = document(&provider.url(), "one").replace("    timeouts", "    headers: { x-api-key: \"sk-canary\" }\n    timeouts");
+    assert_eq!(put(&gateway, &named, &[]).await.json()["problems"][0]["path"], "providers.a.headers.x-api-key");
+
+    // A look reads no variable: neither whether it is set nor what it holds can be asked.
+    let ask = async |name: &str| {
+        let text = document(&provider.url(), "one").replace(&provider.url(), &format!("${{{name}}}"));
+        send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await.json()
+    };
+    assert_eq!(ask("UPSTREAM_API_KEY").await, json!({ "valid": true, "problems": [] }));
+    assert_eq!(ask("UNSET_BASE_URL").await, ask("UPSTREAM_API_KEY").await);
+    for forbidden in ["ADMIN_API_KEY", "REROUTER_MASTER_KEY", "HOME"] {
+        assert_eq!(ask(forbidden).await["valid"], false, "{forbidden}");
+    }
+
+    assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
+    assert_eq!(served(&gateway).await, "one");
+    assert_eq!(provider.last().header("authorization").as_deref(), Some("Bearer sk-canary-of-the-environment"));
+    let shown = send(&gateway, "GET", CONFIG, &[], "").await;
+    assert!(shown.text().contains("${UPSTREAM_API_KEY}") && !shown.text().contains("canary"), "{}", shown.text());
+}
+
+#[tokio::test]
+async fn only_scopes_of_the_configuration_may() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let key = async |scopes: Value| {
+        let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "scopes": scopes }))).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        made.json()["key"].as_str().unwrap().to_owned()
+    };
+    let (usual, evaluate, config) = (gateway.create_key().await.secret, key(json!(["evaluate"])).await, key(json!(["config"])).await);
+    let text = document(&provider.url(), "two");
+    let call = async |key: &str, method: &str, target: &str| {
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
+        gateway.send(method, target, &headers, (method != "GET").then_some(text.as_bytes())).await.status
+    };
+    let validate = format!("{CONFIG}/validate");
+    for (key, statuses) in [(&usual, [403, 403, 403]), (&evaluate, [403, 200, 403]), (&config, [200, 403, 200])] {
+        let found = [call(key, "GET", CONFIG).await, call(key, "POST", &validate).await, call(key, "PUT", CONFIG).await];
+        assert_eq!(found, statuses);
+    }
+}
+
+#[tokio::test]
+async fn in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart() {
+    let (mut gateway, provider) = start(Setup::stored).await;
+    let shown = send(&gateway, "GET", CONFIG, &[], "").await.json();
+    assert_eq!((&shown["source"], &shown["file"]), (&json!("store"), &json!(null)));
+    assert!(shown["document"].as_str().unwrap().contains("protocol: mock"), "the demo, until there is another");
+    assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
+    assert_eq!(served(&gateway).await, "one");
+    let revision = gateway.revision().await;
+    gateway.kill_9();
+    gateway.start_again().await;
+    assert_eq!((gateway.revision().await, served(&gateway).await), (revision, "one".to_owned()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_stays_as_it_is() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let before = gateway.revision().await;
+    // A directory where the draft would lie; as root, permissions stop nobody.
+    let process = gateway.process();
+    std::fs::create_dir(gateway.dir().join(format!("routing.new-{process}"))).unwrap();
+    let refused = put(&gateway, &document(&provider.url(), "two"), &[]).await;
+    envelope::management(&refused, 409, "read_only");
+    assert_eq!((gateway.revision().await, served(&gateway).await), (before.clone(), "one".to_owned()));
+    let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
+    assert_eq!((&list["data"][0]["revision"], &list["data"][0]["live"]), (&json!(before), &json!(true)));
+}
+
+/// Documents one after another, a third of them wrong, under requests that never stop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_under_load_fail_no_request() {
+    let rounds = count("REROUTER_ROUNDS", if full() { 200 } else { 30 });
+    let (gateway, provider) = start(|setup| setup).await;
+    let key = gateway.create_key().await;
+    let done = AtomicBool::new(false);
+    let live = Mutex::new(vec![gateway.revision().await]);
+    let so_far = || live.lock().unwrap().len();
+    let asking = async {
+        let mut named = Vec::new();
+        while !done.load(Ordering::Acquire) {
+            let before = so_far();
+            let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            named.push((before, answer.header("x-rerouter-revision").unwrap().to_owned(), so_far()));
+        }
+        named
+    };
+    let changing = async {
+        for round in 0..rounds {
+            let text = document(&provider.url(), &format!("m{round}"));
+            if round % 3 == 2 {
+                assert_eq!(put(&gateway, &text.replace("aliases", "alaises"), &[]).await.status, 400);
+                continue;
+            }
+            let taken = put(&gateway, &text, &[]).await;
+            assert_eq!(taken.status, 200, "{}", taken.text());
+            live.lock().unwrap().push(taken.json()["revision"].as_str().unwrap().to_owned());
+        }
+        done.store(true, Ordering::Release);
+    };
+    let (one, two, ()) = tokio::join!(asking, async { served(&gateway).await }, changing);
+    assert!(!one.is_empty() && two.starts_with(['o', 'm']));
+    let live = live.into_inner().unwrap();
+    for (before, revision, after) in one {
+        let at = live.iter().position(|known| *known == revision).expect("a revision that was live");
+        // The one that was live when the request began, one of those that came, or one whose PUT was not answered yet.
+        assert!((before - 1..=after).contains(&at), "{revision} is number {at}, live were {before} to {after}");
+    }
+}
