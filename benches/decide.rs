@@ -33,7 +33,13 @@ fn inputs(prompt_tokens: u64) -> Inputs {
     Inputs {
         version: Inputs::VERSION,
         at: jiff::Timestamp::UNIX_EPOCH,
-        request: RequestFacts { model: "auto".into(), name: "auto".into(), prompt_tokens, ..RequestFacts::default() },
+        request: RequestFacts {
+            endpoint: "chat.completions".into(),
+            model: "auto".into(),
+            name: "auto".into(),
+            prompt_tokens,
+            ..RequestFacts::default()
+        },
         principal: Default::default(),
         seed: 7,
         health: Default::default(),

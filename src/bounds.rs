@@ -40,6 +40,11 @@ pub const ROUTING_NAME_BYTES: usize = 64;
 pub const MODEL_NAME_BYTES: usize = 256;
 /// Largest weight of a target.
 pub const WEIGHT_MAX: f64 = 1_000_000.0;
+/// Tokens of an answer that has not been given, where a cost or a limit is reckoned beforehand: `max_tokens` counts up to
+/// here only, as few answers are as long as they may be.
+pub const ANSWER_TOKENS: u64 = 1_024;
+/// When a request may come again that found all targets at their `max_concurrency`: nothing tells when one will be free.
+pub const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a `mock` provider.
 pub const MOCK_LATENCY: Duration = Duration::from_secs(60);
 

@@ -204,7 +204,7 @@ r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version
 r.yaml:16:13: recipes.balanced.shadow: not supported by this version
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
-r.yaml:18:123: recipes.headers.rules[1].strategy: not supported by this version
+r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key`: what stays together (for example `key: user.id`)
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
 r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name
@@ -223,6 +223,34 @@ fn the_last_rule_must_always_match() {
         [rule("when: stream,"), rule("when: stream,").replace("name: r", "name: s"), rule("").replace("name: r", "name: t")].join(",");
     assert!(routing_problems(&document(&same)).contains("never reached: `r` before it has the same condition"));
     assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
+}
+
+#[test]
+fn keys_belong_to_sticky_rules() {
+    let document = |rule: &str| {
+        format!(
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}"
+        )
+    };
+    for key in ["user.id", "headers['x-tier']", "messages", "stream", "key.id + '/' + model"] {
+        assert!(routing(&document(&format!("strategy: sticky, key: \"{key}\","))).is_ok(), "{key}");
+    }
+    for (rule, wanted) in [
+        ("key: user.id,", "r.yaml:2:41: recipes.r.rules[0].key: `priority` does not use a key (strategy: sticky)"),
+        ("strategy: weighted, key: user.id,", "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)"),
+        ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
+        ("strategy: sticky, key: \"'all'\",", "recipes.r.rules[0].key: the expression looks at no signal"),
+        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives map, which is no key"),
+        ("strategy: sticky, key: user.ip,", "recipes.r.rules[0].key: unknown field of `user`: `ip`"),
+        ("strategy: sticky, key: \"headers['x-teir']\",", "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`"),
+        (
+            "strategy: stikcy, key: user.id,",
+            "recipes.r.rules[0].strategy: must be one of `priority`, `weighted`, `least_latency`, `least_busy`, `cheapest`, `sticky` (did you mean `sticky`?)",
+        ),
+    ] {
+        let problems = routing_problems(&document(rule));
+        assert!(problems.contains(wanted) && problems.lines().count() == 1, "{rule}: {problems}");
+    }
 }
 
 #[test]

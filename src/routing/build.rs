@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
-use super::condition::Condition;
+use super::condition::{Condition, Flaw, Key};
 use super::document::{
     Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec, did_you_mean,
 };
@@ -264,20 +264,8 @@ impl<'o> Build<'o> {
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {
-        let when = spec.when.as_ref().and_then(|when| match Condition::compile(&when.value) {
-            Ok(condition) => {
-                let known = self.origin.signal_headers;
-                for header in condition.headers().iter().filter(|header| !known.contains(header)) {
-                    let fault = when.fault(format!("the header `{header}` is not in `routing.signal_headers` of the server document"));
-                    self.faults.push(fault.hint(did_you_mean(header, known.iter().map(String::as_str))));
-                }
-                Some(condition)
-            }
-            Err(flaws) => {
-                self.faults.extend(flaws.into_iter().map(|flaw| when.fault(flaw.message).hint(flaw.hint)));
-                None
-            }
-        });
+        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value), Condition::headers));
+        let key = self.key(&spec);
         if spec.targets.is_empty() {
             self.faults.push(spec.name.fault("a rule needs at least one target"));
         }
@@ -292,7 +280,42 @@ impl<'o> Build<'o> {
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
             choices.extend(self.target(target).map(|target| Choosable { target, weight }));
         }
-        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, choices }
+        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, key, choices }
+    }
+
+    /// A compiled expression, if the names in it are known here too.
+    fn compiled<E>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>, headers: fn(&E) -> &[String]) -> Option<E> {
+        match compiled {
+            Ok(expression) => {
+                let known = self.origin.signal_headers;
+                for header in headers(&expression).iter().filter(|header| !known.contains(header)) {
+                    let fault = text.fault(format!("the header `{header}` is not in `routing.signal_headers` of the server document"));
+                    self.faults.push(fault.hint(did_you_mean(header, known.iter().map(String::as_str))));
+                }
+                Some(expression)
+            }
+            Err(flaws) => {
+                self.faults.extend(flaws.into_iter().map(|flaw| text.fault(flaw.message).hint(flaw.hint)));
+                None
+            }
+        }
+    }
+
+    fn key(&mut self, spec: &RuleSpec) -> Option<Key> {
+        match (&spec.key, spec.strategy) {
+            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value), Key::headers),
+            (Some(key), other) => {
+                let fault = key.fault(format!("`{}` does not use a key", other.as_str()));
+                self.faults.push(fault.hint(Some("strategy: sticky")));
+                None
+            }
+            (None, Strategy::Sticky) => {
+                let fault = spec.name.fault("a `sticky` rule needs a `key`: what stays together");
+                self.faults.push(fault.hint(Some("for example `key: user.id`")));
+                None
+            }
+            (None, _) => None,
+        }
     }
 
     fn weights(&mut self, spec: &RuleSpec) {

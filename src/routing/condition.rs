@@ -8,7 +8,8 @@ mod signals;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use cel::common::types::CelBool;
+use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
+use cel::common::value::Val;
 use cel::parser::{Expression, Parser};
 use cel::{Context, Env, ExecutionError, Value};
 use jiff::tz::TimeZone;
@@ -19,12 +20,26 @@ use crate::bounds;
 use check::Check;
 pub use signals::{Facts, SIGNALS};
 
-/// A checked expression.
+/// A checked expression that is true or false.
 #[derive(Debug)]
-pub struct Condition {
+pub struct Condition(Checked);
+
+/// A checked expression whose text says what belongs together.
+#[derive(Debug)]
+pub struct Key(Checked);
+
+#[derive(Debug)]
+struct Checked {
     text: String,
     tree: Expression,
     headers: Vec<String>,
+}
+
+/// What an expression has to give.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Truth,
+    Text,
 }
 
 /// Why an expression was refused.
@@ -53,29 +68,24 @@ impl Flaw {
 }
 
 impl Condition {
-    /// Compiles and checks. The parser recurses with the nesting of its input and is not ours: it runs on a thread of
-    /// its own whose stack holds the deepest tree that the bound on bytes allows, and whose panic would be a flaw.
+    /// Compiles and checks.
     pub fn compile(text: &str) -> Result<Condition, Vec<Flaw>> {
-        before_parsing(text).map_err(|flaw| vec![flaw])?;
-        let owned = text.to_owned();
-        let worker = std::thread::Builder::new().stack_size(bounds::CEL_COMPILE_STACK).spawn(move || parse_and_check(owned));
-        let broken = || vec![Flaw::new("the expression could not be compiled")];
-        worker.map_err(|_| broken())?.join().map_err(|_| broken())?
+        compile(text, Wanted::Truth).map(Condition)
     }
 
     /// The expression as written.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// Lower-case names of the headers that it looks at by a literal name.
     pub fn headers(&self) -> &[String] {
-        &self.headers
+        &self.0.headers
     }
 
     /// Whether it holds; an error, or a value that is no boolean, is what is wrong.
     pub fn holds(&self, evaluation: &Evaluation<'_>) -> Result<bool, String> {
-        match Value::resolve_val(&self.tree, &evaluation.context) {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => match value.downcast_ref::<CelBool>() {
                 Some(holds) => Ok(*holds.inner()),
                 None => Err(format!("the result is {}, not a boolean", value.get_type().name())),
@@ -83,6 +93,48 @@ impl Condition {
             Err(error) => Err(short(&error.to_string(), bounds::CEL_TRACE_BYTES)),
         }
     }
+}
+
+impl Key {
+    /// Compiles and checks.
+    pub fn compile(text: &str) -> Result<Key, Vec<Flaw>> {
+        compile(text, Wanted::Text).map(Key)
+    }
+
+    /// The expression as written.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Lower-case names of the headers that it looks at by a literal name.
+    pub fn headers(&self) -> &[String] {
+        &self.0.headers
+    }
+
+    /// Its text; numbers and booleans as they are written. An error, or any other value, is what is wrong.
+    pub fn read(&self, evaluation: &Evaluation<'_>) -> Result<String, String> {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
+            Ok(value) => written(&*value).ok_or_else(|| format!("the result is {}, not text", value.get_type().name())),
+            Err(error) => Err(short(&error.to_string(), bounds::CEL_TRACE_BYTES)),
+        }
+    }
+}
+
+fn written(value: &dyn Val) -> Option<String> {
+    let text = value.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
+    text.or_else(|| value.downcast_ref::<CelInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelUInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelBool>().map(|truth| truth.inner().to_string()))
+}
+
+/// The parser recurses with the nesting of its input and is not ours: it runs on a thread of its own whose stack holds
+/// the deepest tree that the bound on bytes allows, and whose panic would be a flaw.
+fn compile(text: &str, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
+    before_parsing(text, wanted).map_err(|flaw| vec![flaw])?;
+    let owned = text.to_owned();
+    let worker = std::thread::Builder::new().stack_size(bounds::CEL_COMPILE_STACK).spawn(move || parse_and_check(owned, wanted));
+    let broken = || vec![Flaw::new("the expression could not be compiled")];
+    worker.map_err(|_| broken())?.join().map_err(|_| broken())?
 }
 
 /// What the expressions of one decision are evaluated against.
@@ -103,12 +155,16 @@ impl<'a> Evaluation<'a> {
 
 /// What can be said before the parser sees it. Brackets are counted, not matched: those inside texts count too, as
 /// telling them apart is the parser's work.
-fn before_parsing(text: &str) -> Result<(), Flaw> {
+fn before_parsing(text: &str, wanted: Wanted) -> Result<(), Flaw> {
     if text.len() > bounds::CEL_BYTES {
         return Err(Flaw::new(format!("the expression is longer than {} bytes", bounds::CEL_BYTES)));
     }
     if text.trim().is_empty() {
-        return Err(Flaw::new("the expression is empty").with("leave `when` out for a rule that always matches"));
+        let hint = match wanted {
+            Wanted::Truth => "leave `when` out for a rule that always matches",
+            Wanted::Text => "for example `user.id`",
+        };
+        return Err(Flaw::new("the expression is empty").with(hint));
     }
     if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count() > bounds::CEL_BRACKETS {
         return Err(Flaw::new(format!("the expression has more than {} brackets", bounds::CEL_BRACKETS)));
@@ -116,7 +172,7 @@ fn before_parsing(text: &str) -> Result<(), Flaw> {
     Ok(())
 }
 
-fn parse_and_check(text: String) -> Result<Condition, Vec<Flaw>> {
+fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
     let tree = Parser::new().parse(&text).map_err(|errors| {
         let first = errors.errors.first().map(|error| (error.pos.1, short(error.msg.lines().next().unwrap_or(""), 160)));
         let (at, message) = first.unwrap_or((0, "syntax error".to_owned()));
@@ -125,22 +181,26 @@ fn parse_and_check(text: String) -> Result<Condition, Vec<Flaw>> {
     let mut check = Check::default();
     check.expression(&tree, 0);
     if check.flaws.is_empty() && check.signals == 0 {
-        check.flaws.push(Flaw::new("the expression looks at no signal: it is always the same").with("leave `when` out, or the rule"));
+        let hint = match wanted {
+            Wanted::Truth => "leave `when` out, or the rule",
+            Wanted::Text => "for example `user.id`",
+        };
+        check.flaws.push(Flaw::new("the expression looks at no signal: it is always the same").with(hint));
     }
     if !check.flaws.is_empty() {
         check.flaws.truncate(8);
         return Err(check.flaws);
     }
-    let condition = Condition { text, tree, headers: check.headers };
-    match condition.try_once() {
+    let checked = Checked { text, tree, headers: check.headers };
+    match checked.try_once(wanted) {
         Some(flaw) => Err(vec![flaw]),
-        None => Ok(condition),
+        None => Ok(checked),
     }
 }
 
-impl Condition {
+impl Checked {
     /// One evaluation on a blank request: a type error that any request would meet shows here.
-    fn try_once(&self) -> Option<Flaw> {
+    fn try_once(&self, wanted: Wanted) -> Option<Flaw> {
         let blank = Inputs {
             version: Inputs::VERSION,
             at: jiff::Timestamp::UNIX_EPOCH,
@@ -153,9 +213,16 @@ impl Condition {
         let facts = Facts::new(&blank, &zone);
         let evaluation = Evaluation::new(&facts);
         match Value::resolve_val(&self.tree, &evaluation.context) {
-            Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
-                Some(Flaw::new(format!("the expression gives {}, not true or false", value.get_type().name())))
-            }
+            Ok(value) => match wanted {
+                Wanted::Truth if value.downcast_ref::<CelBool>().is_none() => {
+                    Some(Flaw::new(format!("the expression gives {}, not true or false", value.get_type().name())))
+                }
+                Wanted::Text if written(&*value).is_none() => {
+                    let hint = "a text, a whole number or a boolean";
+                    Some(Flaw::new(format!("the expression gives {}, which is no key", value.get_type().name())).with(hint))
+                }
+                _ => None,
+            },
             Err(error @ (ExecutionError::NoSuchOverload(_) | ExecutionError::UnsupportedBinaryOperator(..))) => {
                 Some(Flaw::new(short(&error.to_string(), 160)))
             }

@@ -9,3 +9,5 @@ pub mod health;
 pub mod inputs;
 pub mod recipe;
 pub mod strategy;
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use jiff::tz::TimeZone;
 
-use super::condition::Condition;
+use super::condition::{Condition, Key};
 use super::decide::Decision;
 use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
 use crate::secret::Secret;
@@ -298,6 +298,7 @@ pub struct Rule {
     pub(super) name: Arc<str>,
     pub(super) when: Option<Condition>,
     pub(super) strategy: Strategy,
+    pub(super) key: Option<Key>,
     pub(super) choices: Vec<Choosable>,
 }
 
@@ -315,6 +316,11 @@ impl Rule {
     /// How its targets are ordered.
     pub fn strategy(&self) -> Strategy {
         self.strategy
+    }
+
+    /// What stays together where it is `sticky`.
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
     }
 
     /// Its targets in document order.
