@@ -40,6 +40,7 @@ fn inputs(prompt_tokens: u64) -> Inputs {
             prompt_tokens,
             ..RequestFacts::default()
         },
+        keywords: Default::default(),
         principal: Default::default(),
         seed: 7,
         health: Default::default(),

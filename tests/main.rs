@@ -37,5 +37,7 @@ mod replays;
 mod sdk;
 /// Nothing secret in logs, metrics, captures or the data directory.
 mod secrets;
+/// The signals that are found out for a document's conditions only, live and in reroutes under another document.
+mod signals;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;

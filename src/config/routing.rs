@@ -41,10 +41,12 @@ pub(super) fn read(root: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -
         timezone: top.read("timezone", faults, |f, p| f.name(p)),
         providers: named(&mut top, "providers", faults, |name, field, faults| provider(name, field, lookup, faults)),
         models: named(&mut top, "models", faults, model),
+        keywords: named(&mut top, "keywords", faults, |name, field, faults| {
+            Some((name, field.each(faults, bounds::KEYWORDS, |word, faults| word.name(faults))))
+        }),
         recipes: named(&mut top, "recipes", faults, recipe),
         aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
     };
-    top.unsupported(&["keywords"], faults);
     top.finish(faults);
     Some(spec)
 }

@@ -176,7 +176,7 @@ recipes:
   empty: { rules: [] }
   headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
 aliases: { auto: balancd, agent/x: balanced }
-keywords: {}
+keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
 ";
     let wanted = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
@@ -208,7 +208,12 @@ r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key`: wha
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
 r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name
-r.yaml:20:11: keywords: not supported by this version
+r.yaml:20:30: keywords.code[1]: a keyword needs a letter: this one is in every text
+r.yaml:20:35: keywords.code[2]: comes before in this set, whatever its case
+r.yaml:20:46: keywords[\"a b\"]: a keyword set's name is 1 to 64 letters, digits, `-`, `_` or `.`
+r.yaml:20:58: keywords.none: a keyword set needs at least one word: this one could never be hit
+r.yaml:20:68: keywords.n: a keyword set needs at least one word: this one could never be hit
+r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 ";
     similar(&routing_problems(text), wanted);
 }
@@ -251,6 +256,29 @@ fn keys_belong_to_sticky_rules() {
         let problems = routing_problems(&document(rule));
         assert!(problems.contains(wanted) && problems.lines().count() == 1, "{rule}: {problems}");
     }
+}
+
+#[test]
+fn keyword_sets_are_known_by_name() {
+    let document = |when: &str| {
+        format!(
+            "providers: {{ d: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
+             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}"
+        )
+    };
+    let routing = routing(&document("'code' in keywords || language == 'de'")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    assert_eq!(routing.keywords().names().collect::<Vec<_>>(), ["code", "law"]);
+    assert!(routing.signals().keywords && routing.signals().language);
+    for (when, wanted) in [
+        ("'coed' in keywords", "unknown keyword set `coed` (did you mean `code`?)"),
+        ("stream && !('medicine' in keywords)", "unknown keyword set `medicine` (it is not in `keywords`)"),
+        ("'code' in keyword", "unknown signal `keyword` (did you mean `keywords`?)"),
+    ] {
+        let problems = routing_problems(&document(when));
+        assert!(problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")), "{problems}");
+    }
+    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }";
+    assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
 }
 
 #[test]

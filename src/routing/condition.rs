@@ -32,7 +32,20 @@ pub struct Key(Checked);
 struct Checked {
     text: String,
     tree: Expression,
-    headers: Vec<String>,
+    uses: Uses,
+}
+
+/// What an expression looks at that has to be there for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Lower-case names of headers, where they are literal.
+    pub headers: Vec<String>,
+    /// Names of keyword sets, where they are literal.
+    pub sets: Vec<String>,
+    /// Whether it looks at the language.
+    pub language: bool,
+    /// Whether it looks at keywords.
+    pub keywords: bool,
 }
 
 /// What an expression has to give.
@@ -78,9 +91,9 @@ impl Condition {
         &self.0.text
     }
 
-    /// Lower-case names of the headers that it looks at by a literal name.
-    pub fn headers(&self) -> &[String] {
-        &self.0.headers
+    /// What it looks at.
+    pub fn uses(&self) -> &Uses {
+        &self.0.uses
     }
 
     /// Whether it holds; an error, or a value that is no boolean, is what is wrong.
@@ -106,9 +119,9 @@ impl Key {
         &self.0.text
     }
 
-    /// Lower-case names of the headers that it looks at by a literal name.
-    pub fn headers(&self) -> &[String] {
-        &self.0.headers
+    /// What it looks at.
+    pub fn uses(&self) -> &Uses {
+        &self.0.uses
     }
 
     /// Its text; numbers and booleans as they are written. An error, or any other value, is what is wrong.
@@ -191,7 +204,7 @@ fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
         check.flaws.truncate(8);
         return Err(check.flaws);
     }
-    let checked = Checked { text, tree, headers: check.headers };
+    let checked = Checked { text, tree, uses: check.uses };
     match checked.try_once(wanted) {
         Some(flaw) => Err(vec![flaw]),
         None => Ok(checked),
@@ -205,6 +218,7 @@ impl Checked {
             version: Inputs::VERSION,
             at: jiff::Timestamp::UNIX_EPOCH,
             request: super::inputs::RequestFacts::default(),
+            keywords: BTreeMap::new(),
             principal: super::inputs::Who::default(),
             seed: 0,
             health: BTreeMap::new(),
@@ -242,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::routing::inputs::tests::chat;
+    use crate::routing::inputs::{AgentRef, KeywordHit};
 
     fn holds(text: &str, inputs: &Inputs) -> Result<bool, String> {
         let condition = Condition::compile(text).map_err(|flaws| format!("{flaws:?}"))?;
@@ -261,6 +276,8 @@ mod tests {
         inputs.request.headers.insert("x-tier".into(), "gold".into());
         inputs.principal.labels.insert("team".into(), "core".into());
         inputs.principal.user_labels.insert("plan".into(), "pro".into());
+        inputs.keywords.insert("code".into(), KeywordHit { hash: "1".into(), hit: true });
+        inputs.keywords.insert("law".into(), KeywordHit { hash: "2".into(), hit: false });
         for (text, wanted) in [
             ("prompt_tokens > 10 && !stream", true),
             ("model == 'auto' && endpoint.startsWith('chat')", true),
@@ -272,11 +289,17 @@ mod tests {
             ("'team' in key.labels && !('x' in key.labels)", true),
             ("key.labels.exists(name, key.labels[name] == 'core')", true),
             ("user.labels['plan'] in ['pro', 'max']", true),
+            ("'code' in keywords && !('law' in keywords) && size(keywords) == 1", true),
+            ("keywords.exists(set, set == 'code') && keywords[0] == 'code'", true),
+            ("language == '' && agent == ''", true),
             ("headers['x-tier'] == 'gold' && size(headers) == 1", true),
             ("'auto'.contains(model) ? tools + images + audio == 0 : json_output", true),
         ] {
             assert_eq!(holds(text, &inputs), Ok(wanted), "{text}");
         }
+        inputs.request.language = Some("de".into());
+        inputs.request.agent = Some(AgentRef { id: "agent_1".into(), name: "helpdesk".into(), etag: "1".into() });
+        assert_eq!(holds("language == 'de' && agent == 'helpdesk'", &inputs), Ok(true));
         assert!(holds("key.labels.nope == 'x'", &inputs).unwrap_err().contains("nope"));
         assert!(holds("100 / max_tokens > 1", &inputs).is_err());
     }
@@ -287,7 +310,11 @@ mod tests {
             ("promt_tokens > 1", "unknown signal `promt_tokens` / did you mean `prompt_tokens`?"),
             ("key.label == ''", "unknown field of `key`: `label` / did you mean `labels`?"),
             ("key == ''", "`key` is no signal by itself / key.id or key.labels"),
-            ("language == 'de'", "unknown signal `language`"),
+            ("languages == 'de'", "unknown signal `languages` / did you mean `language`?"),
+            ("keywords.code", "`.code`: this signal has no fields / 'code' in keywords"),
+            ("keywords == 'code'", "`keywords` is a list of names / 'code' in keywords"),
+            ("keywords.contains('code')", "`keywords` is a list of names / 'code' in keywords"),
+            ("agent.id == ''", "`.id`: this signal has no fields"),
             ("model.name == ''", "`.name`: this signal has no fields"),
             ("model.matches('a+')", "unknown function `matches`"),
             ("model.startWith('a')", "unknown function `startWith` / did you mean `startsWith`?"),
@@ -304,7 +331,9 @@ mod tests {
             assert!(found.contains(wanted), "{text}: {found}");
         }
         let condition = Condition::compile("headers['x-a'] == '' || headers.xb == ''").unwrap();
-        assert_eq!(condition.headers(), ["x-a", "xb"]);
+        assert_eq!(condition.uses(), &Uses { headers: vec!["x-a".into(), "xb".into()], ..Uses::default() });
+        let condition = Condition::compile("'a' in keywords || language != 'de' && keywords.exists(set, set in ['b'])").unwrap();
+        assert_eq!(condition.uses(), &Uses { sets: vec!["a".into()], language: true, keywords: true, ..Uses::default() });
     }
 
     #[test]

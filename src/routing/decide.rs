@@ -347,6 +347,7 @@ mod tests {
         let spec = RoutingSpec {
             providers: vec![provider],
             models: vec![model("p/lone", None, None), model("p/short", Some(100), Some(&["tools"]))],
+            keywords: Vec::new(),
             recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default() }],
             aliases: vec![(at("auto".into()), at("r".into()))],
             timezone: None,

@@ -65,6 +65,8 @@ pub struct RoutingSpec {
     pub providers: Vec<ProviderSpec>,
     /// Prices and abilities in document order.
     pub models: Vec<ModelSpec>,
+    /// Named keyword sets in document order, with their words.
+    pub keywords: Vec<(Located<String>, Vec<Located<String>>)>,
     /// Recipes in document order.
     pub recipes: Vec<RecipeSpec>,
     /// Aliases in document order, with the recipe each names.

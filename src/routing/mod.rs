@@ -7,6 +7,8 @@ pub mod decide;
 pub mod document;
 pub mod health;
 pub mod inputs;
+pub mod keywords;
+pub mod language;
 pub mod recipe;
 pub mod strategy;
 #[cfg(test)]
