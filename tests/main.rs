@@ -13,6 +13,8 @@ mod access_log;
 mod bodies;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// Estimates of prompts beside what providers counted, over the recorded exchanges.
+mod estimates;
 /// Which failures go to the next target, and what the client sees of them.
 mod failover;
 /// Recorded exchanges go in and out byte for byte.

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
+use crate::support::documents;
 use crate::support::gateway::{Gateway, Key};
+use crate::support::provider::{self as scripted, Provider};
 
 /// Rules for what `when` says, and one for all else.
 fn document(keywords: &str, when: &str) -> String {
@@ -53,4 +55,28 @@ async fn keywords_and_language_decide_live_and_again() {
     assert_eq!((&english["inputs"]["request"]["language"], &english["inputs"]["keywords"]), (&json!("en"), &json!({})));
     gateway.restart().await;
     assert_eq!(rerouted(&gateway, &key, &english).await, "default");
+}
+
+#[tokio::test]
+async fn estimates_follow_what_the_provider_counts() {
+    // Seven tokens, it says of anything.
+    let provider = Provider::always(scripted::completion("well")).await;
+    let gateway = Gateway::start(&documents::in_order(&[("p", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let words = "word ".repeat(2000);
+    let estimated = async || {
+        let capture = ask(&gateway, &key, &words).await;
+        assert_eq!(capture["usage"]["prompt_tokens"], 7);
+        capture["inputs"]["request"]["prompt_tokens"].as_u64().expect("an estimate")
+    };
+    let first = estimated().await;
+    assert!((2000..2300).contains(&first), "{first}");
+    let mut last = first;
+    for _ in 0..6 {
+        let now = estimated().await;
+        assert!(now <= last);
+        last = now;
+    }
+    // As low as a correction goes.
+    assert_eq!(last, first.div_ceil(2));
 }

@@ -131,7 +131,7 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
             name: request.model.clone(),
             agent: None,
             needs,
-            prompt_tokens: request.prompt_tokens,
+            prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
             max_tokens: request.max_tokens,
             stream: request.stream,
             messages: request.messages,

@@ -134,6 +134,8 @@ fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
 pub(super) struct Record {
     head: Head,
     request: Bytes,
+    /// The estimate of the prompt, uncorrected; none where it holds more than text.
+    estimated: Option<u64>,
     began: Instant,
     /// Unless nothing is captured.
     coming: Option<Coming>,
@@ -156,7 +158,9 @@ impl Record {
         };
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
         let coming = settings.enabled.then(|| app.captures.announce(&head.id, &head.owner));
-        Record { head, request, began: exchange.started, coming }
+        let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
+        let estimated = is_text.then_some(prompt.request.prompt_tokens);
+        Record { head, request, estimated, began: exchange.started, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -209,6 +213,7 @@ impl Record {
         }
         let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
         count(app, &outcome, ttft, self.head.replay_of.is_some());
+        self.learn(app, &outcome);
         let head = &mut self.head;
         head.state = outcome.state(status);
         head.status = status;
@@ -232,6 +237,16 @@ impl Record {
         head.served = outcome.served;
         head.attempts = outcome.attempts;
         self.offer(app, outcome.body);
+    }
+
+    /// Lets later estimates know how far this one was off.
+    fn learn(&self, app: &App, outcome: &Outcome) {
+        if let (Some(estimated), Some(usage), Some(inputs), None) =
+            (self.estimated, &outcome.usage, &self.head.inputs, &self.head.replay_of)
+            && !usage.estimated
+        {
+            app.bias.learn(&app.live().routing, &inputs.request.name, estimated, usage.prompt_tokens);
+        }
     }
 
     fn offer(self, app: &App, response: Bytes) {
