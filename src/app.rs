@@ -18,6 +18,7 @@ use crate::config::{Server, Variables};
 use crate::id::Random;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::routing::bias::Bias;
 use crate::routing::health::Health;
 use crate::routing::recipe::Routing;
 use crate::store::Store;
@@ -52,6 +53,8 @@ pub struct App {
     pub random: Random,
     /// What the live document's targets are doing.
     pub health: Health,
+    /// How far estimates of prompts are off of late.
+    pub bias: Bias,
     /// Where captures are offered.
     pub captures: CaptureQueue,
     /// Where captures are read.
@@ -115,6 +118,7 @@ impl App {
             clock: parts.clock,
             random: parts.random,
             health: Health::default(),
+            bias: Bias::default(),
             captures: parts.captures,
             archive: parts.archive,
             connections,
@@ -148,6 +152,7 @@ impl App {
             .iter()
             .flat_map(|recipe| recipe.rules().iter().map(|rule| (recipe.name().to_string(), rule.name().to_string())))
             .collect();
+        self.bias.retain(&routing);
         let before = self.live.load();
         // The same revision again: only values behind its `${…}` are new.
         let since = if before.routing.revision() == routing.revision() { before.since } else { self.clock.now() };

@@ -40,6 +40,21 @@ pub const ROUTING_NAME_BYTES: usize = 64;
 pub const MODEL_NAME_BYTES: usize = 256;
 /// Largest weight of a target.
 pub const WEIGHT_MAX: f64 = 1_000_000.0;
+/// Keyword sets of a routing document.
+pub const KEYWORD_SETS: usize = 64;
+/// Words of a keyword set.
+pub const KEYWORDS: usize = 1_000;
+/// Bytes of a keyword.
+pub const KEYWORD_BYTES: usize = 256;
+/// Bytes of the last user message in which keywords are looked for: a millisecond's work.
+pub const KEYWORD_TEXT: usize = 1 << 20;
+/// Bytes of the last user message by which its language is told: more costs time and tells no more.
+pub const LANGUAGE_TEXT: usize = 1 << 10;
+/// Tokens of an answer that has not been given, where a cost or a limit is reckoned beforehand: `max_tokens` counts up to
+/// here only, as few answers are as long as they may be.
+pub const ANSWER_TOKENS: u64 = 1_024;
+/// When a request may come again that found all targets at their `max_concurrency`: nothing tells when one will be free.
+pub const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a `mock` provider.
 pub const MOCK_LATENCY: Duration = Duration::from_secs(60);
 

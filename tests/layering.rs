@@ -46,6 +46,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("argon2", &["auth/password"]),
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),
+    ("aho_corasick", &["routing/keywords"]),
+    ("whatlang", &["routing/language"]),
     ("env_logger", &["log"]),
     ("mimalloc", &["main"]),
     ("std::env", &["config", "cli"]),

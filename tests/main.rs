@@ -15,6 +15,8 @@ mod bodies;
 mod cli;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
+/// Estimates of prompts beside what providers counted, over the recorded exchanges.
+mod estimates;
 /// The documents in `conf/`, run as they stand.
 mod examples;
 /// Which failures go to the next target, and what the client sees of them.
@@ -43,5 +45,7 @@ mod sdk;
 mod secrets;
 /// Each key of the server document: what it changes, seen from outside.
 mod settings;
+/// The signals that are found out for a document's conditions only, live and in reroutes under another document.
+mod signals;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;

@@ -361,6 +361,7 @@ pub(crate) mod tests {
             version: Inputs::VERSION,
             at,
             request,
+            keywords: std::collections::BTreeMap::new(),
             principal: Who::default(),
             seed: u64::MAX,
             health: std::collections::BTreeMap::new(),

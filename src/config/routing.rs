@@ -51,10 +51,12 @@ pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faul
         timezone: top.read("timezone", faults, |f, p| f.name(p)),
         providers: named(&mut top, "providers", faults, |name, field, faults| provider(name, field, lookup, faults)),
         models: named(&mut top, "models", faults, model),
+        keywords: named(&mut top, "keywords", faults, |name, field, faults| {
+            Some((name, field.each(faults, bounds::KEYWORDS, |word, faults| word.name(faults))))
+        }),
         recipes: named(&mut top, "recipes", faults, recipe),
         aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
     };
-    top.unsupported(&["keywords"], faults);
     top.finish(faults);
     Some(spec)
 }
@@ -292,14 +294,10 @@ fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
         Value::Bool(value) => Some(f.located(value.to_string())),
         _ => f.name(p),
     });
-    let strategy = section.read("strategy", faults, |field, faults| {
-        if Strategy::UNSUPPORTED.contains(&field.text(faults)?) {
-            field.unsupported(faults);
-            return None;
-        }
-        field.word(faults, &Strategy::ALL.map(|strategy| (strategy.as_str(), strategy)))
-    });
-    // Weights are judged by the strategy that was meant.
+    let strategy =
+        section.read("strategy", faults, |field, faults| field.word(faults, &Strategy::ALL.map(|strategy| (strategy.as_str(), strategy))));
+    let mut key = section.read("key", faults, |f, p| f.name(p));
+    // Weights and keys are judged by the strategy that was meant.
     let strategy_is_wrong = strategy.is_none() && section.take("strategy").is_some();
     let targets = section.take("targets");
     if targets.is_none() {
@@ -308,11 +306,11 @@ fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
     let mut targets = targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
     if strategy_is_wrong {
         targets.iter_mut().for_each(|target| target.weight = None);
+        key = None;
     }
-    section.unsupported(&["key"], faults);
     section.finish(faults);
     let name = name.unwrap_or_else(|| field.located("unnamed".to_owned()));
-    Some(RuleSpec { name, when, strategy: strategy.unwrap_or_default(), targets })
+    Some(RuleSpec { name, when, strategy: strategy.unwrap_or_default(), key, targets })
 }
 
 fn target(field: &Field<'_>, faults: &mut Faults) -> Option<TargetSpec> {

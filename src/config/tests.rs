@@ -178,7 +178,7 @@ recipes:
   empty: { rules: [] }
   headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
 aliases: { auto: balancd, agent/x: balanced }
-keywords: {}
+keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
 ";
     let wanted = "\
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
@@ -206,11 +206,16 @@ r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version (see 
 r.yaml:16:13: recipes.balanced.shadow: not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
-r.yaml:18:123: recipes.headers.rules[1].strategy: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key`: what stays together (for example `key: user.id`)
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:19:18: aliases.auto: unknown recipe `balancd` (did you mean `balanced`?)
 r.yaml:19:27: aliases[\"agent/x\"]: `agent/x` begins with a reserved name (choose another)
-r.yaml:20:11: keywords: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:20:30: keywords.code[1]: a keyword needs a letter: this one is in every text (remove it)
+r.yaml:20:35: keywords.code[2]: comes before in this set, whatever its case (remove one of them)
+r.yaml:20:46: keywords[\"a b\"]: a keyword set's name is 1 to 64 letters, digits, `-`, `_` or `.` (for example `main`)
+r.yaml:20:58: keywords.none: a keyword set needs at least one word: this one could never be hit (add a word, or remove it)
+r.yaml:20:68: keywords.n: a keyword set needs at least one word: this one could never be hit (add a word, or remove it)
+r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 ";
     similar(&routing_problems(text), wanted);
 }
@@ -225,6 +230,57 @@ fn the_last_rule_must_always_match() {
         [rule("when: stream,"), rule("when: stream,").replace("name: r", "name: s"), rule("").replace("name: r", "name: t")].join(",");
     assert!(routing_problems(&document(&same)).contains("never reached: `r` before it has the same condition"));
     assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
+}
+
+#[test]
+fn keys_belong_to_sticky_rules() {
+    let document = |rule: &str| {
+        format!(
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}"
+        )
+    };
+    for key in ["user.id", "headers['x-tier']", "messages", "stream", "key.id + '/' + model"] {
+        assert!(routing(&document(&format!("strategy: sticky, key: \"{key}\","))).is_ok(), "{key}");
+    }
+    for (rule, wanted) in [
+        ("key: user.id,", "r.yaml:2:41: recipes.r.rules[0].key: `priority` does not use a key (strategy: sticky)"),
+        ("strategy: weighted, key: user.id,", "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)"),
+        ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
+        ("strategy: sticky, key: \"'all'\",", "recipes.r.rules[0].key: the expression looks at no signal"),
+        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives map, which is no key"),
+        ("strategy: sticky, key: user.ip,", "recipes.r.rules[0].key: unknown field of `user`: `ip`"),
+        ("strategy: sticky, key: \"headers['x-teir']\",", "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`"),
+        (
+            "strategy: stikcy, key: user.id,",
+            "recipes.r.rules[0].strategy: must be one of `priority`, `weighted`, `least_latency`, `least_busy`, `cheapest`, `sticky` (did you mean `sticky`?)",
+        ),
+    ] {
+        let problems = routing_problems(&document(rule));
+        assert!(problems.contains(wanted) && problems.lines().count() == 1, "{rule}: {problems}");
+    }
+}
+
+#[test]
+fn keyword_sets_are_known_by_name() {
+    let document = |when: &str| {
+        format!(
+            "providers: {{ d: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
+             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}"
+        )
+    };
+    let routing = routing(&document("'code' in keywords || language == 'de'")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    assert_eq!(routing.keywords().names().collect::<Vec<_>>(), ["code", "law"]);
+    assert!(routing.signals().keywords && routing.signals().language);
+    for (when, wanted) in [
+        ("'coed' in keywords", "unknown keyword set `coed` (did you mean `code`?)"),
+        ("stream && !('medicine' in keywords)", "unknown keyword set `medicine` (it is not in `keywords`)"),
+        ("'code' in keyword", "unknown signal `keyword` (did you mean `keywords`?)"),
+    ] {
+        let problems = routing_problems(&document(when));
+        assert!(problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")), "{problems}");
+    }
+    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }";
+    assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
 }
 
 #[test]

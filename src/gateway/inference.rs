@@ -123,7 +123,7 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
             needs.push(name.to_string());
         }
     }
-    Inputs {
+    let mut inputs = Inputs {
         version: Inputs::VERSION,
         at: exchange.at,
         request: RequestFacts {
@@ -132,7 +132,7 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
             name: request.model.clone(),
             agent: None,
             needs,
-            prompt_tokens: request.prompt_tokens,
+            prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
             max_tokens: request.max_tokens,
             stream: request.stream,
             messages: request.messages,
@@ -142,12 +142,14 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
             json_output: request.json_output,
             language: None,
             headers: signals.collect(),
-            keywords: Default::default(),
         },
+        keywords: Default::default(),
         principal: who(principal),
         seed: app.random.next_u64(),
         health: app.health.snapshot(&live.routing),
-    }
+    };
+    inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, request)));
+    inputs
 }
 
 fn who(principal: &Principal) -> Who {

@@ -128,6 +128,8 @@ pub(super) struct Record {
     head: Box<Head>,
     request_headers: HeaderMap,
     request: Bytes,
+    /// The estimate of the prompt, uncorrected; none where it holds more than text.
+    estimated: Option<u64>,
     began: Instant,
     /// Unless nothing is captured.
     coming: Option<Coming>,
@@ -155,7 +157,9 @@ impl Record {
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
         });
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
-        Record { head, request_headers: prompt.headers.clone(), request, began: exchange.started, coming }
+        let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
+        let estimated = is_text.then_some(prompt.request.prompt_tokens);
+        Record { head, request_headers: prompt.headers.clone(), request, estimated, began: exchange.started, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -208,6 +212,7 @@ impl Record {
         }
         let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
         count(app, &outcome, ttft, self.head.replay_of.is_some());
+        self.learn(app, &outcome);
         let head = &mut self.head;
         head.state = outcome.state(status);
         head.status = status;
@@ -231,6 +236,16 @@ impl Record {
         head.attempts = outcome.attempts;
         let provider = outcome.target.map(|target| target.provider.clone());
         self.offer(app, outcome.body, outcome.headers, provider);
+    }
+
+    /// Lets later estimates know how far this one was off.
+    fn learn(&self, app: &App, outcome: &Outcome) {
+        if let (Some(estimated), Some(usage), Some(inputs), None) =
+            (self.estimated, &outcome.usage, &self.head.inputs, &self.head.replay_of)
+            && !usage.estimated
+        {
+            app.bias.learn(&app.live().routing, &inputs.request.name, estimated, usage.prompt_tokens);
+        }
     }
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {

@@ -85,7 +85,8 @@ async fn reroute(
     }
     let live = app.live();
     let routing_began = Instant::now();
-    let inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
+    let mut inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
+    inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, &prompt.request)));
     let decision = decide(&live.routing, &inputs).map(Arc::new);
     if dry_run {
         let head = Head { decision: Some(decision.map_err(no_target)?), ..Head::of_nothing(&original.head, routing_began.elapsed()) };

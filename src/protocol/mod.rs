@@ -5,3 +5,4 @@ pub mod mock;
 pub mod openai;
 pub mod sse;
 pub mod stream;
+pub mod tokens;

@@ -7,15 +7,22 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::json::{self, Cursor, Fault, Name, Shape};
+use super::tokens;
 use crate::bounds;
 use crate::error::Error;
 
-/// Bytes of text that make a token, on average over English and code.
+/// Bytes of an answer's text that make a token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
 /// What each message costs beside its text (role and separators), and what a request costs at all.
 const TOKENS_PER_MESSAGE: u64 = 4;
 /// An image, whatever its size: its bytes are no text. OpenAI's figure for a square image in high detail.
 const TOKENS_PER_IMAGE: u64 = 765;
+/// An image in low detail.
+const TOKENS_PER_SMALL_IMAGE: u64 = 85;
+/// A file, whatever its length: a page.
+const TOKENS_PER_FILE: u64 = 250;
+/// What a call of a tool costs beside its name and arguments.
+const TOKENS_PER_CALL: u64 = 6;
 /// A piece of audio, whatever its length: ten seconds or so.
 const TOKENS_PER_AUDIO: u64 = 100;
 
@@ -65,20 +72,21 @@ pub struct ChatRequest {
     pub json_output: bool,
     /// The most tokens that may be generated, when the client says so.
     pub max_tokens: Option<u64>,
-    /// An estimate of the prompt: a token for every four bytes of text and tool definitions as written, four a
-    /// message, a fixed price an image and a piece of audio. Good to a factor of two, and free.
+    /// An estimate of the prompt: texts and definitions of tools by [`tokens`], four a message, a fixed price an image, a
+    /// file and a piece of audio.
     pub prompt_tokens: u64,
     /// The bytes of the JSON strings that make the text of the last user message, quotes included.
     pub user_text: Vec<Range<usize>>,
 }
 
-/// What is collected on the way; text in bytes.
+/// What is collected on the way.
 #[derive(Default)]
 struct Facts {
     model: Option<Range<usize>>,
     request: ChatRequest,
     prompt: Prompt,
-    tool_bytes: u64,
+    tool_tokens: u64,
+    format_tokens: u64,
     max_completion_tokens: Option<u64>,
 }
 
@@ -88,7 +96,7 @@ struct Prompt {
     messages: u64,
     images: u64,
     audio: u64,
-    bytes: u64,
+    tokens: u64,
     user_text: Vec<Range<usize>>,
 }
 
@@ -99,7 +107,7 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     json::read_object(body, |cursor, name| match endpoint {
         Endpoint::ChatCompletions => chat_member(cursor, name, &mut facts),
     })?;
-    let Facts { model, mut request, prompt, tool_bytes, max_completion_tokens } = facts;
+    let Facts { model, mut request, prompt, tool_tokens, format_tokens, max_completion_tokens } = facts;
     let Some(span) = model else {
         return Err(Error::invalid("model", "`model` is missing."));
     };
@@ -111,10 +119,8 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     };
     request.model_span = span;
     request.max_tokens = max_completion_tokens.or(request.max_tokens);
-    request.prompt_tokens = TOKENS_PER_MESSAGE * (prompt.messages + 1)
-        + (prompt.bytes + tool_bytes).div_ceil(BYTES_PER_TOKEN)
-        + TOKENS_PER_IMAGE * prompt.images
-        + TOKENS_PER_AUDIO * prompt.audio;
+    let instructions = if request.tools > 0 { tokens::tool_instructions(&request.model) } else { 0 };
+    request.prompt_tokens = TOKENS_PER_MESSAGE * (prompt.messages + 1) + prompt.tokens + tool_tokens + format_tokens + instructions;
     request.messages = prompt.messages;
     request.images = prompt.images;
     request.audio = prompt.audio;
@@ -166,16 +172,26 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
         }
         "tools" => {
             facts.request.tools = 0;
-            facts.tool_bytes = 0;
+            facts.tool_tokens = 0;
             cursor.elements(|cursor| {
-                facts.tool_bytes += length(&cursor.skip()?);
+                let tool = cursor.skip()?;
+                facts.tool_tokens += tokens::estimate(cursor.raw(&tool));
                 facts.request.tools += 1;
                 Ok(())
             })?;
         }
         "response_format" => {
             let mut kind = None;
-            cursor.members(|cursor, name| read_type(cursor, name, &mut kind))?;
+            facts.format_tokens = 0;
+            cursor.members(|cursor, name| {
+                if name.text() == "json_schema" {
+                    let schema = cursor.skip()?;
+                    // It is told more briefly than it is written.
+                    facts.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
+                    return Ok(());
+                }
+                read_type(cursor, name, &mut kind)
+            })?;
             facts.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
         }
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
@@ -190,12 +206,12 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
 fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
     prompt.messages += 1;
     let mut text = Vec::new();
-    let mut from_user = false;
+    let mut role = None;
     cursor.members(|cursor, name| {
         match &*name.text() {
             "role" => {
                 let span = cursor.skip()?;
-                from_user = json::text(cursor.raw(&span)).as_deref() == Some("user");
+                role = json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned);
             }
             "content" => match cursor.shape()? {
                 Shape::String => text.push(cursor.skip()?),
@@ -204,32 +220,88 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Faul
                     cursor.skip()?;
                 }
             },
-            "tool_calls" | "function_call" | "refusal" | "reasoning_content" | "reasoning" => prompt.bytes += length(&cursor.skip()?),
+            "tool_calls" => cursor.elements(|cursor| read_call(cursor, prompt))?,
+            // Reasoning of earlier answers is not among these: providers leave it out.
+            "refusal" => {
+                let span = cursor.skip()?;
+                prompt.tokens += tokens::estimate(cursor.raw(&span));
+            }
             _ => {
                 cursor.skip()?;
             }
         }
         Ok(())
     })?;
-    prompt.bytes += text.iter().map(|span| length(span).saturating_sub(2)).sum::<u64>();
-    if from_user {
+    let of_the_model = role.as_deref() == Some("assistant");
+    for span in &text {
+        let quoted = cursor.raw(span);
+        let inside = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+        prompt.tokens += tokens::estimate(if of_the_model { after_thoughts(inside) } else { inside });
+    }
+    if role.as_deref() == Some("user") {
         prompt.user_text = text;
     }
     Ok(())
 }
 
-fn read_part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let mut kind = None;
+/// An answer without the thoughts that some models write before it: templates leave those of earlier answers out.
+fn after_thoughts(answer: &[u8]) -> &[u8] {
+    const END: &[u8] = b"</think>";
+    let end = memchr::memmem::rfind(answer, END).filter(|_| answer.starts_with(b"<think>"));
+    end.and_then(|at| answer.get(at + END.len()..)).unwrap_or(answer)
+}
+
+/// A call of a tool: its name and arguments are told to the model, its id is not.
+fn read_call(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
+    prompt.tokens += TOKENS_PER_CALL;
     cursor.members(|cursor, name| {
-        if name.text() == "text" && cursor.shape()? == Shape::String {
-            text.push(cursor.skip()?);
+        if name.text() != "function" {
+            cursor.skip()?;
             return Ok(());
         }
-        read_type(cursor, name, &mut kind)
+        cursor.members(|cursor, _| {
+            let span = cursor.skip()?;
+            prompt.tokens += tokens::estimate(cursor.raw(&span));
+            Ok(())
+        })
+    })
+}
+
+fn read_part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
+    let (mut kind, mut small) = (None, false);
+    cursor.members(|cursor, name| {
+        match &*name.text() {
+            "text" if cursor.shape()? == Shape::String => text.push(cursor.skip()?),
+            "image_url" => {
+                let mut detail = None;
+                cursor.members(|cursor, name| {
+                    let is_detail = name.text() == "detail";
+                    let value = cursor.skip()?;
+                    if is_detail {
+                        detail = Some(value);
+                    }
+                    Ok(())
+                })?;
+                small = detail.is_some_and(|detail| cursor.raw(&detail) == b"\"low\"");
+            }
+            "thinking" => {
+                let thoughts = cursor.skip()?;
+                prompt.tokens += tokens::estimate(cursor.raw(&thoughts));
+            }
+            _ => read_type(cursor, name, &mut kind)?,
+        }
+        Ok(())
     })?;
     match kind.as_deref() {
-        Some("image_url" | "input_image") => prompt.images += 1,
-        Some("input_audio") => prompt.audio += 1,
+        Some("image_url" | "input_image") => {
+            prompt.images += 1;
+            prompt.tokens += if small { TOKENS_PER_SMALL_IMAGE } else { TOKENS_PER_IMAGE };
+        }
+        Some("input_audio") => {
+            prompt.audio += 1;
+            prompt.tokens += TOKENS_PER_AUDIO;
+        }
+        Some("file" | "input_file") => prompt.tokens += TOKENS_PER_FILE,
         _ => {}
     }
     Ok(())
@@ -247,10 +319,6 @@ fn read_type(cursor: &mut Cursor<'_>, name: Name<'_>, kind: &mut Option<String>)
 fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> {
     let span = cursor.skip()?;
     Ok(serde_json::from_slice(cursor.raw(&span)).ok())
-}
-
-fn length(span: &Range<usize>) -> u64 {
-    span.len() as u64
 }
 
 /// The text of the last user message, parts joined by line breaks.
@@ -361,9 +429,41 @@ mod tests {
         assert_eq!((request.model.as_str(), &body[request.model_span.clone()]), ("auto", r#""au\u0074o""#));
         assert!(request.stream && request.include_usage && request.json_output);
         assert_eq!((request.messages, request.tools, request.images, request.audio, request.max_tokens), (3, 2, 1, 1, Some(70)));
-        let text = "Be brief.".len() + r"Say \u00e9".len() + r#"[{"id":"c"}]"#.len() + r#"{"type":"function"}{}"#.len();
-        assert_eq!(request.prompt_tokens, 16 + (text as u64).div_ceil(4) + 765 + 100);
+        let text = ["Be brief.", r"Say \u00e9", r#"{"type":"function"}"#, "{}"].map(|text| tokens::estimate(text.as_bytes()));
+        assert_eq!(request.prompt_tokens, 16 + text.iter().sum::<u64>() + TOKENS_PER_CALL + 765 + 100 + tokens::estimate(b"{}") / 2);
         assert_eq!(last_user_text(body.as_bytes(), &request), "Say é");
+    }
+
+    #[test]
+    fn what_a_prompt_is_estimated_by() {
+        let tokens = |message: &str| read(&format!(r#"{{"model":"m","messages":[{message}]}}"#)).unwrap().prompt_tokens;
+        let said = tokens(r#"{"role":"assistant","content":"Well then, here it is."}"#);
+        assert!((12..20).contains(&said), "{said}");
+        // Thoughts of earlier answers are not told again; wherever the role stands, and only an answer's.
+        for message in [
+            r#"{"content":"<think>\nA long thought about this and that.\n</think>Well then, here it is.","role":"assistant"}"#,
+            r#"{"role":"assistant","reasoning_content":"A long thought.","reasoning":"And more.","content":"Well then, here it is."}"#,
+        ] {
+            assert_eq!(tokens(message), said, "{message}");
+        }
+        assert!(
+            tokens(r#"{"role":"user","content":"<think>\nA long thought about this and that.\n</think>Well then, here it is."}"#)
+                > said + 8
+        );
+        let image = |detail: &str| {
+            tokens(&format!(
+                r#"{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,AAAA"{detail}}}}}]}}"#
+            ))
+        };
+        assert_eq!((image(""), image(r#","detail":"low""#), image(r#","detail":"high""#)), (8 + 765, 8 + 85, 8 + 765));
+        assert_eq!(
+            tokens(r#"{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}]}"#),
+            8 + 250
+        );
+        let call = tokens(
+            r#"{"role":"assistant","tool_calls":[{"id":"call_0123456789abcdefghijklmn","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+        );
+        assert!((14..24).contains(&call), "{call}");
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! From the document as written to what runs: every check within the document, all faults at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
-use super::condition::Condition;
+use super::condition::{Condition, Flaw, Key, Uses};
 use super::document::{
     Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec, did_you_mean,
 };
-use super::recipe::{Base, Choosable, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Target, Timeouts};
+use super::keywords::{self, Keywords};
+use super::recipe::{Base, Choosable, Costly, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Target, Timeouts};
 use crate::bounds;
 
 /// Names with a meaning of their own as the first segment of a model.
@@ -29,6 +30,7 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
         build.provider(provider);
     }
     let models: Vec<&ModelSpec> = spec.models.iter().filter(|model| build.model(model)).collect();
+    let keywords = build.keywords(&spec.keywords);
     let recipe_names: Vec<String> = spec.recipes.iter().map(|recipe| recipe.name.value.clone()).collect();
     let recipes: Vec<Arc<Recipe>> = spec.recipes.into_iter().map(|recipe| Arc::new(build.recipe(recipe))).collect();
     let recipe_index: HashMap<Arc<str>, Arc<Recipe>> = recipes.iter().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
@@ -44,13 +46,13 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
     for model in models {
         build.target(&model.name);
     }
-    if !build.faults.is_empty() {
-        return Err(build.faults);
-    }
+    let (true, Some(keywords)) = (build.faults.is_empty(), keywords) else { return Err(build.faults) };
     Ok(Routing {
         revision: origin.revision.into(),
         text: origin.text.into(),
         zone,
+        signals: build.signals,
+        keywords,
         providers: build.providers,
         targets: build.targets,
         target_index: build.target_index,
@@ -65,6 +67,8 @@ struct Build<'o> {
     origin: &'o Origin<'o>,
     faults: Vec<Fault>,
     provider_names: Vec<String>,
+    set_names: Vec<String>,
+    signals: Costly,
     providers: Vec<Arc<Provider>>,
     models: HashMap<String, Abilities>,
     targets: Vec<Arc<Target>>,
@@ -84,6 +88,8 @@ impl<'o> Build<'o> {
             origin,
             faults: Vec::new(),
             provider_names: Vec::new(),
+            set_names: Vec::new(),
+            signals: Costly::default(),
             providers: Vec::new(),
             models: HashMap::new(),
             targets: Vec::new(),
@@ -238,6 +244,45 @@ impl<'o> Build<'o> {
         Some(target)
     }
 
+    /// `None` when the sets are at fault.
+    fn keywords(&mut self, sets: &[(Located<String>, Vec<Located<String>>)]) -> Option<Keywords> {
+        self.limit(sets.iter().map(|(name, _)| name), bounds::KEYWORD_SETS, "keyword sets");
+        self.set_names = sets.iter().map(|(name, _)| name.value.clone()).collect();
+        let before = self.faults.len();
+        for (name, words) in sets {
+            self.plain_name(name, "keyword set");
+            if words.is_empty() {
+                self.faults.push(
+                    name.fault("a keyword set needs at least one word: this one could never be hit").hint(Some("add a word, or remove it")),
+                );
+            }
+            let mut seen = HashSet::new();
+            for word in words {
+                if word.value.trim().is_empty() {
+                    self.faults.push(word.fault("a keyword needs a letter: this one is in every text").hint(Some("remove it")));
+                } else if word.value.len() > bounds::KEYWORD_BYTES {
+                    self.faults
+                        .push(word.fault(format!("a keyword is at most {} bytes long", bounds::KEYWORD_BYTES)).hint(Some("shorten it")));
+                } else if !seen.insert(keywords::lower(&word.value)) {
+                    self.faults.push(word.fault("comes before in this set, whatever its case").hint(Some("remove one of them")));
+                }
+            }
+        }
+        let lowered = sets.iter().map(|(name, words)| {
+            let words: BTreeSet<String> = words.iter().map(|word| keywords::lower(&word.value)).collect();
+            (name.value.as_str(), words)
+        });
+        match Keywords::build(lowered) {
+            Ok(keywords) => (self.faults.len() == before).then_some(keywords),
+            Err(why) => {
+                self.faults.extend(sets.first().map(|(name, _)| {
+                    name.fault(format!("the keywords cannot be searched for: {why}")).hint(Some("have fewer or shorter ones"))
+                }));
+                None
+            }
+        }
+    }
+
     fn recipe(&mut self, spec: RecipeSpec) -> Recipe {
         self.plain_name(&spec.name, "recipe");
         if spec.rules.is_empty() {
@@ -281,22 +326,8 @@ impl<'o> Build<'o> {
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {
-        let when = spec.when.as_ref().and_then(|when| match Condition::compile(&when.value) {
-            Ok(condition) => {
-                let known = self.origin.signal_headers;
-                for header in condition.headers().iter().filter(|header| !known.contains(header)) {
-                    let fault = when.fault(format!("the header `{header}` is not in `routing.signal_headers` of the server document"));
-                    let hint = did_you_mean(header, known.iter().map(String::as_str)).or_else(|| Some("add it there".to_owned()));
-                    self.faults.push(fault.hint(hint));
-                }
-                Some(condition)
-            }
-            Err(flaws) => {
-                let usual = || Some("CEL over the signals, for example `prompt_tokens > 1000 && !stream`".to_owned());
-                self.faults.extend(flaws.into_iter().map(|flaw| when.fault(flaw.message).hint(flaw.hint.or_else(usual))));
-                None
-            }
-        });
+        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value), Condition::uses));
+        let key = self.key(&spec);
         if spec.targets.is_empty() {
             self.faults.push(
                 spec.name.fault("a rule needs at least one target").hint(Some("for example `targets: [{ target: openai/gpt-5-mini }]`")),
@@ -313,7 +344,51 @@ impl<'o> Build<'o> {
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
             choices.extend(self.target(target).map(|target| Choosable { target, weight }));
         }
-        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, choices }
+        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, key, choices }
+    }
+
+    /// A compiled expression, if the names in it are known here too.
+    fn compiled<E>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>, uses: fn(&E) -> &Uses) -> Option<E> {
+        match compiled {
+            Ok(expression) => {
+                let uses = uses(&expression);
+                self.signals.language |= uses.language;
+                self.signals.keywords |= uses.keywords;
+                for set in uses.sets.iter().filter(|set| !self.set_names.contains(set)) {
+                    let hint = did_you_mean(set, self.set_names.iter().map(String::as_str)).unwrap_or("it is not in `keywords`".to_owned());
+                    self.faults.push(text.fault(format!("unknown keyword set `{set}`")).hint(Some(hint)));
+                }
+                let known = self.origin.signal_headers;
+                for header in uses.headers.iter().filter(|header| !known.contains(header)) {
+                    let fault = text.fault(format!("the header `{header}` is not in `routing.signal_headers` of the server document"));
+                    let hint = did_you_mean(header, known.iter().map(String::as_str)).or_else(|| Some("add it there".to_owned()));
+                    self.faults.push(fault.hint(hint));
+                }
+                Some(expression)
+            }
+            Err(flaws) => {
+                let usual = || Some("CEL over the signals, for example `prompt_tokens > 1000 && !stream`".to_owned());
+                self.faults.extend(flaws.into_iter().map(|flaw| text.fault(flaw.message).hint(flaw.hint.or_else(usual))));
+                None
+            }
+        }
+    }
+
+    fn key(&mut self, spec: &RuleSpec) -> Option<Key> {
+        match (&spec.key, spec.strategy) {
+            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value), Key::uses),
+            (Some(key), other) => {
+                let fault = key.fault(format!("`{}` does not use a key", other.as_str()));
+                self.faults.push(fault.hint(Some("strategy: sticky")));
+                None
+            }
+            (None, Strategy::Sticky) => {
+                let fault = spec.name.fault("a `sticky` rule needs a `key`: what stays together");
+                self.faults.push(fault.hint(Some("for example `key: user.id`")));
+                None
+            }
+            (None, _) => None,
+        }
     }
 
     fn weights(&mut self, spec: &RuleSpec) {

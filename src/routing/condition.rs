@@ -8,7 +8,8 @@ mod signals;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use cel::common::types::CelBool;
+use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
+use cel::common::value::Val;
 use cel::parser::{Expression, Parser};
 use cel::{Context, Env, ExecutionError, Value};
 use jiff::tz::TimeZone;
@@ -19,12 +20,39 @@ use crate::bounds;
 use check::Check;
 pub use signals::{Facts, SIGNALS};
 
-/// A checked expression.
+/// A checked expression that is true or false.
 #[derive(Debug)]
-pub struct Condition {
+pub struct Condition(Checked);
+
+/// A checked expression whose text says what belongs together.
+#[derive(Debug)]
+pub struct Key(Checked);
+
+#[derive(Debug)]
+struct Checked {
     text: String,
     tree: Expression,
-    headers: Vec<String>,
+    uses: Uses,
+}
+
+/// What an expression looks at that has to be there for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Lower-case names of headers, where they are literal.
+    pub headers: Vec<String>,
+    /// Names of keyword sets, where they are literal.
+    pub sets: Vec<String>,
+    /// Whether it looks at the language.
+    pub language: bool,
+    /// Whether it looks at keywords.
+    pub keywords: bool,
+}
+
+/// What an expression has to give.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Truth,
+    Text,
 }
 
 /// Why an expression was refused.
@@ -53,29 +81,24 @@ impl Flaw {
 }
 
 impl Condition {
-    /// Compiles and checks. The parser recurses with the nesting of its input and is not ours: it runs on a thread of
-    /// its own whose stack holds the deepest tree that the bound on bytes allows, and whose panic would be a flaw.
+    /// Compiles and checks.
     pub fn compile(text: &str) -> Result<Condition, Vec<Flaw>> {
-        before_parsing(text).map_err(|flaw| vec![flaw])?;
-        let owned = text.to_owned();
-        let worker = std::thread::Builder::new().stack_size(bounds::CEL_COMPILE_STACK).spawn(move || parse_and_check(owned));
-        let broken = || vec![Flaw::new("the expression could not be compiled")];
-        worker.map_err(|_| broken())?.join().map_err(|_| broken())?
+        compile(text, Wanted::Truth).map(Condition)
     }
 
     /// The expression as written.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
-    /// Lower-case names of the headers that it looks at by a literal name.
-    pub fn headers(&self) -> &[String] {
-        &self.headers
+    /// What it looks at.
+    pub fn uses(&self) -> &Uses {
+        &self.0.uses
     }
 
     /// Whether it holds; an error, or a value that is no boolean, is what is wrong.
     pub fn holds(&self, evaluation: &Evaluation<'_>) -> Result<bool, String> {
-        match Value::resolve_val(&self.tree, &evaluation.context) {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => match value.downcast_ref::<CelBool>() {
                 Some(holds) => Ok(*holds.inner()),
                 None => Err(format!("the result is {}, not a boolean", value.get_type().name())),
@@ -83,6 +106,48 @@ impl Condition {
             Err(error) => Err(short(&error.to_string(), bounds::CEL_TRACE_BYTES)),
         }
     }
+}
+
+impl Key {
+    /// Compiles and checks.
+    pub fn compile(text: &str) -> Result<Key, Vec<Flaw>> {
+        compile(text, Wanted::Text).map(Key)
+    }
+
+    /// The expression as written.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// What it looks at.
+    pub fn uses(&self) -> &Uses {
+        &self.0.uses
+    }
+
+    /// Its text; numbers and booleans as they are written. An error, or any other value, is what is wrong.
+    pub fn read(&self, evaluation: &Evaluation<'_>) -> Result<String, String> {
+        match Value::resolve_val(&self.0.tree, &evaluation.context) {
+            Ok(value) => written(&*value).ok_or_else(|| format!("the result is {}, not text", value.get_type().name())),
+            Err(error) => Err(short(&error.to_string(), bounds::CEL_TRACE_BYTES)),
+        }
+    }
+}
+
+fn written(value: &dyn Val) -> Option<String> {
+    let text = value.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
+    text.or_else(|| value.downcast_ref::<CelInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelUInt>().map(|number| number.inner().to_string()))
+        .or_else(|| value.downcast_ref::<CelBool>().map(|truth| truth.inner().to_string()))
+}
+
+/// The parser recurses with the nesting of its input and is not ours: it runs on a thread of its own whose stack holds
+/// the deepest tree that the bound on bytes allows, and whose panic would be a flaw.
+fn compile(text: &str, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
+    before_parsing(text, wanted).map_err(|flaw| vec![flaw])?;
+    let owned = text.to_owned();
+    let worker = std::thread::Builder::new().stack_size(bounds::CEL_COMPILE_STACK).spawn(move || parse_and_check(owned, wanted));
+    let broken = || vec![Flaw::new("the expression could not be compiled")];
+    worker.map_err(|_| broken())?.join().map_err(|_| broken())?
 }
 
 /// What the expressions of one decision are evaluated against.
@@ -103,12 +168,16 @@ impl<'a> Evaluation<'a> {
 
 /// What can be said before the parser sees it. Brackets are counted, not matched: those inside texts count too, as
 /// telling them apart is the parser's work.
-fn before_parsing(text: &str) -> Result<(), Flaw> {
+fn before_parsing(text: &str, wanted: Wanted) -> Result<(), Flaw> {
     if text.len() > bounds::CEL_BYTES {
         return Err(Flaw::new(format!("the expression is longer than {} bytes", bounds::CEL_BYTES)));
     }
     if text.trim().is_empty() {
-        return Err(Flaw::new("the expression is empty").with("leave `when` out for a rule that always matches"));
+        let hint = match wanted {
+            Wanted::Truth => "leave `when` out for a rule that always matches",
+            Wanted::Text => "for example `user.id`",
+        };
+        return Err(Flaw::new("the expression is empty").with(hint));
     }
     if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count() > bounds::CEL_BRACKETS {
         return Err(Flaw::new(format!("the expression has more than {} brackets", bounds::CEL_BRACKETS)));
@@ -116,7 +185,7 @@ fn before_parsing(text: &str) -> Result<(), Flaw> {
     Ok(())
 }
 
-fn parse_and_check(text: String) -> Result<Condition, Vec<Flaw>> {
+fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
     let tree = Parser::new().parse(&text).map_err(|errors| {
         let first = errors.errors.first().map(|error| (error.pos.1, short(error.msg.lines().next().unwrap_or(""), 160)));
         let (at, message) = first.unwrap_or((0, "syntax error".to_owned()));
@@ -125,26 +194,31 @@ fn parse_and_check(text: String) -> Result<Condition, Vec<Flaw>> {
     let mut check = Check::default();
     check.expression(&tree, 0);
     if check.flaws.is_empty() && check.signals == 0 {
-        check.flaws.push(Flaw::new("the expression looks at no signal: it is always the same").with("leave `when` out, or the rule"));
+        let hint = match wanted {
+            Wanted::Truth => "leave `when` out, or the rule",
+            Wanted::Text => "for example `user.id`",
+        };
+        check.flaws.push(Flaw::new("the expression looks at no signal: it is always the same").with(hint));
     }
     if !check.flaws.is_empty() {
         check.flaws.truncate(8);
         return Err(check.flaws);
     }
-    let condition = Condition { text, tree, headers: check.headers };
-    match condition.try_once() {
+    let checked = Checked { text, tree, uses: check.uses };
+    match checked.try_once(wanted) {
         Some(flaw) => Err(vec![flaw]),
-        None => Ok(condition),
+        None => Ok(checked),
     }
 }
 
-impl Condition {
+impl Checked {
     /// One evaluation on a blank request: a type error that any request would meet shows here.
-    fn try_once(&self) -> Option<Flaw> {
+    fn try_once(&self, wanted: Wanted) -> Option<Flaw> {
         let blank = Inputs {
             version: Inputs::VERSION,
             at: jiff::Timestamp::UNIX_EPOCH,
             request: super::inputs::RequestFacts::default(),
+            keywords: BTreeMap::new(),
             principal: super::inputs::Who::default(),
             seed: 0,
             health: BTreeMap::new(),
@@ -153,9 +227,16 @@ impl Condition {
         let facts = Facts::new(&blank, &zone);
         let evaluation = Evaluation::new(&facts);
         match Value::resolve_val(&self.tree, &evaluation.context) {
-            Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
-                Some(Flaw::new(format!("the expression gives {}, not true or false", value.get_type().name())))
-            }
+            Ok(value) => match wanted {
+                Wanted::Truth if value.downcast_ref::<CelBool>().is_none() => {
+                    Some(Flaw::new(format!("the expression gives {}, not true or false", value.get_type().name())))
+                }
+                Wanted::Text if written(&*value).is_none() => {
+                    let hint = "a text, a whole number or a boolean";
+                    Some(Flaw::new(format!("the expression gives {}, which is no key", value.get_type().name())).with(hint))
+                }
+                _ => None,
+            },
             Err(error @ (ExecutionError::NoSuchOverload(_) | ExecutionError::UnsupportedBinaryOperator(..))) => {
                 Some(Flaw::new(short(&error.to_string(), 160)))
             }
@@ -175,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::routing::inputs::tests::chat;
+    use crate::routing::inputs::{AgentRef, KeywordHit};
 
     fn holds(text: &str, inputs: &Inputs) -> Result<bool, String> {
         let condition = Condition::compile(text).map_err(|flaws| format!("{flaws:?}"))?;
@@ -194,6 +276,8 @@ mod tests {
         inputs.request.headers.insert("x-tier".into(), "gold".into());
         inputs.principal.labels.insert("team".into(), "core".into());
         inputs.principal.user_labels.insert("plan".into(), "pro".into());
+        inputs.keywords.insert("code".into(), KeywordHit { hash: "1".into(), hit: true });
+        inputs.keywords.insert("law".into(), KeywordHit { hash: "2".into(), hit: false });
         for (text, wanted) in [
             ("prompt_tokens > 10 && !stream", true),
             ("model == 'auto' && endpoint.startsWith('chat')", true),
@@ -205,11 +289,17 @@ mod tests {
             ("'team' in key.labels && !('x' in key.labels)", true),
             ("key.labels.exists(name, key.labels[name] == 'core')", true),
             ("user.labels['plan'] in ['pro', 'max']", true),
+            ("'code' in keywords && !('law' in keywords) && size(keywords) == 1", true),
+            ("keywords.exists(set, set == 'code') && keywords[0] == 'code'", true),
+            ("language == '' && agent == ''", true),
             ("headers['x-tier'] == 'gold' && size(headers) == 1", true),
             ("'auto'.contains(model) ? tools + images + audio == 0 : json_output", true),
         ] {
             assert_eq!(holds(text, &inputs), Ok(wanted), "{text}");
         }
+        inputs.request.language = Some("de".into());
+        inputs.request.agent = Some(AgentRef { id: "agent_1".into(), name: "helpdesk".into(), etag: "1".into() });
+        assert_eq!(holds("language == 'de' && agent == 'helpdesk'", &inputs), Ok(true));
         assert!(holds("key.labels.nope == 'x'", &inputs).unwrap_err().contains("nope"));
         assert!(holds("100 / max_tokens > 1", &inputs).is_err());
     }
@@ -220,7 +310,11 @@ mod tests {
             ("promt_tokens > 1", "unknown signal `promt_tokens` / did you mean `prompt_tokens`?"),
             ("key.label == ''", "unknown field of `key`: `label` / did you mean `labels`?"),
             ("key == ''", "`key` is no signal by itself / key.id or key.labels"),
-            ("language == 'de'", "unknown signal `language`"),
+            ("languages == 'de'", "unknown signal `languages` / did you mean `language`?"),
+            ("keywords.code", "`.code`: this signal has no fields / 'code' in keywords"),
+            ("keywords == 'code'", "`keywords` is a list of names / 'code' in keywords"),
+            ("keywords.contains('code')", "`keywords` is a list of names / 'code' in keywords"),
+            ("agent.id == ''", "`.id`: this signal has no fields"),
             ("model.name == ''", "`.name`: this signal has no fields"),
             ("model.matches('a+')", "unknown function `matches`"),
             ("model.startWith('a')", "unknown function `startWith` / did you mean `startsWith`?"),
@@ -237,7 +331,9 @@ mod tests {
             assert!(found.contains(wanted), "{text}: {found}");
         }
         let condition = Condition::compile("headers['x-a'] == '' || headers.xb == ''").unwrap();
-        assert_eq!(condition.headers(), ["x-a", "xb"]);
+        assert_eq!(condition.uses(), &Uses { headers: vec!["x-a".into(), "xb".into()], ..Uses::default() });
+        let condition = Condition::compile("'a' in keywords || language != 'de' && keywords.exists(set, set in ['b'])").unwrap();
+        assert_eq!(condition.uses(), &Uses { sets: vec!["a".into()], language: true, keywords: true, ..Uses::default() });
     }
 
     #[test]

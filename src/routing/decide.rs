@@ -2,14 +2,16 @@
 //! No clock, no random source, no atomics, no map order; ties go by document order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::condition::{Evaluation, Facts};
 use super::document::Strategy;
 use super::inputs::{Breaker, Inputs, TargetHealth};
-use super::recipe::{Choosable, Recipe, Routing, Rule, Target};
+use super::recipe::{Choosable, Protocol, Recipe, Routing, Rule, Target};
 use super::{inputs, strategy};
+use crate::bounds;
 use crate::error::{Error, Kind};
 
 /// What was decided, and why.
@@ -38,7 +40,7 @@ pub struct Decision {
     pub plan: Vec<Choice>,
     /// Every target of the rule, in document order, with what spoke against it.
     pub candidates: Vec<Candidate>,
-    /// Conditions that failed to evaluate and so counted as false.
+    /// Expressions that failed to evaluate: conditions, which then counted as false, and keys, which then were none.
     #[serde(default)]
     pub trace: Vec<Trace>,
 }
@@ -61,11 +63,11 @@ pub struct Candidate {
     pub model: String,
     /// Whether it is in the plan.
     pub eligible: bool,
-    /// Why not: `capability`, `context`, `breaker_open`, `cooldown` or `concurrency`.
+    /// Why not: `endpoint`, `capability`, `context`, `breaker_open`, `cooldown` or `concurrency`.
     pub reason: Option<String>,
 }
 
-/// A condition that failed to evaluate.
+/// An expression that failed to evaluate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// Name of the rule.
@@ -86,6 +88,8 @@ pub enum Refusal {
     NoTarget {
         /// The targets, each with its reason.
         candidates: Vec<Candidate>,
+        /// Where those that could serve the request are all limited: until the first of them may be free again.
+        retry_after: Option<Duration>,
     },
 }
 
@@ -96,20 +100,36 @@ impl From<Refusal> for Error {
                 let shown: String = model.chars().take(crate::bounds::MODEL_NAME_BYTES).collect();
                 Error::new(Kind::ModelNotFound, format!("The model `{shown}` does not exist or you have no access to it.")).at("model")
             }
-            Refusal::NoTarget { candidates } => {
-                let all = |reason: &str| candidates.iter().all(|candidate| candidate.reason.as_deref() == Some(reason));
-                let of_the_request = |candidate: &Candidate| matches!(candidate.reason.as_deref(), Some("context" | "capability"));
-                if all("context") {
-                    Error::new(Kind::ContextLengthExceeded, "The request is longer than the context of every model it may go to.")
-                        .at("messages")
-                } else if candidates.iter().all(of_the_request) {
-                    Error::new(Kind::UnsupportedFeature, "No model that the request may go to can do all that it asks for.")
-                } else {
-                    Error::new(Kind::NoTarget, "No target can take the request now.")
-                }
-            }
+            Refusal::NoTarget { candidates, retry_after } => no_target(&candidates, retry_after),
         }
     }
+}
+
+/// 400 where the request is at fault, 429 where waiting helps, else 503; each says what spoke against which target.
+fn no_target(candidates: &[Candidate], retry_after: Option<Duration>) -> Error {
+    let reasons = || candidates.iter().filter_map(|candidate| candidate.reason.as_deref());
+    let why: Vec<String> = candidates
+        .iter()
+        .map(|candidate| format!("{}/{}: {}", candidate.provider, candidate.model, candidate.reason.as_deref().unwrap_or("eligible")))
+        .collect();
+    let why = why.join(", ");
+    if candidates.is_empty() {
+        Error::new(Kind::NoTarget, "No rule leads this request to a target.")
+    } else if reasons().all(|reason| reason == "context") {
+        let message = format!("The request is longer than the context of every model it may go to ({why}).");
+        Error::new(Kind::ContextLengthExceeded, message).at("messages")
+    } else if reasons().all(is_of_the_request) {
+        Error::new(Kind::UnsupportedFeature, format!("No model that the request may go to can do all that it asks for ({why})."))
+    } else if let Some(wait) = retry_after {
+        Error::new(Kind::RateLimited, format!("Every target that the request may go to is at its limit ({why}).")).retry_after(wait)
+    } else {
+        Error::new(Kind::NoTarget, format!("No target can take the request now ({why})."))
+    }
+}
+
+/// Whether the reason lies in what the request is: another try would meet it again.
+fn is_of_the_request(reason: &str) -> bool {
+    matches!(reason, "endpoint" | "capability" | "context")
 }
 
 /// Decides where a request goes.
@@ -121,7 +141,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
     match routing.target(asked) {
         Some(target) => {
             let choice = Choosable { target: Arc::clone(target), weight: 1.0 };
-            let found = Found { recipe: "direct", rule: None, alias: None, strategy: Strategy::Priority, trace: Vec::new() };
+            let found = Found { recipe: "direct", rule: None, alias: None, strategy: Strategy::Priority, key: None, trace: Vec::new() };
             found.plan(routing, std::slice::from_ref(&choice), inputs)
         }
         None => Err(Refusal::ModelNotFound { model: inputs.request.model.clone() }),
@@ -129,26 +149,47 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 }
 
 fn by_recipe(routing: &Routing, recipe: &Recipe, alias: &str, inputs: &Inputs) -> Result<Decision, Refusal> {
-    let (rule, trace) = first_match(routing, recipe, inputs);
+    let facts = Facts::new(inputs, routing.zone());
+    let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A built recipe ends with a rule that always matches; a recipe without one has no target.
-    let Some(rule) = rule else { return Err(Refusal::NoTarget { candidates: Vec::new() }) };
-    let found = Found { recipe: recipe.name(), rule: Some(rule.name()), alias: Some(alias), strategy: rule.strategy(), trace };
+    let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
+        return Err(Refusal::NoTarget { candidates: Vec::new(), retry_after: None });
+    };
+    let key = evaluator.key(rule);
+    let found = Found {
+        recipe: recipe.name(),
+        rule: Some(rule.name()),
+        alias: Some(alias),
+        strategy: rule.strategy(),
+        key,
+        trace: evaluator.trace,
+    };
     found.plan(routing, rule.choices(), inputs)
 }
 
-fn first_match<'r>(routing: &Routing, recipe: &'r Recipe, inputs: &Inputs) -> (Option<&'r Rule>, Vec<Trace>) {
-    let mut trace = Vec::new();
-    let facts = Facts::new(inputs, routing.zone());
-    let mut evaluation = None;
-    for rule in recipe.rules() {
-        let Some(when) = rule.when() else { return (Some(rule), trace) };
-        match when.holds(evaluation.get_or_insert_with(|| Evaluation::new(&facts))) {
-            Ok(true) => return (Some(rule), trace),
-            Ok(false) => {}
-            Err(error) => trace.push(Trace { rule: rule.name().to_owned(), error }),
-        }
+/// The expressions of one decision, and what went wrong with them.
+struct Evaluator<'a> {
+    facts: &'a Facts<'a>,
+    /// Made when the first expression asks for it.
+    evaluation: Option<Evaluation<'a>>,
+    trace: Vec<Trace>,
+}
+
+impl Evaluator<'_> {
+    fn matches(&mut self, rule: &Rule) -> bool {
+        let Some(when) = rule.when() else { return true };
+        let holds = when.holds(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        holds.unwrap_or_else(|error| {
+            self.trace.push(Trace { rule: rule.name().to_owned(), error });
+            false
+        })
     }
-    (None, trace)
+
+    /// What the rule keeps together; none where it fails to say.
+    fn key(&mut self, rule: &Rule) -> Option<String> {
+        let read = rule.key()?.read(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        read.map_err(|error| self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })).ok()
+    }
 }
 
 /// How the rule was found, before its targets are ranked.
@@ -157,6 +198,7 @@ struct Found<'a> {
     rule: Option<&'a str>,
     alias: Option<&'a str>,
     strategy: Strategy,
+    key: Option<String>,
     trace: Vec<Trace>,
 }
 
@@ -176,11 +218,14 @@ impl Found<'_> {
                 eligible.push(choice);
             }
         }
-        let (order, propensity) = strategy::order(self.strategy, &eligible, inputs.seed);
+        let (order, propensity) = strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
         let named =
             |choice: &&Choosable| Choice { provider: choice.target().provider.name.to_string(), model: choice.target().model.to_string() };
         let plan: Vec<Choice> = order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
-        let Some(first) = plan.first().cloned() else { return Err(Refusal::NoTarget { candidates }) };
+        let Some(first) = plan.first().cloned() else {
+            let retry_after = soonest(choices, &candidates, inputs);
+            return Err(Refusal::NoTarget { candidates, retry_after });
+        };
         Ok(Decision {
             provider: first.provider,
             model: first.model,
@@ -198,9 +243,37 @@ impl Found<'_> {
     }
 }
 
+/// Until one of the targets may be free again, where all that could serve the request are limited.
+fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<Duration> {
+    let mut soonest: Option<Duration> = None;
+    for (choice, candidate) in choices.iter().zip(candidates) {
+        let wait = match candidate.reason.as_deref()? {
+            "cooldown" => {
+                let until = inputs.health.get(&*choice.target().name)?.cooldown_until?;
+                Duration::try_from(until.duration_since(inputs.at)).ok()?
+            }
+            "concurrency" => bounds::CONCURRENCY_RETRY,
+            reason if is_of_the_request(reason) => continue,
+            _ => return None,
+        };
+        soonest = Some(soonest.map_or(wait, |other| other.min(wait)));
+    }
+    soonest
+}
+
+/// Whether a provider of that protocol has the endpoint.
+fn serves(protocol: Protocol, endpoint: &str) -> bool {
+    match protocol {
+        Protocol::OpenAi | Protocol::Mock => endpoint == "chat.completions",
+    }
+}
+
 /// What speaks against a target: first what the request is, then what the target's state is.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
+    if !serves(target.provider.protocol, &request.endpoint) {
+        return Some("endpoint");
+    }
     let able = |need: &String| target.capabilities.as_ref().is_none_or(|able| able.contains(need));
     if !request.needs.iter().all(able) {
         return Some("capability");
@@ -243,7 +316,13 @@ mod tests {
     fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f64)]) -> RuleSpec {
         let weighted = strategy == Strategy::Weighted;
         let target = |(name, weight): &(&str, f64)| TargetSpec { target: at(format!("p/{name}")), weight: weighted.then(|| at(*weight)) };
-        RuleSpec { name: at(name.into()), when: when.map(|when| at(when.into())), strategy, targets: targets.iter().map(target).collect() }
+        RuleSpec {
+            name: at(name.into()),
+            when: when.map(|when| at(when.into())),
+            strategy,
+            key: None,
+            targets: targets.iter().map(target).collect(),
+        }
     }
 
     /// One provider `p`, one alias `auto`, the given rules; `p/lone` only in `models`.
@@ -268,6 +347,7 @@ mod tests {
         let spec = RoutingSpec {
             providers: vec![provider],
             models: vec![model("p/lone", None, None), model("p/short", Some(100), Some(&["tools"]))],
+            keywords: Vec::new(),
             recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default() }],
             aliases: vec![(at("auto".into()), at("r".into()))],
             timezone: None,
@@ -395,7 +475,7 @@ mod tests {
                     let read: Decision = serde_json::from_str(&serde_json::to_string(&decision).unwrap()).unwrap();
                     prop_assert_eq!(read, decision);
                 }
-                Err(Refusal::NoTarget { candidates }) => prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some())),
+                Err(Refusal::NoTarget { candidates, .. }) => prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some())),
                 Err(other) => prop_assert!(false, "{other:?}"),
             }
         }

@@ -65,6 +65,8 @@ pub struct RoutingSpec {
     pub providers: Vec<ProviderSpec>,
     /// Prices and abilities in document order.
     pub models: Vec<ModelSpec>,
+    /// Named keyword sets in document order, with their words.
+    pub keywords: Vec<(Located<String>, Vec<Located<String>>)>,
     /// Recipes in document order.
     pub recipes: Vec<RecipeSpec>,
     /// Aliases in document order, with the recipe each names.
@@ -149,6 +151,8 @@ pub struct RuleSpec {
     pub when: Option<Located<String>>,
     /// How targets are ordered.
     pub strategy: Strategy,
+    /// The CEL expression of what stays together, for `sticky` only.
+    pub key: Option<Located<String>>,
     /// The targets in document order.
     pub targets: Vec<TargetSpec>,
 }
@@ -161,19 +165,30 @@ pub enum Strategy {
     Priority,
     /// By a draw in proportion to the weights.
     Weighted,
+    /// The quicker of two that are drawn.
+    LeastLatency,
+    /// By the requests under way.
+    LeastBusy,
+    /// By what the request would cost.
+    Cheapest,
+    /// The same target for the same key, as long as it is there.
+    Sticky,
 }
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Strategy; 2] = [Strategy::Priority, Strategy::Weighted];
-    /// Words of strategies that the contract has and this version has not.
-    pub const UNSUPPORTED: [&str; 4] = ["least_latency", "least_busy", "cheapest", "sticky"];
+    pub const ALL: [Strategy; 6] =
+        [Strategy::Priority, Strategy::Weighted, Strategy::LeastLatency, Strategy::LeastBusy, Strategy::Cheapest, Strategy::Sticky];
 
     /// The word for it in documents and decisions.
     pub fn as_str(self) -> &'static str {
         match self {
             Strategy::Priority => "priority",
             Strategy::Weighted => "weighted",
+            Strategy::LeastLatency => "least_latency",
+            Strategy::LeastBusy => "least_busy",
+            Strategy::Cheapest => "cheapest",
+            Strategy::Sticky => "sticky",
         }
     }
 }

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::language;
+use super::recipe::Routing;
+
 /// What `decide` sees of a request, its sender and the state of the targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
@@ -16,6 +19,10 @@ pub struct Inputs {
     pub at: Timestamp,
     /// The request.
     pub request: RequestFacts,
+    /// Keyword sets of the document: hash of the words, and whether one is in the last user message. Empty where no
+    /// expression of the document looks at keywords.
+    #[serde(default)]
+    pub keywords: BTreeMap<String, KeywordHit>,
     /// Who sent it.
     pub principal: Who,
     /// Source of every draw; sixteen hex digits in JSON, as JSON numbers lose bits.
@@ -27,7 +34,22 @@ pub struct Inputs {
 
 impl Inputs {
     /// The version that this code writes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
+
+    /// Puts in what the expressions of this document look at and is costly to find out: the language, and hits of keyword
+    /// sets. What is known already stands, so that inputs of another document lose nothing. `text` gives the last user
+    /// message; it is only called where something is missing. Whether nothing is missing any more.
+    pub fn complete(&mut self, routing: &Routing, text: impl Fn() -> Option<String>) -> bool {
+        let signals = routing.signals();
+        if signals.keywords {
+            self.keywords = routing.keywords().find(&self.keywords, &text);
+        }
+        if signals.language && self.request.language.is_none() {
+            self.request.language = text().map(|text| language::detect(&text).to_owned());
+        }
+        (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
+            && (!signals.language || self.request.language.is_some())
+    }
 }
 
 /// What the request asks for and looks like.
@@ -62,15 +84,12 @@ pub struct RequestFacts {
     pub audio: u64,
     /// Whether JSON is asked for.
     pub json_output: bool,
-    /// Detected language.
+    /// ISO 639-1 code of the language of the last user message, `""` when it cannot be told; absent when nobody looked.
     #[serde(default)]
     pub language: Option<String>,
     /// The headers named by `routing.signal_headers`, lower-case.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Keyword sets: hash of the words, and whether one was hit.
-    #[serde(default)]
-    pub keywords: BTreeMap<String, KeywordHit>,
 }
 
 /// An agent as it was when the request came.
@@ -78,6 +97,8 @@ pub struct RequestFacts {
 pub struct AgentRef {
     /// Its id.
     pub id: String,
+    /// Its name, as expressions see it.
+    pub name: String,
     /// Its version.
     pub etag: String,
 }
@@ -207,6 +228,7 @@ pub(crate) mod tests {
                 messages: 1,
                 ..RequestFacts::default()
             },
+            keywords: BTreeMap::new(),
             principal: Who { key: Some("key_1".into()), user: Some("usr_1".into()), ..Who::default() },
             seed,
             health: BTreeMap::new(),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use jiff::tz::TimeZone;
 
-use super::condition::Condition;
+use super::condition::{Condition, Key};
 use super::decide::Decision;
 use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
+use super::keywords::Keywords;
 use crate::secret::Secret;
 
 /// What a document is built with, beside itself.
@@ -32,6 +33,8 @@ pub struct Routing {
     pub(super) revision: Arc<str>,
     pub(super) text: Arc<str>,
     pub(super) zone: TimeZone,
+    pub(super) signals: Costly,
+    pub(super) keywords: Keywords,
     pub(super) providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: HashMap<Arc<str>, Arc<Target>>,
@@ -60,6 +63,16 @@ impl Routing {
     /// The zone of `hour`.
     pub fn zone(&self) -> &TimeZone {
         &self.zone
+    }
+
+    /// The signals that are computed only because an expression of this document looks at them.
+    pub fn signals(&self) -> Costly {
+        self.signals
+    }
+
+    /// Its keyword sets.
+    pub fn keywords(&self) -> &Keywords {
+        &self.keywords
     }
 
     /// Providers in document order.
@@ -123,6 +136,15 @@ impl fmt::Debug for Routing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Routing").field("revision", &self.revision).finish_non_exhaustive()
     }
+}
+
+/// Signals that cost more than a look at the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costly {
+    /// The language of the last user message.
+    pub language: bool,
+    /// Which keyword sets it hits.
+    pub keywords: bool,
 }
 
 /// A place that serves models.
@@ -303,6 +325,7 @@ pub struct Rule {
     pub(super) name: Arc<str>,
     pub(super) when: Option<Condition>,
     pub(super) strategy: Strategy,
+    pub(super) key: Option<Key>,
     pub(super) choices: Vec<Choosable>,
 }
 
@@ -320,6 +343,11 @@ impl Rule {
     /// How its targets are ordered.
     pub fn strategy(&self) -> Strategy {
         self.strategy
+    }
+
+    /// What stays together where it is `sticky`.
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
     }
 
     /// Its targets in document order.

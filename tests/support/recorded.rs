@@ -16,6 +16,7 @@ use super::{free_port, until};
 pub struct Exchange {
     pub id: String,
     pub kind: String,
+    pub host: String,
     pub request: Box<RawValue>,
     pub stream: bool,
     pub status: u16,

@@ -3,7 +3,7 @@
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
 use cel::parser::Expression;
 
-use super::{Flaw, SIGNALS, short};
+use super::{Flaw, SIGNALS, Uses, short};
 use crate::bounds;
 
 /// Functions beside operators and macros. None takes a pattern: `matches` is not part of this build.
@@ -16,7 +16,7 @@ pub(super) struct Check {
     pub(super) flaws: Vec<Flaw>,
     nodes: usize,
     pub(super) signals: usize,
-    pub(super) headers: Vec<String>,
+    pub(super) uses: Uses,
     locals: Vec<String>,
     in_macro: bool,
 }
@@ -25,6 +25,7 @@ pub(super) struct Check {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Shape {
     Scalar,
+    Keywords,
     Headers,
     Other,
 }
@@ -74,8 +75,14 @@ impl Check {
                 self.signals += 1;
                 Shape::Headers
             }
+            "keywords" => {
+                self.signals += 1;
+                self.uses.keywords = true;
+                Shape::Keywords
+            }
             _ if !name.contains('.') && SIGNALS.contains(&name) => {
                 self.signals += 1;
+                self.uses.language |= name == "language";
                 Shape::Scalar
             }
             _ => self.flaw(Flaw::unknown("signal", name, &SIGNALS)),
@@ -104,8 +111,12 @@ impl Check {
         }
         match self.expression(&select.operand, depth + 1) {
             Shape::Scalar => self.flaw(Flaw::new(format!("`.{}`: this signal has no fields", short(&select.field, 64)))),
+            Shape::Keywords => {
+                let flaw = Flaw::new(format!("`.{}`: this signal has no fields", short(&select.field, 64)));
+                self.flaw(flaw.with(&format!("'{}' in keywords", short(&select.field, 64))))
+            }
             Shape::Headers => {
-                self.headers.push(select.field.to_ascii_lowercase());
+                self.uses.headers.push(select.field.to_ascii_lowercase());
                 Shape::Other
             }
             Shape::Other => Shape::Other,
@@ -125,9 +136,28 @@ impl Check {
             && shapes.first() == Some(&Shape::Headers)
             && let Some(Expr::Literal(LiteralValue::String(header))) = call.args.get(1).map(|index| &index.expr)
         {
-            self.headers.push(header.inner().to_owned());
+            self.uses.headers.push(header.inner().to_owned());
+        }
+        if shapes.contains(&Shape::Keywords) {
+            self.on_keywords(call);
         }
         Shape::Other
+    }
+
+    /// A call that takes `keywords`: what is asked for has to be among the sets, and a list is no text.
+    fn on_keywords(&mut self, call: &CallExpr) {
+        let literal = |part: &Expression| match &part.expr {
+            Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
+            _ => None,
+        };
+        match call.func_name.as_str() {
+            operators::IN => self.uses.sets.extend(call.args.first().and_then(literal)),
+            operators::INDEX | "size" => {}
+            _ => {
+                let name = call.args.iter().find_map(literal).unwrap_or_else(|| "name".to_owned());
+                self.flaw(Flaw::new("`keywords` is a list of names").with(&format!("'{}' in keywords", short(&name, 64))));
+            }
+        }
     }
 
     fn comprehension(&mut self, comprehension: &ComprehensionExpr, depth: usize) -> Shape {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cel::ExecutionError;
 use cel::common::traits::{Container, Indexer, Iterable, Iterator as Items, Sizer};
-use cel::common::types::{CelBool, CelInt, CelString, MAP_TYPE, Type};
+use cel::common::types::{CelBool, CelInt, CelList, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use jiff::tz::TimeZone;
@@ -13,8 +13,9 @@ use jiff::tz::TimeZone;
 use crate::routing::inputs::Inputs;
 
 /// What an expression may name. `max_tokens` is 0 when the client set none, so that comparisons read as expected;
-/// `hour` is that of `inputs.at` in the document's time zone; ids are `""` when there is none.
-pub const SIGNALS: [&str; 16] = [
+/// `hour` is that of `inputs.at` in the document's time zone; ids, `agent` and `language` are `""` when there is none;
+/// `keywords` are the names of the sets that were hit.
+pub const SIGNALS: [&str; 19] = [
     "model",
     "endpoint",
     "prompt_tokens",
@@ -25,6 +26,9 @@ pub const SIGNALS: [&str; 16] = [
     "images",
     "audio",
     "json_output",
+    "language",
+    "keywords",
+    "agent",
     "headers",
     "hour",
     "key.id",
@@ -72,6 +76,13 @@ impl VariableResolver for Facts<'_> {
             "images" => number(request.images),
             "audio" => number(request.audio),
             "json_output" => truth(request.json_output),
+            "language" => words(request.language.as_deref().unwrap_or("")),
+            "keywords" => {
+                let hits = self.inputs.keywords.iter().filter(|(_, found)| found.hit);
+                let names: Vec<Box<dyn Val>> = hits.map(|(name, _)| Box::new(CelString::from(name.as_str())) as Box<dyn Val>).collect();
+                CowVal::owned(CelList::from(names))
+            }
+            "agent" => words(request.agent.as_ref().map_or("", |agent| &agent.name)),
             "headers" => CowVal::owned(Pairs::of(&request.headers)),
             "hour" => number(u64::from(self.zone.to_datetime(self.inputs.at).hour().unsigned_abs())),
             "key.id" => words(who.key.as_deref().unwrap_or("")),

@@ -1,0 +1,343 @@
+//! What decisions promise, over whole documents: every strategy, and every way in which there is no target.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::decide::{Decision, Refusal, decide};
+use super::inputs::tests::chat;
+use super::inputs::{Breaker, Inputs, TargetHealth};
+use super::recipe::Routing;
+use crate::config;
+use crate::error::{Error, Kind};
+
+/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written out.
+fn document(rules: &str, models: &str) -> Routing {
+    let text = format!(
+        "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\nrecipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
+    );
+    let server = config::read_server("server.yaml", "", &|_| None).unwrap();
+    config::read_routing("routing.yaml", &text, &server, &|_| None, None).unwrap_or_else(|problems| {
+        let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        panic!("{}", shown.join("\n"))
+    })
+}
+
+/// One rule of that strategy over `p/a`, `p/b`, …
+fn over(names: &[&str], strategy: &str) -> Routing {
+    let targets: Vec<String> = names.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
+    document(&format!("{{ name: only, strategy: {strategy}, targets: [ {} ] }}", targets.join(", ")), "")
+}
+
+const STICKY: &str = "sticky, key: user.id";
+
+fn order(decision: &Decision) -> String {
+    decision.plan.iter().map(|choice| choice.model.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn planned(routing: &Routing, inputs: &Inputs) -> String {
+    order(&decide(routing, inputs).unwrap())
+}
+
+fn state(inputs: &mut Inputs, target: &str, ewma_us: Option<u64>, inflight: u32) {
+    inputs.health.insert(format!("p/{target}"), TargetHealth { ewma_us, inflight, ..TargetHealth::default() });
+}
+
+/// Seeds that look like those of traffic.
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
+}
+
+#[test]
+fn the_least_busy_is_first_and_ties_go_by_the_document() {
+    let routing = over(&["a", "b", "c", "d"], "least_busy");
+    let mut inputs = chat("auto", 1);
+    assert_eq!(planned(&routing, &inputs), "a b c d");
+    state(&mut inputs, "a", None, 2);
+    state(&mut inputs, "c", Some(1), 1);
+    let decision = decide(&routing, &inputs).unwrap();
+    assert_eq!((order(&decision).as_str(), decision.propensity, decision.strategy.as_str()), ("b d c a", 1.0, "least_busy"));
+}
+
+#[test]
+fn the_cheapest_is_first_and_what_has_no_price_last() {
+    let models = "p/half: { input_per_mtok: 0.001 }, p/in: { input_per_mtok: 1, output_per_mtok: 10 }, \
+        p/out: { input_per_mtok: 10, output_per_mtok: 1 }, p/free: { input_per_mtok: 0, output_per_mtok: 0 }, \
+        p/same: { input_per_mtok: 1, output_per_mtok: 10 }";
+    let targets = "{ target: p/none }, { target: p/half }, { target: p/out }, { target: p/in }, { target: p/same }, { target: p/free }";
+    let routing = document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
+    let mut inputs = chat("auto", 1);
+    inputs.request.prompt_tokens = 1000;
+    // 1,024 tokens of answer where nothing is said, so `out` costs 11,024 and `in` 11,240.
+    assert_eq!(planned(&routing, &inputs), "free out in same none half");
+    inputs.request.max_tokens = Some(500);
+    assert_eq!(planned(&routing, &inputs), "free in same out none half");
+    // More than that does not count.
+    inputs.request.max_tokens = Some(1_000_000);
+    inputs.request.prompt_tokens = 1100;
+    assert_eq!(planned(&routing, &inputs), "free in same out none half");
+}
+
+#[test]
+fn the_quicker_of_two_is_first() {
+    let routing = over(&["a", "b", "c"], "least_latency");
+    let mut inputs = chat("auto", 1);
+    // 300 ms as one waits already, 200, 150: ranked c b a.
+    state(&mut inputs, "a", Some(150_000), 1);
+    state(&mut inputs, "b", Some(200_000), 0);
+    state(&mut inputs, "c", Some(150_000), 0);
+    let mut firsts = BTreeMap::new();
+    for seed in seeds(3000) {
+        inputs.seed = seed;
+        let decision = decide(&routing, &inputs).unwrap();
+        let (wanted, propensity) = if decision.model == "c" { ("c b a", 2.0 / 3.0) } else { ("b c a", 1.0 / 3.0) };
+        assert_eq!(order(&decision), wanted);
+        assert!((decision.propensity - propensity).abs() < 1e-12, "{decision:?}");
+        *firsts.entry(decision.model).or_insert(0) += 1;
+    }
+    // The slowest is in no pair the quickest; five standard deviations of 3,000 draws of 2/3.
+    assert!((firsts["c"] - 2000i32).abs() < 130 && !firsts.contains_key("a"), "{firsts:?}");
+    // One of which nothing is known is tried, by one request.
+    inputs.health.remove("p/a");
+    let tried = |inputs: &Inputs| seeds(50).any(|seed| decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap().model == "a");
+    assert!(tried(&inputs));
+    state(&mut inputs, "a", None, 1);
+    assert!(!tried(&inputs));
+    let alone = decide(&over(&["a"], "least_latency"), &inputs).unwrap();
+    assert_eq!((order(&alone).as_str(), alone.propensity), ("a", 1.0));
+}
+
+#[test]
+fn a_key_sticks_and_without_one_the_seed_draws() {
+    let routing = over(&["a", "b", "c"], STICKY);
+    let mut inputs = chat("auto", 1);
+    let first = decide(&routing, &inputs).unwrap();
+    for seed in seeds(50) {
+        let again = decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap();
+        assert_eq!((order(&again), again.propensity), (order(&first), 1.0));
+    }
+    let mut firsts = BTreeMap::new();
+    for user in 0..3000 {
+        inputs.principal.user = Some(format!("usr_{user}"));
+        *firsts.entry(decide(&routing, &inputs).unwrap().model).or_insert(0i32) += 1;
+    }
+    assert!(firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130), "{firsts:?}");
+    // Empty: by the seed.
+    inputs.principal.user = None;
+    let mut firsts = BTreeMap::new();
+    for seed in seeds(3000) {
+        inputs.seed = seed;
+        let decision = decide(&routing, &inputs).unwrap();
+        assert!(decision.trace.is_empty() && (decision.propensity - 1.0 / 3.0).abs() < 1e-12);
+        *firsts.entry(decision.model).or_insert(0i32) += 1;
+    }
+    assert!(firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130), "{firsts:?}");
+    // Failed: by the seed too, and it is said.
+    let failing = over(&["a", "b", "c"], "sticky, key: key.labels.team");
+    let decision = decide(&failing, &inputs).unwrap();
+    assert_eq!((decision.trace.len(), decision.trace[0].rule.as_str()), (1, "only"));
+    assert!(decision.trace[0].error.starts_with("key: ") && decision.propensity < 0.5, "{decision:?}");
+    inputs.principal.labels.insert("team".into(), "core".into());
+    assert_eq!(decide(&failing, &inputs).unwrap().propensity, 1.0);
+}
+
+#[test]
+fn a_refusal_says_why_and_when_to_come_back() {
+    let models = "p/small: { context: 100 }, p/plain: { capabilities: [json] }";
+    let rule = |targets: &[&str]| {
+        let targets: Vec<String> = targets.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
+        document(&format!("{{ name: only, targets: [ {} ] }}", targets.join(", ")), models)
+    };
+    let mut inputs = chat("auto", 1);
+    inputs.request.prompt_tokens = 101;
+    inputs.request.needs = vec!["tools".into()];
+    let wait = |seconds: i64| TargetHealth {
+        cooldown_until: Some(inputs.at + jiff::SignedDuration::from_millis(seconds * 1000 + 500)),
+        ..TargetHealth::default()
+    };
+    let (soon, late) = (wait(3), wait(30));
+    let full = TargetHealth { inflight: 2, max: Some(2), ..TargetHealth::default() };
+    let open = TargetHealth { breaker: Breaker::Open, ..TargetHealth::default() };
+    inputs.health =
+        [("soon", soon), ("late", late), ("full", full), ("open", open)].map(|(name, health)| (format!("p/{name}"), health)).into();
+    for (targets, kind, retry_after_s, said) in [
+        (&["small"][..], Kind::ContextLengthExceeded, None, "p/small: context"),
+        (&["plain"], Kind::UnsupportedFeature, None, "p/plain: capability"),
+        (&["small", "plain"], Kind::UnsupportedFeature, None, "p/small: context, p/plain: capability"),
+        (&["late", "soon"], Kind::RateLimited, Some(4), "p/late: cooldown, p/soon: cooldown"),
+        (&["full", "soon"], Kind::RateLimited, Some(1), "p/full: concurrency, p/soon: cooldown"),
+        (&["small", "late"], Kind::RateLimited, Some(31), "p/small: context, p/late: cooldown"),
+        (&["open"], Kind::NoTarget, None, "p/open: breaker_open"),
+        (&["open", "soon"], Kind::NoTarget, None, "p/open: breaker_open, p/soon: cooldown"),
+        (&["open", "plain"], Kind::NoTarget, None, "p/open: breaker_open, p/plain: capability"),
+    ] {
+        let error = Error::from(decide(&rule(targets), &inputs).unwrap_err());
+        assert_eq!((error.kind(), error.retry_after_s()), (kind, retry_after_s), "{targets:?}");
+        assert!(error.detail().contains(said), "{targets:?}: {}", error.detail());
+    }
+    inputs.request.endpoint = "embeddings".into();
+    let error = Error::from(decide(&rule(&["soon"]), &inputs).unwrap_err());
+    assert_eq!(error.kind(), Kind::UnsupportedFeature);
+    assert!(error.detail().contains("p/soon: endpoint"));
+}
+
+const STRATEGIES: [&str; 6] = ["priority", "weighted", "least_latency", "least_busy", "cheapest", STICKY];
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn health() -> impl Strategy<Value = TargetHealth> {
+    let breaker = prop::sample::select(vec![Breaker::Closed, Breaker::Closed, Breaker::Open, Breaker::HalfOpen]);
+    (breaker, any::<bool>(), prop::option::of(-5i64..5), prop::option::of(0u64..3), 0u32..3, prop::option::of(0u32..3)).prop_map(
+        |(breaker, probe_free, wait, ewma_us, inflight, max)| {
+            let cooldown_until = wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
+            TargetHealth { breaker, probe_free, cooldown_until, ewma_us, inflight, max }
+        },
+    )
+}
+
+/// A document with that strategy over four targets: prices and contexts of some, in a range where all outcomes come.
+fn priced(strategy: &str) -> Routing {
+    let targets = NAMES.map(|name| format!("{{ target: p/{name} }}")).join(", ");
+    let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, p/b: { input_per_mtok: 1, output_per_mtok: 3, context: 1000 }, \
+        p/c: { capabilities: [tools] }";
+    document(&format!("{{ name: only, strategy: {strategy}, targets: [ {targets} ] }}"), models)
+}
+
+/// The plan by the rules of the contract, written down another way.
+fn eligible(name: &str, inputs: &Inputs) -> bool {
+    let context = match name {
+        "a" => 2000,
+        "b" => 1000,
+        _ => u64::MAX,
+    };
+    let state = inputs.health.get(&format!("p/{name}")).cloned().unwrap_or_default();
+    let probe = state.breaker == Breaker::HalfOpen && state.probe_free;
+    (name != "c" || inputs.request.needs.iter().all(|need| need == "tools"))
+        && inputs.request.prompt_tokens + inputs.request.max_tokens.unwrap_or(0) <= context
+        && (state.breaker == Breaker::Closed || probe)
+        && state.cooldown_until.is_none_or(|until| until <= inputs.at)
+        && state.max.is_none_or(|max| state.inflight < max)
+}
+
+prop_compose! {
+    fn requests()(
+        seed: u64, prompt_tokens in 0u64..2500, max_tokens in prop::option::of(0u64..1500), vision: bool,
+        states in prop::collection::vec(prop::option::of(health()), NAMES.len()), user in prop::option::of(0u8..20),
+    ) -> Inputs {
+        let mut inputs = chat("auto", seed);
+        inputs.request.prompt_tokens = prompt_tokens;
+        inputs.request.max_tokens = max_tokens;
+        inputs.request.needs = if vision { vec!["vision".into()] } else { vec!["tools".into()] };
+        inputs.principal.user = user.map(|user| format!("usr_{user}"));
+        inputs.health = NAMES.iter().zip(states).filter_map(|(name, state)| Some((format!("p/{name}"), state?))).collect();
+        inputs
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_decision_repeats_and_plans_all_that_is_eligible_and_nothing_else(inputs in requests(), strategy in prop::sample::select(&STRATEGIES[..])) {
+        let routing = priced(strategy);
+        let first = decide(&routing, &inputs);
+        let copy: Inputs = serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
+        prop_assert_eq!(&first, &decide(&routing, &copy));
+        let wanted: Vec<&str> = NAMES.into_iter().filter(|name| eligible(name, &inputs)).collect();
+        match first {
+            Ok(decision) => {
+                let mut found: Vec<&str> = decision.plan.iter().map(|choice| choice.model.as_str()).collect();
+                prop_assert_eq!(&decision.model, found[0]);
+                found.sort_unstable();
+                prop_assert_eq!(found, wanted);
+                prop_assert!(decision.propensity > 0.0 && decision.propensity <= 1.0);
+                for candidate in &decision.candidates {
+                    prop_assert_eq!(candidate.eligible, candidate.reason.is_none());
+                }
+            }
+            Err(refusal) => {
+                prop_assert!(wanted.is_empty());
+                let Refusal::NoTarget { candidates, .. } = &refusal else { panic!("{refusal:?}") };
+                let reasons: Vec<&str> = candidates.iter().map(|candidate| candidate.reason.as_deref().unwrap()).collect();
+                let possible: Vec<&&str> = reasons.iter().filter(|reason| !matches!(**reason, "context" | "capability")).collect();
+                let limited = possible.iter().all(|reason| matches!(**reason, "cooldown" | "concurrency"));
+                let status = if possible.is_empty() { 400 } else if limited { 429 } else { 503 };
+                let error = Error::from(refusal.clone());
+                prop_assert_eq!(error.status().as_u16(), status, "{:?}", reasons);
+                prop_assert_eq!(error.retry_after_s().is_some(), status == 429);
+                prop_assert!(error.retry_after_s().unwrap_or(1) <= 5);
+            }
+        }
+    }
+
+    #[test]
+    fn a_target_that_leaves_moves_only_its_own_keys(user in 0u32..1_000_000, gone in 0usize..4, seed: u64, keyed: bool) {
+        let mut inputs = chat("auto", seed);
+        inputs.principal.user = keyed.then(|| format!("usr_{user}"));
+        let before = planned(&over(&NAMES, STICKY), &inputs);
+        let left: Vec<&str> = NAMES.into_iter().enumerate().filter(|(at, _)| *at != gone).map(|(_, name)| name).collect();
+        // Gone from the document, or not eligible: the others keep their order.
+        let wanted = before.split(' ').filter(|name| *name != NAMES[gone]).collect::<Vec<_>>().join(" ");
+        prop_assert_eq!(&planned(&over(&left, STICKY), &inputs), &wanted);
+        inputs.health.insert(format!("p/{}", NAMES[gone]), TargetHealth { breaker: Breaker::Open, ..TargetHealth::default() });
+        prop_assert_eq!(&planned(&over(&NAMES, STICKY), &inputs), &wanted);
+    }
+
+    #[test]
+    fn the_order_of_the_document_moves_no_draw(seed: u64, user in prop::option::of(0u32..100), strategy in prop::sample::select(vec!["weighted", STICKY])) {
+        let mut inputs = chat("auto", seed);
+        inputs.principal.user = user.map(|user| format!("usr_{user}"));
+        prop_assert_eq!(planned(&over(&["a", "b", "c"], strategy), &inputs), planned(&over(&["c", "a", "b"], strategy), &inputs));
+    }
+
+    #[test]
+    fn the_propensity_of_two_choices_is_how_often_they_fall(latencies in prop::collection::vec(1u64..50, 4)) {
+        let routing = over(&NAMES, "least_latency");
+        let mut inputs = chat("auto", 0);
+        for (name, latency) in NAMES.into_iter().zip(&latencies) {
+            state(&mut inputs, name, Some(latency * 1000), 0);
+        }
+        let mut falls: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for seed in seeds(600) {
+            inputs.seed = seed;
+            let decision = decide(&routing, &inputs).unwrap();
+            let entry = falls.entry(decision.model).or_insert((decision.propensity, 0.0));
+            prop_assert_eq!(entry.0, decision.propensity);
+            entry.1 += 1.0;
+        }
+        for (model, (propensity, count)) in &falls {
+            let off = 5.0 * (600.0 * propensity * (1.0 - propensity)).sqrt();
+            prop_assert!((count - 600.0 * propensity).abs() < off, "{}: {} of 600, not {}", model, count, propensity);
+        }
+        prop_assert!((falls.values().map(|(propensity, _)| propensity).sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn any_weights_are_matched_by_the_picks(weights in prop::collection::vec(0u32..50, 4)) {
+        prop_assume!(weights.iter().any(|weight| *weight > 0));
+        let targets: Vec<String> = NAMES.iter().zip(&weights).map(|(name, weight)| format!("{{ target: p/{name}, weight: {weight} }}")).collect();
+        let routing = document(&format!("{{ name: only, strategy: weighted, targets: [ {} ] }}", targets.join(", ")), "");
+        let sum = f64::from(weights.iter().sum::<u32>());
+        let mut picks = [0.0; 4];
+        for seed in seeds(600) {
+            let decision = decide(&routing, &chat("auto", seed)).unwrap();
+            let at = NAMES.iter().position(|name| *name == decision.model).unwrap();
+            prop_assert!((decision.propensity - f64::from(weights[at]) / sum).abs() < 1e-12);
+            picks[at] += 1.0;
+        }
+        for (count, weight) in picks.into_iter().zip(&weights) {
+            let share = f64::from(*weight) / sum;
+            prop_assert!((count - 600.0 * share).abs() <= 5.0 * (600.0 * share * (1.0 - share)).sqrt() + 1e-9, "{:?} for {:?}", picks, weights);
+        }
+    }
+}
+
+/// Waits in a refusal are those of the inputs, not of a clock.
+#[test]
+fn a_refusal_is_as_pure_as_a_decision() {
+    let mut inputs = chat("auto", 1);
+    let cooldown_until = Some(inputs.at + jiff::SignedDuration::from_millis(2100));
+    inputs.health.insert("p/a".into(), TargetHealth { cooldown_until, ..TargetHealth::default() });
+    let Err(Refusal::NoTarget { retry_after, .. }) = decide(&over(&["a"], "priority"), &inputs) else { panic!() };
+    assert_eq!(retry_after, Some(Duration::from_millis(2100)));
+}

@@ -1,0 +1,71 @@
+//! How near the estimate of a prompt is to what providers counted, over the recorded exchanges, printed by host.
+
+use std::collections::BTreeMap;
+
+use rerouter::protocol::openai::{self, Endpoint};
+use serde_json::Value;
+
+use crate::support::recorded::{self, Exchange};
+
+/// Whether the prompt is text alone, and none of it the provider's own: no images or files, no tools that it runs itself.
+fn is_text(request: &Value) -> bool {
+    let all = |list: &Value, kinds: &[&str]| {
+        list.as_array().is_none_or(|list| list.iter().all(|item| kinds.iter().any(|kind| item["type"] == *kind)))
+    };
+    let messages = request["messages"].as_array().expect("messages");
+    messages.iter().all(|message| all(&message["content"], &["text", "thinking"])) && all(&request["tools"], &["function"])
+}
+
+/// What the provider counted, in the answer or in one of its events.
+fn counted(exchange: &Exchange) -> Option<u64> {
+    let events = exchange.response.lines().filter_map(|line| line.strip_prefix("data:"));
+    let texts: Vec<&str> = if exchange.stream { events.collect() } else { vec![&exchange.response] };
+    let mut usages = texts.into_iter().filter_map(|text| {
+        let answer: Value = serde_json::from_str(text).ok()?;
+        [&answer["usage"], &answer["x_groq"]["usage"]].into_iter().find_map(|usage| usage["prompt_tokens"].as_u64())
+    });
+    usages.rfind(|tokens| *tokens > 0)
+}
+
+/// One prompt: its host, what was counted, and what was estimated.
+struct Prompt {
+    host: String,
+    counted: f64,
+    estimated: f64,
+}
+
+impl Prompt {
+    fn is_within(&self, share: f64, tokens: f64) -> bool {
+        (self.estimated - self.counted).abs() <= self.counted * share + tokens
+    }
+}
+
+#[test]
+fn estimates_are_near_what_providers_count() {
+    let mut prompts = Vec::new();
+    for exchange in recorded::exchanges().into_iter().filter(|exchange| exchange.status == 200) {
+        let written = exchange.request.get();
+        let request = openai::read_request(written.as_bytes(), Endpoint::ChatCompletions).unwrap();
+        let Some(counted) = counted(&exchange).filter(|_| is_text(&serde_json::from_str(written).unwrap())) else { continue };
+        let prompt = Prompt { host: exchange.host, counted: counted as f64, estimated: request.prompt_tokens as f64 };
+        if !prompt.is_within(0.35, 50.0) {
+            eprintln!("far off: {} {}: {counted} counted, {} estimated", prompt.host, request.model, request.prompt_tokens);
+        }
+        prompts.push(prompt);
+    }
+    let mut hosts: BTreeMap<&str, Vec<&Prompt>> = BTreeMap::new();
+    for prompt in &prompts {
+        hosts.entry(&prompt.host).or_default().push(prompt);
+    }
+    for (host, prompts) in &hosts {
+        let off: Vec<String> = prompts.iter().map(|prompt| format!("{}/{}", prompt.estimated, prompt.counted)).collect();
+        eprintln!("{host:36} estimated/counted: {}", off.join(" "));
+    }
+    let share =
+        |share: f64, tokens: f64| prompts.iter().filter(|prompt| prompt.is_within(share, tokens)).count() as f64 / prompts.len() as f64;
+    let (near, far) = (share(0.15, 20.0), share(0.35, 50.0));
+    eprintln!("{} prompts, within 15 % and 20 tokens {:.0} %, within 35 % and 50 tokens {:.0} %", prompts.len(), near * 100.0, far * 100.0);
+    assert!(prompts.len() >= 10 && hosts.len() >= 2, "too few to say: {} of {} hosts", prompts.len(), hosts.len());
+    assert!(near >= 0.5, "the median is off by more than 15 % and 20 tokens");
+    assert!(far >= 0.9, "more than one in ten is off by more than 35 % and 50 tokens");
+}
