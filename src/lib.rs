@@ -69,6 +69,7 @@
 //! | a provider that speaks a known protocol | the routing document only |
 //! | a management endpoint | its noun in `api/`, a row of `ROUTES` in `api/mod.rs`, a line in `api/openapi.rs` (a new shape: `api/schemas.json`) |
 //! | a strategy | `routing/document.rs` (the word), `routing/strategy.rs` (the order) |
+//! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
 //! | a metric | `metrics.rs`, and where it is counted |
 //! | a refusal | a row of [`error::Kind`] |
 //! | a limit | `bounds.rs` |

@@ -228,7 +228,11 @@ fn the_last_rule_must_always_match() {
     assert!(routing_problems(&document(&rule("when: stream,"))).contains("the last rule must have no `when`"));
     let same =
         [rule("when: stream,"), rule("when: stream,").replace("name: r", "name: s"), rule("").replace("name: r", "name: t")].join(",");
-    assert!(routing_problems(&document(&same)).contains("never reached: `r` before it has the same condition"));
+    assert!(routing_problems(&document(&same)).contains("never reached: `r` before it holds whenever this does"));
+    let narrower = [rule("when: prompt_tokens > 10,"), rule("when: stream && prompt_tokens > 50,").replace("name: r", "name: s"), rule("")];
+    let problems = routing_problems(&document(&narrower.join(",").replace("{ name: r,  targets", "{ name: t, targets")));
+    assert!(problems.contains("rules[1].when: never reached: `r` before it holds whenever this does"), "{problems}");
+    assert!(routing_problems(&document(&rule("when: hour > 22 && hour < 6,"))).contains("rules[0].when: the expression never holds"));
     assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
 }
 

@@ -293,7 +293,6 @@ impl<'o> Build<'o> {
             );
         }
         let mut names: HashSet<&str> = HashSet::new();
-        let mut conditions: HashMap<&str, &str> = HashMap::new();
         let mut always: Option<&str> = None;
         for rule in &spec.rules {
             self.plain_name(&rule.name, "rule");
@@ -303,13 +302,6 @@ impl<'o> Build<'o> {
             if let Some(before) = always {
                 self.faults.push(
                     rule.name.fault(format!("never reached: `{before}` before it always matches")).hint(Some("move it up, or remove it")),
-                );
-            } else if let Some(when) = &rule.when
-                && let Some(before) = conditions.insert(when.value.trim(), &rule.name.value)
-            {
-                self.faults.push(
-                    when.fault(format!("never reached: `{before}` before it has the same condition"))
-                        .hint(Some("change one of them, or remove it")),
                 );
             }
             if rule.when.is_none() {
@@ -321,8 +313,22 @@ impl<'o> Build<'o> {
             self.faults.push(last.name.fault("the last rule must have no `when`").hint(Some(hint)));
         }
         let retry = Retry { attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts), on: spec.retry.on.unwrap_or(RetryOn::ALL) };
-        let rules = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
+        let whens: Vec<Option<Located<String>>> = spec.rules.iter().map(|rule| rule.when.clone()).collect();
+        let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
+        self.reachable(&rules, &whens);
         Recipe { name: spec.name.value.as_str().into(), rules, retry }
+    }
+
+    /// A rule whose condition holds only where that of an earlier one does is never reached.
+    fn reachable(&mut self, rules: &[Rule], whens: &[Option<Located<String>>]) {
+        for (at, (rule, written)) in rules.iter().zip(whens).enumerate() {
+            let (Some(when), Some(written)) = (&rule.when, written) else { continue };
+            let covers = |earlier: &&Rule| earlier.when.as_ref().is_some_and(|earlier| earlier.covers(when));
+            if let Some(before) = rules.iter().take(at).find(covers) {
+                let message = format!("never reached: `{}` before it holds whenever this does", before.name);
+                self.faults.push(written.fault(message).hint(Some("move it up, change it, or remove it")));
+            }
+        }
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {

@@ -3,6 +3,7 @@
 //! request path nothing is left but a short walk; what still goes wrong there is "false", with a trace.
 
 mod check;
+mod reach;
 mod signals;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use super::document::did_you_mean;
 use super::inputs::Inputs;
 use crate::bounds;
 use check::Check;
+use reach::Reach;
 pub use signals::{Facts, SIGNALS};
 
 /// A checked expression that is true or false.
@@ -32,6 +34,7 @@ pub struct Key(Checked);
 struct Checked {
     text: String,
     tree: Expression,
+    reach: Reach,
     uses: Uses,
 }
 
@@ -94,6 +97,11 @@ impl Condition {
     /// What it looks at.
     pub fn uses(&self) -> &Uses {
         &self.0.uses
+    }
+
+    /// Whether it is plain that this one holds wherever the other does.
+    pub fn covers(&self, other: &Condition) -> bool {
+        self.0.reach.covers(&other.0.reach)
     }
 
     /// Whether it holds; an error, or a value that is no boolean, is what is wrong.
@@ -204,7 +212,11 @@ fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
         check.flaws.truncate(8);
         return Err(check.flaws);
     }
-    let checked = Checked { text, tree, uses: check.uses };
+    let reach = Reach::of(&tree);
+    if wanted == Wanted::Truth && reach.is_empty() {
+        return Err(vec![Flaw::new("the expression never holds: no number is within all of its bounds")]);
+    }
+    let checked = Checked { text, tree, reach, uses: check.uses };
     match checked.try_once(wanted) {
         Some(flaw) => Err(vec![flaw]),
         None => Ok(checked),
