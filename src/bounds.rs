@@ -132,6 +132,24 @@ pub const REGISTRATIONS: u32 = 20;
 
 /// Attempts of one request whatever its recipe asks for: Pingora's loop is told the same.
 pub const ATTEMPTS_MAX: usize = 16;
+/// Longest that a breaker stays open, however often it has opened: a provider that is back is not left out for longer.
+pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+/// Longest that a provider's `Retry-After` is believed: some mean the end of the day, and most are back before.
+pub const COOL_DOWN_MAX: Duration = Duration::from_secs(600);
+/// How fast measured latency is forgotten: after this long it counts a third.
+pub const LATENCY_DECAY: Duration = Duration::from_secs(10);
+/// How long one of several keys rests after a 429 that did not say.
+pub const KEY_LIMITED: Duration = Duration::from_secs(10);
+/// How long one of several keys rests after it was refused: somebody has to mend it.
+pub const KEY_REFUSED: Duration = Duration::from_secs(300);
+/// Over how long a retry budget counts (contract 6.2).
+pub const RETRY_SPAN: Duration = Duration::from_secs(10);
+/// Retries that a budget always has room for, a second (contract 6.2).
+pub const RETRIES_A_SECOND: u64 = 3;
+/// Keys of one provider: each is looked at for an attempt.
+pub const PROVIDER_KEYS: usize = 32;
+/// Requests that one provider may be allowed at once.
+pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
 /// Bytes of a response held back until the first content event shows that it is one.
 pub const HOLD_BYTES: usize = 256 << 10;
 /// A provider's answer collected for a reroute.

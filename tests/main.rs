@@ -17,6 +17,8 @@ mod cli;
 mod failover;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
+mod health;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.

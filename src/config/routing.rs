@@ -9,8 +9,8 @@ use super::read::{Faults, Field, Section};
 use super::tree::Value;
 use crate::bounds;
 use crate::routing::document::{
-    Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec,
-    TimeoutsSpec,
+    BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
+    Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::secret::Secret;
 
@@ -33,6 +33,8 @@ const OUR_HEADERS: [&str; 12] = [
 const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 /// A deadline beyond this is a mistake of units.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Errors of an hour ago say nothing of now.
+const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 
 /// Reads the document from its tree; `lookup` is for credentials only.
 pub(super) fn read(root: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
@@ -76,19 +78,13 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, fault
         name,
         protocol,
         base_url: section.read("base_url", faults, |f, p| secret(f, lookup, p)),
-        api_key: section.read("api_key", faults, |field, faults| {
-            let key = secret(field, lookup, faults)?;
-            let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
-            if !sendable {
-                faults.push(field.fault("must be visible ASCII characters, as it is sent in a header"));
-            }
-            sendable.then_some(key)
-        }),
+        api_key: section.read("api_key", faults, |f, p| api_key(f, lookup, p)),
         headers: section.read("headers", faults, |f, p| headers(f, lookup, p)).unwrap_or_default(),
         timeouts: timeouts(&mut section, faults),
         latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
+        options: options(&mut section, lookup, faults),
     };
-    section.unsupported(&["api_keys", "ca", "max_concurrency", "http2", "stream_usage", "breaker"], faults);
+    section.unsupported(&["ca", "http2", "stream_usage"], faults);
     section.finish(faults);
     Some(spec)
 }
@@ -129,6 +125,52 @@ fn headers(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Optio
         }
     }
     Some(found)
+}
+
+fn api_key(field: &Field<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    let key = secret(field, lookup, faults)?;
+    let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
+    if !sendable {
+        faults.push(field.fault("must be visible ASCII characters, as it is sent in a header"));
+    }
+    sendable.then_some(key)
+}
+
+fn options(section: &mut Section<'_>, lookup: &Lookup<'_>, faults: &mut Faults) -> ProviderOptions {
+    let number = |value: u64| u32::try_from(value).ok();
+    ProviderOptions {
+        api_keys: section.read("api_keys", faults, |field, faults| {
+            if field.is_empty_list() {
+                faults.push(field.fault("must name a key at least"));
+            }
+            Some(field.located(field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, lookup, p))))
+        }),
+        max_concurrency: section.read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY)).and_then(number),
+        breaker: breaker(section.below("breaker", faults), faults),
+    }
+}
+
+fn breaker(mut section: Section<'_>, faults: &mut Faults) -> BreakerSpec {
+    let number = |value: u64| u32::try_from(value).ok();
+    let mut time = |key, most: Duration, faults: &mut Faults| {
+        section.read(key, faults, |field, faults| {
+            let found = field.positive_duration(faults)?;
+            if found > most {
+                faults.push(field.fault(format!("must be at most {} minutes", most.as_secs() / 60)));
+            }
+            Some(found)
+        })
+    };
+    let (window, open) = (time("window", BREAKER_WINDOW_MAX, faults), time("open", bounds::BREAKER_OPEN_MAX, faults));
+    let spec = BreakerSpec {
+        consecutive: section.read("consecutive", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        error_percent: section.read("error_rate", faults, |f, p| f.percent(p, 1, 100)),
+        min_requests: section.read("min_requests", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        window,
+        open,
+    };
+    section.finish(faults);
+    spec
 }
 
 fn timeouts(section: &mut Section<'_>, faults: &mut Faults) -> TimeoutsSpec {
@@ -255,7 +297,7 @@ fn retry(mut section: Section<'_>, faults: &mut Faults) -> RetrySpec {
         });
         Some(on)
     });
-    section.unsupported(&["budget"], faults);
+    let budget_percent = section.read("budget", faults, |f, p| f.percent(p, 0, 1_000));
     section.finish(faults);
-    RetrySpec { attempts: attempts.and_then(|n| usize::try_from(n).ok()), on }
+    RetrySpec { attempts: attempts.and_then(|n| usize::try_from(n).ok()), on, budget_percent }
 }

@@ -159,7 +159,7 @@ fn every_mistake_of_a_routing_document_is_found_at_once() {
     let text = "\
 timezone: Europe/Berlinn
 providers:
-  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: {} }
+  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: { error_rate: 0.5, opens: 1s, open: 1h } }
   demo: { protocol: mock, latency: 90s, api_key: x }
   direct: { protocol: mock }
   claude: { protocol: anthropic }
@@ -171,7 +171,7 @@ recipes:
       - { name: a, when: 'promt_tokens > 1', targets: [{ target: openai/m }, { target: openai/m }] }
       - { name: a, strategy: weighted, targets: [{ target: demo/m, weight: 0 }] }
       - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, { target: nodes/q }] }
-    retry: { attempts: 99, on: [429, 4xx], budget: 20% }
+    retry: { attempts: 99, on: [429, 4xx], budget: 20 }
     shadow: { target: demo/m, percent: 1 }
   empty: { rules: [] }
   headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
@@ -182,7 +182,9 @@ keywords: {}
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
 r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http://
 r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document
-r.yaml:3:79: providers.openai.breaker: not supported by this version
+r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example `20%`)
+r.yaml:3:98: providers.openai.breaker.opens: unknown key (did you mean `open`?)
+r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes
 r.yaml:4:36: providers.demo.latency: more than 60 seconds
 r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process
 r.yaml:5:3: providers.direct: `direct` is a reserved name
@@ -200,7 +202,7 @@ r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not u
 r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version
 r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
-r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version
+r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)
 r.yaml:16:13: recipes.balanced.shadow: not supported by this version
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
@@ -234,7 +236,7 @@ fn variables_are_used_and_never_shown() {
     };
     let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let provider = routing.provider("o").unwrap();
-    assert_eq!(provider.api_key.as_ref().map(|key| key.expose()), Some("sk-canary"));
+    assert_eq!(provider.api_keys.first().map(|key| key.expose()), Some("sk-canary"));
     assert_eq!((provider.base.host.as_str(), provider.base.path.as_str()), ("canary.example", "/v1"));
     assert!(routing.text().contains("${OPENAI_API_KEY}"));
     let debug = format!("{routing:?} {provider:?} {:?}", server("data_dir: ${HOME}"));

@@ -13,12 +13,13 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::call::{Call, InFlight};
+use super::call::Call;
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
 use super::record::credentials;
 use super::relay::is_event_stream;
 use super::reply;
 use super::resolve::{Resolver, Unresolved};
+use super::under_way::UnderWay;
 use crate::app::App;
 use crate::routing::recipe::Protocol;
 
@@ -31,6 +32,11 @@ const KEPT_BACK: [&str; 6] = ["set-cookie", "alt-svc", "strict-transport-securit
 /// The address of the attempt's target, with every timeout set: Pingora has none by default.
 pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
     let target = call.begin_attempt().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    if let Err(barred) = call.admit(app, &target) {
+        let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
+        error.set_retry(call.attempt_failed(barred, false));
+        return Err(error);
+    }
     let provider = &target.provider;
     let base = &provider.base;
     let timeouts = provider.timeouts;
@@ -46,7 +52,6 @@ pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) 
     peer.options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
     peer.options.write_timeout = Some(timeouts.total);
     peer.options.idle_timeout = Some(crate::bounds::KEEP_ALIVE);
-    call.state().in_flight = Some(InFlight::begin(app, &target));
     Ok(Box::new(peer))
 }
 
@@ -74,7 +79,7 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     for (name, value) in &call.forward {
         fresh.append_header(name.clone(), value.clone())?;
     }
-    if let Some(key) = &provider.api_key {
+    if let Some(key) = call.state().in_flight.as_ref().and_then(UnderWay::key) {
         fresh.insert_header(AUTHORIZATION, bearer(key.expose())?)?;
     }
     for (name, value) in &provider.headers {

@@ -19,6 +19,8 @@ mod relay;
 mod reply;
 mod reroute;
 mod resolve;
+mod retry_after;
+mod under_way;
 mod wrap;
 
 use std::sync::Arc;

@@ -57,7 +57,7 @@ impl Outcome {
                 _ => None,
             };
             let failure = state.failure;
-            call.note_attempt(&mut state, failure);
+            let _ = call.note_attempt(&mut state, failure);
         }
         let failure = state.failure;
         let served = call.served(&state);
@@ -117,7 +117,7 @@ impl Outcome {
 pub(super) fn credentials(provider: &Provider) -> Vec<&str> {
     let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
     let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
-    provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
+    provider.api_keys.iter().map(Secret::expose).chain(of_headers).collect()
 }
 
 fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {

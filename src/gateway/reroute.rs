@@ -79,7 +79,7 @@ async fn reroute(
     }
     let live = app.live();
     let routing_began = Instant::now();
-    let inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
+    let inputs = Inputs { health: app.health.snapshot(&live.routing, exchange.at), ..inputs };
     let decision = decide(&live.routing, &inputs);
     if dry_run {
         let head = Head { decision: Some(decision.map_err(no_target)?), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
@@ -200,15 +200,17 @@ fn respond(new_id: &str, decision: Value, original: &Head, outcome: &Outcome) ->
     if good && object {
         return (StatusCode::OK, body);
     }
-    let detail = match outcome.status {
-        Some(status) if good => format!("The provider answered {status} with something that is not a JSON object."),
-        Some(status) => format!("The provider answered {status}."),
-        None => provider_failed(outcome).detail().to_string(),
+    let error = match outcome.status {
+        Some(status) if good => {
+            Error::new(Kind::ProviderFailed, format!("The provider answered {status} with something that is not a JSON object."))
+        }
+        Some(status) => Error::new(Kind::ProviderFailed, format!("The provider answered {status}.")),
+        None => provider_failed(outcome),
     };
     if let Value::Object(body) = &mut body {
-        body.insert("error".into(), json!(Kind::ProviderFailed.row().word));
-        body.insert("detail".into(), json!(detail));
+        body.insert("error".into(), json!(error.kind().row().word));
+        body.insert("detail".into(), json!(error.detail()));
         body.insert("upstream_status".into(), json!(outcome.status));
     }
-    (StatusCode::BAD_GATEWAY, body)
+    (error.status(), body)
 }

@@ -2,16 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
 use super::condition::Condition;
 use super::document::{
-    Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec, did_you_mean,
+    BreakerSpec, Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+    did_you_mean,
 };
+use super::health::BreakerSettings;
 use super::recipe::{Base, Choosable, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Target, Timeouts};
 use crate::bounds;
+use crate::secret::Secret;
 
 /// Names with a meaning of their own as the first segment of a model.
 const RESERVED: [&str; 3] = ["agent", "nodes", "direct"];
@@ -129,6 +132,22 @@ impl<'o> Build<'o> {
         }
     }
 
+    /// One key or several, each once.
+    fn keys(&mut self, one: Option<Located<Secret>>, several: Option<Located<Vec<Located<Secret>>>>) -> Vec<Secret> {
+        if let (Some(one), Some(_)) = (&one, &several) {
+            self.faults.push(one.fault("`api_keys` is there as well"));
+        }
+        let mut keys: Vec<Secret> = Vec::new();
+        for key in several.into_iter().flat_map(|several| several.value).chain(one) {
+            if keys.iter().any(|other| other.expose() == key.value.expose()) {
+                self.faults.push(key.fault("is the same key as one before it"));
+            } else {
+                keys.push(key.value);
+            }
+        }
+        keys
+    }
+
     fn provider(&mut self, spec: ProviderSpec) {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
@@ -138,11 +157,11 @@ impl<'o> Build<'o> {
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
-        self.providers.push(Arc::new(Provider {
+        let provider = Provider {
             name: spec.name.value.as_str().into(),
             protocol: if protocol == ProtocolSpec::Mock { Protocol::Mock } else { Protocol::OpenAi },
             base,
-            api_key: spec.api_key.map(|key| key.value.clone()),
+            api_keys: self.keys(spec.api_key, spec.options.api_keys),
             headers: spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect(),
             timeouts: Timeouts {
                 connect: timeouts.connect.unwrap_or(usual.connect),
@@ -150,7 +169,11 @@ impl<'o> Build<'o> {
                 idle: timeouts.idle.unwrap_or(usual.idle),
                 total: timeouts.total.unwrap_or(usual.total),
             },
-        }));
+            max_concurrency: spec.options.max_concurrency,
+            breaker: breaker(&spec.options.breaker),
+            state: OnceLock::new(),
+        };
+        self.providers.push(Arc::new(provider));
     }
 
     fn remote_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
@@ -158,7 +181,8 @@ impl<'o> Build<'o> {
             self.faults.push(latency.fault("only a `mock` provider has a latency"));
         }
         let authorization = spec.headers.iter().find(|(name, _)| name.value == http::header::AUTHORIZATION);
-        if let (true, Some((name, _))) = (spec.api_key.is_some(), authorization) {
+        let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
+        if let (true, Some((name, _))) = (has_key, authorization) {
             self.faults.push(name.fault("`api_key` sets this header already"));
         }
         if spec.headers.len() > bounds::PROVIDER_HEADERS {
@@ -173,7 +197,8 @@ impl<'o> Build<'o> {
 
     /// The mock is reached like any provider: on the loopback port of this process, with its delay in the path.
     fn mock_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
-        for secret in [&spec.base_url, &spec.api_key].into_iter().flatten() {
+        let keys = spec.options.api_keys.iter().flat_map(|keys| &keys.value);
+        for secret in [&spec.base_url, &spec.api_key].into_iter().flatten().chain(keys) {
             self.faults.push(secret.fault("a `mock` provider has none: it is part of this process"));
         }
         if let Some((name, _)) = spec.headers.first() {
@@ -224,7 +249,15 @@ impl<'o> Build<'o> {
         }
         let (provider, model) = self.named_provider(name)?;
         let Abilities { prices, context, capabilities } = self.models.get(&name.value).cloned().unwrap_or_default();
-        let target = Arc::new(Target { provider, model: model.into(), name: name.value.as_str().into(), prices, context, capabilities });
+        let target = Arc::new(Target {
+            provider,
+            model: model.into(),
+            name: name.value.as_str().into(),
+            prices,
+            context,
+            capabilities,
+            state: OnceLock::new(),
+        });
         self.targets.push(Arc::clone(&target));
         self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
         Some(target)
@@ -258,9 +291,13 @@ impl<'o> Build<'o> {
             let hint = "add a last rule without `when`, for what no other rule matches";
             self.faults.push(last.name.fault("the last rule must have no `when`").hint(Some(hint)));
         }
-        let retry = Retry { attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts), on: spec.retry.on.unwrap_or(RetryOn::ALL) };
+        let retry = Retry {
+            attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts),
+            on: spec.retry.on.unwrap_or(RetryOn::ALL),
+            budget_percent: spec.retry.budget_percent,
+        };
         let rules = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
-        Recipe { name: spec.name.value.as_str().into(), rules, retry }
+        Recipe { name: spec.name.value.as_str().into(), rules, retry, budget: OnceLock::new() }
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {
@@ -309,6 +346,17 @@ impl<'o> Build<'o> {
         if let (true, Strategy::Weighted, Some(first)) = (all_zero, spec.strategy, written.first()) {
             self.faults.push(first.fault("the weights of this rule sum to 0"));
         }
+    }
+}
+
+fn breaker(spec: &BreakerSpec) -> BreakerSettings {
+    let usual = BreakerSettings::default();
+    BreakerSettings {
+        consecutive: spec.consecutive.unwrap_or(usual.consecutive),
+        error_percent: spec.error_percent.unwrap_or(usual.error_percent),
+        min_requests: spec.min_requests.unwrap_or(usual.min_requests),
+        window: spec.window.unwrap_or(usual.window),
+        open: spec.open.unwrap_or(usual.open),
     }
 }
 

@@ -2,6 +2,7 @@
 //! No clock, no random source, no atomics, no map order; ties go by document order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,8 @@ pub enum Refusal {
     NoTarget {
         /// The targets, each with its reason.
         candidates: Vec<Candidate>,
+        /// Where all of them are only limited: until the first is not.
+        wait: Option<Duration>,
     },
 }
 
@@ -96,7 +99,10 @@ impl From<Refusal> for Error {
                 let shown: String = model.chars().take(crate::bounds::MODEL_NAME_BYTES).collect();
                 Error::new(Kind::ModelNotFound, format!("The model `{shown}` does not exist or you have no access to it.")).at("model")
             }
-            Refusal::NoTarget { candidates } => {
+            Refusal::NoTarget { wait: Some(wait), .. } => {
+                Error::new(Kind::RateLimited, "Every target that could take the request is at its limit.").retry_after(wait)
+            }
+            Refusal::NoTarget { candidates, wait: None } => {
                 let all = |reason: &str| candidates.iter().all(|candidate| candidate.reason.as_deref() == Some(reason));
                 let of_the_request = |candidate: &Candidate| matches!(candidate.reason.as_deref(), Some("context" | "capability"));
                 if all("context") {
@@ -131,7 +137,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 fn by_recipe(routing: &Routing, recipe: &Recipe, alias: &str, inputs: &Inputs) -> Result<Decision, Refusal> {
     let (rule, trace) = first_match(routing, recipe, inputs);
     // A built recipe ends with a rule that always matches; a recipe without one has no target.
-    let Some(rule) = rule else { return Err(Refusal::NoTarget { candidates: Vec::new() }) };
+    let Some(rule) = rule else { return Err(Refusal::NoTarget { candidates: Vec::new(), wait: None }) };
     let found = Found { recipe: recipe.name(), rule: Some(rule.name()), alias: Some(alias), strategy: rule.strategy(), trace };
     found.plan(routing, rule.choices(), inputs)
 }
@@ -180,7 +186,10 @@ impl Found<'_> {
         let named =
             |choice: &&Choosable| Choice { provider: choice.target().provider.name.to_string(), model: choice.target().model.to_string() };
         let plan: Vec<Choice> = order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
-        let Some(first) = plan.first().cloned() else { return Err(Refusal::NoTarget { candidates }) };
+        let Some(first) = plan.first().cloned() else {
+            let wait = limited(&candidates, inputs);
+            return Err(Refusal::NoTarget { candidates, wait });
+        };
         Ok(Decision {
             provider: first.provider,
             model: first.model,
@@ -196,6 +205,20 @@ impl Found<'_> {
             trace: self.trace,
         })
     }
+}
+
+/// How long until the first of these targets may be asked, if nothing but its limits speaks against any of them.
+fn limited(candidates: &[Candidate], inputs: &Inputs) -> Option<Duration> {
+    let wait = |candidate: &Candidate| match candidate.reason.as_deref() {
+        Some("cooldown") => {
+            let until = inputs.health.get(&format!("{}/{}", candidate.provider, candidate.model))?.cooldown_until?;
+            Duration::try_from(until.duration_since(inputs.at)).ok()
+        }
+        // Nobody knows when a request ends.
+        Some("concurrency") => Some(Duration::from_secs(1)),
+        _ => None,
+    };
+    candidates.iter().map(wait).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 /// What speaks against a target: first what the request is, then what the target's state is.
@@ -256,6 +279,7 @@ mod tests {
             headers: Vec::new(),
             timeouts: TimeoutsSpec::default(),
             latency: None,
+            options: Default::default(),
         };
         let model = |name: &str, context, capabilities: Option<&[&str]>| ModelSpec {
             name: at(name.into()),
@@ -395,7 +419,7 @@ mod tests {
                     let read: Decision = serde_json::from_str(&serde_json::to_string(&decision).unwrap()).unwrap();
                     prop_assert_eq!(read, decision);
                 }
-                Err(Refusal::NoTarget { candidates }) => prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some())),
+                Err(Refusal::NoTarget { candidates, .. }) => prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some())),
                 Err(other) => prop_assert!(false, "{other:?}"),
             }
         }
