@@ -190,3 +190,118 @@ async fn a_place_that_is_gone_when_its_turn_comes_is_an_attempt_with_its_error()
     assert_eq!(errors, ["server_error", "concurrency"]);
     assert_eq!(gateway.metric("rerouter_inflight", &[]).await, 0.0);
 }
+
+#[tokio::test]
+async fn a_budget_that_is_used_up_passes_the_last_answer_on() {
+    let a = Provider::always(scripted::failure(500, "the words of a")).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }").replace("5xx] }", "5xx], budget: 10% }");
+    let gateway = Setup::new(&text).start().await;
+    let key = gateway.create_key().await;
+    let start = Instant::now();
+    let mut over = None;
+    // Thirty retries in ten seconds are always there, and every request fails at `a`.
+    for number in 0..60 {
+        let answer = chat(&gateway, &key).await;
+        if answer.status != 200 {
+            over = Some((number, answer));
+            break;
+        }
+    }
+    let (number, answer) = over.expect("the budget ends");
+    if start.elapsed() < Duration::from_secs(9) {
+        assert_eq!(number, 30);
+    }
+    assert_eq!((answer.status, served(&answer)), (500, (Some("a"), Some("1"))));
+    assert!(answer.text().contains("the words of a"));
+    assert_eq!(answer.header("x-should-retry"), Some("false"));
+    let streamed = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert_eq!((streamed.status, streamed.text()), (500, answer.text()));
+    let direct = gateway.chat(&key, chat_body("b/model", false).as_bytes()).await;
+    assert_eq!(direct.status, 200, "first attempts are none of its business");
+}
+
+#[tokio::test]
+async fn an_error_event_without_a_budget_for_more_is_the_answer() {
+    let error = "data: {\"error\":{\"message\":\"overloaded\",\"code\":503}}\n\n";
+    let event = vec![scripted::stream_head(), Step::Chunk(error.into()), Step::Chunk(Vec::new())];
+    let a = Provider::start(move |_, n| if n < 30 { scripted::failure(500, "broken") } else { event.clone() }).await;
+    let b = Provider::always(scripted::stream("from b")).await;
+    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }").replace("5xx] }", "5xx], budget: 0% }");
+    let gateway = Setup::new(&text).start().await;
+    let key = gateway.create_key().await;
+    let start = Instant::now();
+    for _ in 0..30 {
+        assert_eq!(served(&gateway.chat(&key, chat_body("auto", true).as_bytes()).await), (Some("b"), Some("2")));
+    }
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    if start.elapsed() < Duration::from_secs(9) {
+        assert_eq!((answer.status, answer.text().as_str(), served(&answer)), (200, error, (Some("a"), Some("1"))));
+    }
+}
+
+/// A provider that tells by its credential: the answer of each key, in turn.
+async fn by_key(answers: &'static [(&'static str, u16)]) -> Provider {
+    Provider::start(move |request, _| {
+        let key = request.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned();
+        match answers.iter().find(|(known, _)| *known == key).map(|(_, status)| *status) {
+            Some(200) => scripted::completion(&key),
+            Some(429) => scripted::answer(429, &[("retry-after", "60")], b"{}"),
+            Some(status) => scripted::failure(status, "no"),
+            None => panic!("an unknown key {key}"),
+        }
+    })
+    .await
+}
+
+fn keys_of(provider: &Provider) -> Vec<String> {
+    (0..provider.count()).map(|n| provider.request(n).header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()).collect()
+}
+
+/// A gateway whose provider `a` has these keys.
+async fn with_keys(a: &Provider, b: &Provider, keys: &str) -> (Gateway, Key) {
+    let text = document(a, b, &format!("api_keys: [{keys}]")).replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    let gateway = Setup::new(&text).env("SECOND_API_KEY", "sk-second").start().await;
+    let key = gateway.create_key().await;
+    (gateway, key)
+}
+
+#[tokio::test]
+async fn several_keys_take_turns() {
+    let a = by_key(&[("sk-first", 200), ("sk-second", 200)]).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = with_keys(&a, &b, "sk-first, \"${SECOND_API_KEY}\"").await;
+    for _ in 0..4 {
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+    }
+    assert_eq!(keys_of(&a), ["sk-first", "sk-second", "sk-first", "sk-second"]);
+}
+
+#[tokio::test]
+async fn a_limited_or_refused_key_gives_way_to_the_next_and_rests() {
+    for status in [429, 401] {
+        let answers: &[(&str, u16)] = if status == 429 { &[("sk-x", 429), ("sk-y", 200)] } else { &[("sk-x", 401), ("sk-y", 200)] };
+        let a = by_key(Box::leak(answers.to_vec().into_boxed_slice())).await;
+        let b = Provider::always(scripted::completion("from b")).await;
+        let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
+        for attempts in ["2", "1", "1", "1"] {
+            assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some(attempts)), "{status}");
+        }
+        assert_eq!(keys_of(&a), ["sk-x", "sk-y", "sk-y", "sk-y", "sk-y"]);
+        assert_eq!(b.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn when_every_key_rests_so_does_the_target() {
+    let a = by_key(&[("sk-x", 429), ("sk-y", 429)]).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
+    let text = document(&a, &b, "api_keys: [sk-x, sk-y]").replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    gateway.write_routing(&text.replace("attempts: 2", "attempts: 3")).await;
+    assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("3")));
+    let next = chat(&gateway, &key).await;
+    assert_eq!((served(&next), against_a(&gateway, &next).await), ((Some("b"), Some("1")), json!("cooldown")));
+    let log = gateway.log();
+    assert!(!log.contains("sk-x") && !log.contains("sk-y"));
+}
