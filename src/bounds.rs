@@ -148,6 +148,20 @@ pub const RETRY_SPAN: Duration = Duration::from_secs(10);
 pub const RETRIES_A_SECOND: u64 = 3;
 /// Keys of one provider: each is looked at for an attempt.
 pub const PROVIDER_KEYS: usize = 32;
+/// How often a provider may be asked whether it is well, and must at least be.
+pub const HEALTH_CHECK_LEAST: Duration = Duration::from_secs(1);
+/// See [`HEALTH_CHECK_LEAST`].
+pub const HEALTH_CHECK_MOST: Duration = Duration::from_secs(3_600);
+/// Longest that a health check may take: a provider that needs longer is not well.
+pub const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
+/// How often it is looked whether a health check or a look-up of a name is due.
+pub const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// Names looked up at once in the background; each takes a thread.
+pub const DNS_LOOKUPS: usize = 8;
+/// Longest that a look-up in the background is waited for.
+pub const DNS_TIME: Duration = Duration::from_secs(5);
+/// Requests at once on one HTTP/2 connection to a provider: more go to another, so that one lost packet does not stop all.
+pub const H2_STREAMS: usize = 32;
 /// Requests that one provider may be allowed at once.
 pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
 /// Bytes of a response held back until the first content event shows that it is one.

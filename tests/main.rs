@@ -29,6 +29,8 @@ mod models;
 mod plugin;
 /// `decide` gives the stored plan again.
 mod property;
+/// Authorities, HTTP/2, health checks, and what operators are shown of providers.
+mod providers;
 /// README's tour, run as it stands.
 mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::authorities;
 use super::expand::{Lookup, expand};
 use super::read::{Faults, Field, Section};
 use super::tree::Value;
@@ -12,6 +13,7 @@ use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     Strategy, TargetSpec, TimeoutsSpec,
 };
+use crate::routing::recipe::HealthCheck;
 use crate::secret::Secret;
 
 /// Headers of a request to a provider that are ours to set.
@@ -33,6 +35,8 @@ const OUR_HEADERS: [&str; 12] = [
 const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 /// A deadline beyond this is a mistake of units.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Often enough to see an outage before many clients do.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 /// Errors of an hour ago say nothing of now.
 const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 
@@ -84,7 +88,7 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Lookup<'_>, fault
         latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
         options: options(&mut section, lookup, faults),
     };
-    section.unsupported(&["ca", "http2", "stream_usage"], faults);
+    section.unsupported(&["stream_usage"], faults);
     section.finish(faults);
     Some(spec)
 }
@@ -145,9 +149,40 @@ fn options(section: &mut Section<'_>, lookup: &Lookup<'_>, faults: &mut Faults) 
             }
             Some(field.located(field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, lookup, p))))
         }),
+        ca: section.read("ca", faults, |field, faults| {
+            let path = secret(field, lookup, faults)?;
+            let read = authorities::load(path.value.expose());
+            read.map_err(|why| faults.push(field.fault(why))).ok().map(|found| field.located(found))
+        }),
+        http2: section.read("http2", faults, |f, p| f.bool(p).map(|http2| f.located(http2))),
+        health: section.read("health", faults, health),
         max_concurrency: section.read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY)).and_then(number),
         breaker: breaker(section.below("breaker", faults), faults),
     }
+}
+
+fn health(field: &Field<'_>, faults: &mut Faults) -> Option<Located<HealthCheck>> {
+    let mut section = field.section(faults)?;
+    let path = section.read("path", faults, |field, faults| {
+        let path = field.text(faults)?;
+        let whole = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+        if !whole || path.contains('#') {
+            faults.push(field.fault("must be a path").hint(Some("from the root of the host, for example `/v1/models`")));
+        }
+        Some(path.to_owned())
+    });
+    if section.take("path").is_none() {
+        section.missing("path", faults);
+    }
+    let interval = section.read("interval", faults, |field, faults| {
+        let interval = field.duration(faults)?;
+        if !(bounds::HEALTH_CHECK_LEAST..=bounds::HEALTH_CHECK_MOST).contains(&interval) {
+            faults.push(field.fault("must be from 1 second to 1 hour"));
+        }
+        Some(interval)
+    });
+    section.finish(faults);
+    Some(field.located(HealthCheck { path: path?, interval: interval.unwrap_or(HEALTH_INTERVAL) }))
 }
 
 fn breaker(mut section: Section<'_>, faults: &mut Faults) -> BreakerSpec {

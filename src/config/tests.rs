@@ -314,3 +314,31 @@ fn a_routing_document_that_says_nothing_is_not_taken() {
         assert!(routing_problems(text).contains("the document is empty"), "{text:?}");
     }
 }
+
+#[test]
+fn what_is_said_of_a_provider_has_to_fit_it() {
+    let text = "\
+providers:
+  plain: { protocol: openai, base_url: 'http://x', http2: true, ca: /nonexistent, api_key: sk-a, api_keys: [sk-a, '${OPENAI_API_KEY}'] }
+  none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: inject }
+  demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
+  both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
+";
+    let wanted = "\
+r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)
+r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2)
+r.yaml:2:92: providers.plain.api_key: `api_keys` is there as well
+r.yaml:2:92: providers.plain.api_key: is the same key as one before it
+r.yaml:3:62: providers.none.api_keys: must name a key at least
+r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
+r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour
+r.yaml:3:119: providers.none.stream_usage: not supported by this version
+r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process
+r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process
+r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000
+r.yaml:4:93: providers.demo.api_keys[0]: a `mock` provider has none: it is part of this process
+r.yaml:5:81: providers.both.headers.authorization: `api_key` sets this header already
+r.yaml:5:109: providers.both.health: `path` is missing
+";
+    similar(&routing_problems(text), wanted);
+}

@@ -15,13 +15,15 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::Call;
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::reach::Reach;
 use super::record::credentials;
 use super::relay::is_event_stream;
 use super::reply;
-use super::resolve::{Resolver, Unresolved};
+use super::resolve::Unresolved;
 use super::under_way::UnderWay;
 use crate::app::App;
-use crate::routing::recipe::Protocol;
+use crate::routing::recipe::Provider;
+use crate::secret::Secret;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
 pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
@@ -30,29 +32,15 @@ pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-
 const KEPT_BACK: [&str; 6] = ["set-cookie", "alt-svc", "strict-transport-security", "keep-alive", "proxy-connection", "upgrade"];
 
 /// The address of the attempt's target, with every timeout set: Pingora has none by default.
-pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
+pub(super) async fn peer(app: &Arc<App>, reach: &Reach, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
     let target = call.begin_attempt().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     if let Err(barred) = call.admit(app, &target) {
         let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
         error.set_retry(call.attempt_failed(barred, false));
         return Err(error);
     }
-    let provider = &target.provider;
-    let base = &provider.base;
-    let timeouts = provider.timeouts;
-    let lookup = resolver.address(&base.host, base.port, provider.protocol == Protocol::Mock);
-    let address = match tokio::time::timeout(timeouts.connect, lookup).await {
-        Ok(Ok(address)) => address,
-        Ok(Err(why)) => return Err(unresolved(call, &provider.name, &why)),
-        Err(_) => return Err(unresolved(call, &provider.name, &Unresolved::Unknown)),
-    };
-    let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
-    peer.options.connection_timeout = Some(timeouts.connect);
-    peer.options.total_connection_timeout = Some(timeouts.connect);
-    peer.options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
-    peer.options.write_timeout = Some(timeouts.total);
-    peer.options.idle_timeout = Some(crate::bounds::KEEP_ALIVE);
-    Ok(Box::new(peer))
+    let found = reach.peer(&target.provider).await.map(Box::new);
+    found.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
 
 fn unresolved(call: &Call, provider: &str, why: &Unresolved) -> Box<Error> {
@@ -69,6 +57,8 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     let base = &provider.base;
     let body = call.body_for(&target);
     let mut fresh = RequestHeader::build("POST", format!("{}{}", base.path, call.endpoint_path).as_bytes(), Some(12))?;
+    // As Pingora's connection to the provider has it.
+    fresh.set_version(head.version);
     fresh.insert_header(HOST, base.authority())?;
     fresh.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     fresh.insert_header(CONTENT_LENGTH, body.len())?;
@@ -79,14 +69,22 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     for (name, value) in &call.forward {
         fresh.append_header(name.clone(), value.clone())?;
     }
-    if let Some(key) = call.state().in_flight.as_ref().and_then(UnderWay::key) {
-        fresh.insert_header(AUTHORIZATION, bearer(key.expose())?)?;
-    }
-    for (name, value) in &provider.headers {
-        fresh.insert_header(name.clone(), value.clone())?;
-    }
+    let state = call.state();
+    credit(&mut fresh, provider, state.in_flight.as_ref().and_then(UnderWay::key))?;
+    drop(state);
     *head = fresh;
     Ok(body)
+}
+
+/// Adds what a provider is to know us by.
+pub(super) fn credit(head: &mut RequestHeader, provider: &Provider, key: Option<&Secret>) -> Result<()> {
+    if let Some(key) = key {
+        head.insert_header(AUTHORIZATION, bearer(key.expose())?)?;
+    }
+    for (name, value) in &provider.headers {
+        head.insert_header(name.clone(), value.clone())?;
+    }
+    Ok(())
 }
 
 fn bearer(key: &str) -> Result<HeaderValue> {

@@ -169,6 +169,9 @@ impl<'o> Build<'o> {
                 idle: timeouts.idle.unwrap_or(usual.idle),
                 total: timeouts.total.unwrap_or(usual.total),
             },
+            ca: spec.options.ca.map(|ca| Arc::new(ca.value)),
+            http2: spec.options.http2.is_some_and(|http2| http2.value),
+            health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
             breaker: breaker(&spec.options.breaker),
             state: OnceLock::new(),
@@ -192,7 +195,15 @@ impl<'o> Build<'o> {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some("base_url: https://api.example.com/v1")));
             return None;
         };
-        Base::parse(url.value.expose()).map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")))).ok()
+        let base = Base::parse(url.value.expose()).map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")))).ok()?;
+        if !base.tls {
+            let hint = Some("base_url: https://…");
+            let http2 = spec.options.http2.as_ref().filter(|http2| http2.value);
+            // Which version is spoken is agreed on within TLS.
+            self.faults.extend(http2.map(|http2| http2.fault("HTTP/2 needs https").hint(hint)));
+            self.faults.extend(spec.options.ca.as_ref().map(|ca| ca.fault("authorities need https").hint(hint)));
+        }
+        Some(base)
     }
 
     /// The mock is reached like any provider: on the loopback port of this process, with its delay in the path.
@@ -203,6 +214,12 @@ impl<'o> Build<'o> {
         }
         if let Some((name, _)) = spec.headers.first() {
             self.faults.push(name.fault("a `mock` provider takes no headers"));
+        }
+        let options = &spec.options;
+        let places = [options.ca.as_ref().map(|ca| ca.fault("")), options.http2.as_ref().map(|http2| http2.fault(""))];
+        for mut fault in places.into_iter().flatten().chain(options.health.as_ref().map(|health| health.fault(""))) {
+            fault.message = "a `mock` provider has none: it is part of this process".to_owned();
+            self.faults.push(fault);
         }
         let latency = spec.latency.as_ref().map_or(std::time::Duration::ZERO, |latency| latency.value);
         if let Some(over) = spec.latency.as_ref().filter(|latency| latency.value > bounds::MOCK_LATENCY) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::recipe::{Authorities, HealthCheck};
 use crate::secret::Secret;
 
 /// A position in a document, both counted from one; columns in characters.
@@ -97,8 +98,14 @@ pub struct ProviderSpec {
 pub struct ProviderOptions {
     /// Its credentials, where it has several.
     pub api_keys: Option<Located<Vec<Located<Secret>>>>,
+    /// Who may vouch for its certificate, instead of those whom the system trusts.
+    pub ca: Option<Located<Authorities>>,
+    /// Whether HTTP/2 is offered to it.
+    pub http2: Option<Located<bool>>,
     /// Requests that it may be given at once.
     pub max_concurrency: Option<u32>,
+    /// How it is asked whether it is well.
+    pub health: Option<Located<HealthCheck>>,
     /// When the breakers of its targets open, where that differs from the defaults.
     pub breaker: BreakerSpec,
 }

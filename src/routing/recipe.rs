@@ -136,6 +136,12 @@ pub struct Provider {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Its deadlines.
     pub timeouts: Timeouts,
+    /// Who may vouch for its certificate; `None`: those whom the system trusts.
+    pub ca: Option<Arc<Authorities>>,
+    /// Whether HTTP/2 is offered to it.
+    pub http2: bool,
+    /// How it is asked whether it is well.
+    pub health: Option<HealthCheck>,
     /// Requests that it may be given at once, all its models together.
     pub max_concurrency: Option<u32>,
     /// When the breakers of its targets open.
@@ -148,6 +154,46 @@ impl Provider {
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)
     }
+}
+
+/// Certificates of authorities.
+pub struct Authorities {
+    certificates: Vec<Vec<u8>>,
+    mark: u64,
+}
+
+impl Authorities {
+    /// Of certificates in DER that have been checked.
+    pub fn new(certificates: Vec<Vec<u8>>) -> Self {
+        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+        certificates.iter().for_each(|certificate| hasher.update(certificate));
+        Authorities { certificates, mark: hasher.digest() }
+    }
+
+    /// Them, in DER.
+    pub fn certificates(&self) -> &[Vec<u8>] {
+        &self.certificates
+    }
+
+    /// Tells one set from another: connections made under one are not used under another.
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorities").field("certificates", &self.certificates.len()).finish_non_exhaustive()
+    }
+}
+
+/// How a provider is asked in the background whether it is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path of the GET, from the root of its host.
+    pub path: String,
+    /// Time from one to the next.
+    pub interval: Duration,
 }
 
 /// What a provider speaks.
