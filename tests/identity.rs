@@ -70,6 +70,8 @@ const ROWS: &[Row] = &[
     ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    // A key has the scope only when an admin gave it.
+    ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),
@@ -143,6 +145,7 @@ fn check_401(surface: Surface, answer: &Answer) {
 fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     let (word, phrase) = match status {
         400 => ("invalid_request", "Bad Request"),
+        403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         403 => ("forbidden", "Forbidden"),
         404 => ("not_found", "Not Found"),
         other => panic!("no word for {other}"),

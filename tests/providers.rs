@@ -86,3 +86,49 @@ async fn a_health_check_opens_the_breaker_and_lets_it_close_again() {
     gateway.write_routing(&in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("auto: main", "auto: main, more: main")).await;
     assert_eq!(json!(provider().await), json!("a"));
 }
+
+#[tokio::test]
+async fn operators_are_shown_what_targets_are_doing() {
+    let a = Provider::always(scripted::failure(500, "broken")).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let first = format!("base_url: {}\n", a.url());
+    let options = "    breaker: { consecutive: 2, open: 60s }\n    max_concurrency: 7\n";
+    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "").replacen(&first, &format!("{first}{options}"), 1);
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let list = async |query: &str| gateway.manage("GET", &format!("/v1/router/providers{query}"), &gateway.admin_key, None).await;
+    let idle = list("").await.json();
+    let target = json!({
+        "model": "model", "breaker": "closed", "retry_at": null, "ewma_ms": null, "inflight": 0, "max_concurrency": 7, "requests_1m": 0,
+        "errors_1m": 0,
+    });
+    assert_eq!(idle["data"][0], json!({ "object": "provider", "id": "a", "protocol": "openai", "targets": [target] }));
+    assert_eq!((&idle["object"], &idle["has_more"], idle["data"].as_array().unwrap().len()), (&json!("list"), &json!(false), 2));
+    for _ in 0..3 {
+        assert_eq!(gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status, 200);
+    }
+    let busy = list("").await.json();
+    let (of_a, of_b) = (&busy["data"][0]["targets"][0], &busy["data"][1]["targets"][0]);
+    assert_eq!((&of_a["breaker"], &of_a["requests_1m"], &of_a["errors_1m"]), (&json!("open"), &json!(2), &json!(2)));
+    assert!(of_a["retry_at"].is_string(), "{of_a}");
+    assert_eq!((&of_b["breaker"], &of_b["requests_1m"], &of_b["errors_1m"]), (&json!("closed"), &json!(3), &json!(0)));
+    assert!(of_b["ewma_ms"].as_f64().unwrap() > 0.0 && of_b["max_concurrency"].is_null(), "{of_b}");
+    assert_eq!(gateway.metric("rerouter_breaker_open", &["provider=\"a\""]).await, 1.0);
+    assert_eq!(gateway.metric("rerouter_breaker_open", &["provider=\"b\""]).await, 0.0);
+    let page = list("?limit=1").await.json();
+    assert_eq!((&page["next"], list("?limit=1&after=a").await.json()["data"][0]["id"].clone()), (&json!("a"), json!("b")));
+    for query in ["?after=nobody", "?limit=0", "?colour=red"] {
+        assert_eq!(list(query).await.status, 400, "{query}");
+    }
+    // An ordinary key is not enough; one with the scope is.
+    assert_eq!(gateway.manage("GET", "/v1/router/providers", &key.secret, None).await.status, 403);
+    let scoped = json!({ "scopes": ["config"] });
+    let scoped = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scoped)).await.json();
+    assert_eq!(gateway.manage("GET", "/v1/router/providers", scoped["key"].as_str().unwrap(), None).await.status, 200);
+    gateway.write_routing(&in_order(&[("b", &b.url())], "")).await;
+    let metrics = gateway.metrics().await;
+    assert!(
+        metrics.contains("rerouter_breaker_open{model=\"model\",provider=\"b\"} 0") && !metrics.contains("provider=\"a\""),
+        "{metrics}"
+    );
+}

@@ -9,6 +9,7 @@ pub mod models;
 pub mod openapi;
 mod page;
 pub mod pin;
+pub mod providers;
 pub mod replays;
 #[cfg(test)]
 mod tests;
@@ -112,6 +113,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    route(Method::GET,    "/v1/router/providers",             Policy::Scope("config"),    here!(providers::list)),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),
