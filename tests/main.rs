@@ -15,6 +15,8 @@ mod bodies;
 mod cli;
 /// Which failures go to the next target, and what the client sees of them.
 mod failover;
+/// Sixteen ways in which providers fail, and what is right then.
+mod faults;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
