@@ -151,7 +151,8 @@ impl Call {
         let state = &mut *state;
         let rules = Rules {
             mode: self.mode,
-            has_next: self.has_next(state) && Failure::InBand.fails_over(&self.retry.on),
+            // Once it is the client's, nothing asks any more.
+            has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
         };
         let verdict = state.relay.observe(tasks, rules);

@@ -53,6 +53,7 @@ impl UnderWay {
             Some(Failure::ServerError) if relay.status == Some(503) => Ending::Unavailable(retry_after::read(&relay.headers, now)),
             Some(Failure::Connect | Failure::ServerError | Failure::InBand | Failure::Cut) => Ending::Failed,
             Some(Failure::Timeout) => Ending::TimedOut,
+            Some(Failure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
             Some(Failure::Unauthorized) => Ending::Refused,
             Some(
                 Failure::TooLarge

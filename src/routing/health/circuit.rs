@@ -200,11 +200,11 @@ pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Whether `until` is still to come. Nothing is put off for longer than the maximum: a clock that was set back does not
-/// keep a target out.
+/// Whether `until` is still to come. What seems to be put off for much longer than the maximum was put off before the clock
+/// was set back, and keeps no target out; some more there may be, as `at` is when a request came and may be long ago.
 pub(super) fn pending(until: i64, at: i64) -> bool {
     let left = until.saturating_sub(at);
-    left > 0 && left <= micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOL_DOWN_MAX))
+    left > 0 && left <= 2 * micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOL_DOWN_MAX))
 }
 
 #[cfg(test)]
@@ -324,6 +324,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_keeps_nobody_out() {
         let circuit = opened(START);
+        assert_eq!(circuit.look(START - 60 * SECOND), (Breaker::Open, false), "a request that was long in coming");
         assert_eq!(circuit.look(START - 3_600 * SECOND), (Breaker::HalfOpen, true));
     }
 

@@ -1,5 +1,6 @@
 //! Which of a provider's keys an attempt uses: one after the other, and none that was limited or refused a moment ago.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,9 +9,18 @@ use crate::secret::Secret;
 
 /// Keys that are to be left alone, and until when (microseconds since the epoch). A key is known by a hash of it, so that
 /// it is the same one after a reload that adds another before it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Bench {
+    /// How many there are: mostly none, and then nobody takes the lock.
+    count: AtomicUsize,
     until: Mutex<Vec<(u64, i64)>>,
+}
+
+impl fmt::Debug for Bench {
+    /// Shows no marks: they are made of secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bench").field("count", &self.count).finish_non_exhaustive()
+    }
 }
 
 impl Bench {
@@ -21,15 +31,16 @@ impl Bench {
         // Bounded: what is over goes, and a document has only so many keys.
         benched.retain(|(other, until)| *other != mark && pending(*until, at));
         benched.push((mark, until));
+        self.count.store(benched.len(), Ordering::Release);
     }
 
     /// Until when a key is to be left alone.
     pub(super) fn until(&self, key: &Secret, at: i64) -> Option<i64> {
-        let benched = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if benched.is_empty() {
+        if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mark = mark(key);
+        let benched = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         benched.iter().find(|(other, until)| *other == mark && pending(*until, at)).map(|(_, until)| *until)
     }
 }

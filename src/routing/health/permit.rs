@@ -35,8 +35,10 @@ pub enum Ending {
     Unavailable(Option<Duration>),
     /// It was asked too often, and may have said for how long to wait (429).
     Limited(Option<Duration>),
-    /// It refused our credential.
+    /// It refused our credential (401).
     Refused,
+    /// It refused this model to our credential (403).
+    Forbidden,
     /// Nothing that says anything of it.
     Nothing,
 }
@@ -102,6 +104,7 @@ impl Permit {
                 // By target: providers count each model apart.
                 state.limited.put(key, now.saturating_add(micros(wait)), now);
             }
+            Ending::Forbidden => state.limited.put(key, now.saturating_add(micros(bounds::KEY_REFUSED)), now),
             Ending::Refused => provider.state().refused.put(key, now.saturating_add(micros(bounds::KEY_REFUSED)), now),
             _ => return false,
         }
@@ -134,7 +137,7 @@ impl Permit {
             // It said when to come back, or its keys rest: no reason to stay away for longer.
             Ending::Limited(wait) => (wait.is_none() && one_key).then_some(true),
             // A refused key that rests says nothing of the others.
-            Ending::Refused => (!another).then_some(true),
+            Ending::Refused | Ending::Forbidden => (!another).then_some(true),
             Ending::Answered => Some(false),
             Ending::Failed | Ending::TimedOut | Ending::Unavailable(_) => Some(true),
         };

@@ -54,6 +54,7 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
     attempt(&routing, "q/a", Ending::Unavailable(Some(Duration::from_secs(86_400))), 0);
     let until = health.snapshot(&routing, at(0)).remove("q/a").unwrap().cooldown_until.unwrap();
     assert_eq!(until.duration_since(at(0)).unsigned_abs(), bounds::COOL_DOWN_MAX);
+    assert!(health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(), "a request that came just before");
     // A shorter wait does not end a longer one, and a limit that says when it ends opens no breaker.
     let routing = live(&Health::default(), DOCUMENT);
     let early = [(); 3].map(|()| take(&routing, "p/a", 0).unwrap());
@@ -183,6 +184,11 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
     assert_eq!(take(&routing, "q/a", 1_000).err(), Some(Barred::CoolDown));
     assert_eq!(health.snapshot(&routing, at(1_000))["q/a"].cooldown_until, Some(at(7_000)));
     assert_eq!([key(7_000), key(8_000)], ["sk-b"; 2]);
+    let elsewhere = live(&Health::default(), &text.replace("q/a: {}", "q/a: {}, q/b: {}"));
+    attempt(&elsewhere, "q/a", Ending::Forbidden, 0);
+    attempt(&elsewhere, "q/a", Ending::Forbidden, 0);
+    assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(Barred::CoolDown));
+    assert!(take(&elsewhere, "q/b", 0).is_ok(), "what is forbidden is a model");
     let reloaded = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-c, sk-a]"));
     let picked = [(); 4].map(|()| take(&reloaded, "q/a", 8_000).unwrap().key().unwrap().expose().to_owned());
     assert!(!picked.contains(&"sk-a".to_owned()) && picked.contains(&"sk-c".to_owned()), "{picked:?}");
