@@ -127,6 +127,19 @@ async fn what_clients_ask_wrongly_opens_no_breaker() {
 }
 
 #[tokio::test]
+async fn nor_does_what_a_stream_says_of_it() {
+    let error = "data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n";
+    let events = [scripted::content_event("half").into_bytes(), error.into(), Vec::new()].map(Step::Chunk);
+    let a = Provider::always(std::iter::once(scripted::stream_head()).chain(events).collect()).await;
+    let b = Provider::always(scripted::stream("from b")).await;
+    let (gateway, key) = over(&a, &b, "breaker: { consecutive: 1 }").await;
+    for _ in 0..4 {
+        assert!(gateway.chat(&key, chat_body("auto", true).as_bytes()).await.text().ends_with(error));
+    }
+    assert_eq!((a.count(), b.count()), (4, 0));
+}
+
+#[tokio::test]
 async fn a_reroute_that_fails_opens_no_breaker() {
     let a = Provider::start(|_, n| if n == 0 { scripted::completion("from a") } else { scripted::failure(500, "broken") }).await;
     let b = Provider::always(scripted::completion("from b")).await;

@@ -51,7 +51,15 @@ impl UnderWay {
             None => Ending::Answered,
             Some(Failure::RateLimited) => Ending::Limited(retry_after::read(&relay.headers, now)),
             Some(Failure::ServerError) if relay.status == Some(503) => Ending::Unavailable(retry_after::read(&relay.headers, now)),
-            Some(Failure::Connect | Failure::ServerError | Failure::InBand | Failure::Cut) => Ending::Failed,
+            // An error inside a stream may say the status that it would have been.
+            Some(Failure::InBand) => match relay.tally.error().and_then(|error| error.status) {
+                Some(401) => Ending::Refused,
+                Some(403) => Ending::Forbidden,
+                Some(429) => Ending::Limited(None),
+                Some(400..=499) => Ending::Answered,
+                _ => Ending::Failed,
+            },
+            Some(Failure::Connect | Failure::ServerError | Failure::Cut) => Ending::Failed,
             Some(Failure::Timeout) => Ending::TimedOut,
             Some(Failure::Unauthorized) if relay.status == Some(403) => Ending::Forbidden,
             Some(Failure::Unauthorized) => Ending::Refused,
