@@ -107,6 +107,8 @@ impl App {
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
+        let health = Health::default();
+        health.attach(&parts.routing);
         App {
             server: parts.server,
             store: parts.store,
@@ -117,7 +119,7 @@ impl App {
             access_log: parts.access_log,
             clock: parts.clock,
             random: parts.random,
-            health: Health::default(),
+            health,
             bias: Bias::default(),
             captures: parts.captures,
             archive: parts.archive,
@@ -144,6 +146,7 @@ impl App {
 
     /// Makes a checked document live: one atomic step; requests under way keep theirs.
     pub fn replace(&self, routing: Routing) {
+        self.health.attach(&routing);
         self.metrics.live_revision(routing.revision());
         let targets: Vec<(String, String)> =
             routing.targets().map(|target| (target.provider.name.to_string(), target.model.to_string())).collect();

@@ -151,6 +151,38 @@ pub const REGISTRATIONS: u32 = 20;
 
 /// Attempts of one request whatever its recipe asks for: Pingora's loop is told the same.
 pub const ATTEMPTS_MAX: usize = 16;
+/// Longest that a breaker stays open, however often it has opened: a provider that is back is not left out for longer.
+pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
+/// Longest that a provider's `Retry-After` is believed: some mean the end of the day, and most are back before.
+pub const COOL_DOWN_MAX: Duration = Duration::from_secs(600);
+/// How fast measured latency is forgotten: after this long it counts a third.
+pub const LATENCY_DECAY: Duration = Duration::from_secs(10);
+/// How long one of several keys rests after a 429 that did not say.
+pub const KEY_LIMITED: Duration = Duration::from_secs(10);
+/// How long one of several keys rests after it was refused: somebody has to mend it.
+pub const KEY_REFUSED: Duration = Duration::from_secs(300);
+/// Over how long a retry budget counts (contract 6.2).
+pub const RETRY_SPAN: Duration = Duration::from_secs(10);
+/// Retries that a budget always has room for, a second (contract 6.2).
+pub const RETRIES_A_SECOND: u64 = 3;
+/// Keys of one provider: each is looked at for an attempt.
+pub const PROVIDER_KEYS: usize = 32;
+/// How often a provider may be asked whether it is well, and must at least be.
+pub const HEALTH_CHECK_LEAST: Duration = Duration::from_secs(1);
+/// See [`HEALTH_CHECK_LEAST`].
+pub const HEALTH_CHECK_MOST: Duration = Duration::from_secs(3_600);
+/// Longest that a health check may take: a provider that needs longer is not well.
+pub const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
+/// How often it is looked whether a health check or a look-up of a name is due.
+pub const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// Names looked up at once in the background; each takes a thread.
+pub const DNS_LOOKUPS: usize = 8;
+/// Longest that a look-up in the background is waited for.
+pub const DNS_TIME: Duration = Duration::from_secs(5);
+/// Requests at once on one HTTP/2 connection to a provider: more go to another, so that one lost packet does not stop all.
+pub const H2_STREAMS: usize = 32;
+/// Requests that one provider may be allowed at once.
+pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
 /// Bytes of a response held back until the first content event shows that it is one.
 pub const HOLD_BYTES: usize = 256 << 10;
 /// A provider's answer collected for a reroute.

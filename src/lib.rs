@@ -34,7 +34,8 @@
 //!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
 //!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
 //! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
-//! attempt.rs      │   ├ peer, write_head  address; head, credential and body (`model` renamed) for this provider
+//! attempt.rs      │   ├ peer              the target's permit (under_way.rs, routing/health/), its address (reach.rs)
+//!                 │   ├ write_head        head, credential and body (`model` renamed) for this provider
 //! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; tee, usage, errors in-band
 //! attempt.rs      │   └ failed            may the next target be tried? never after the commit
 //!                 ├ Outcome::take         record.rs: how it went
@@ -42,6 +43,8 @@
 //!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
 //! reply.rs        error                   on the way out of any step: an Error in the envelope of its interface
 //! ```
+//!
+//! Outside of calls, `upkeep.rs` looks names of providers up again and asks those with a `health` whether they are well.
 //!
 //! # One reroute
 //!

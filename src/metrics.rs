@@ -12,6 +12,7 @@
 //! | `rerouter_tokens_total` | provider, model, kind | tokens used: prompt, completion, cached |
 //! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
 //! | `rerouter_inflight` | provider, model | tries under way |
+//! | `rerouter_breaker_open` | provider, model | 1 while the breaker lets nobody through, or one to try |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
@@ -53,6 +54,7 @@ pub struct Metrics {
     tokens: IntCounterVec,
     cost: CounterVec,
     inflight: IntGaugeVec,
+    breaker_open: IntGaugeVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
     agent_open: IntGauge,
@@ -95,6 +97,7 @@ impl Metrics {
             tokens: counters("tokens_total", "Tokens used.", &["provider", "model", "kind"])?,
             cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
             inflight: gauges("inflight", "Tries under way.", TARGET)?,
+            breaker_open: gauges("breaker_open", "1 while the breaker is open or half-open.", TARGET)?,
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
             agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
@@ -154,6 +157,11 @@ impl Metrics {
         self.inflight.with_label_values(&[provider, model]).add(change);
     }
 
+    /// Whether a target's breaker is open or half-open.
+    pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
+        self.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
+    }
+
     /// A credential was refused; `reason` is one of our own words.
     pub fn auth_failure(&self, interface: &str, reason: &str) {
         self.auth_failures.with_label_values(&[interface, reason]).inc();
@@ -209,6 +217,7 @@ impl Metrics {
         retain(&self.decisions, TARGET, keep);
         retain(&self.tokens, TARGET, keep);
         retain(&self.cost, TARGET, keep);
+        retain(&self.breaker_open, TARGET, keep);
         // A try that is still under way takes its count back later: its series stays until a reload finds it at zero.
         retain(&self.inflight, TARGET, |values, now| now != 0.0 || keep(values, now));
     }
@@ -264,6 +273,7 @@ mod tests {
             metrics.inflight("openai", model, 2);
             metrics.inflight("openai", model, -2);
             metrics.cost("openai", model, 0.25);
+            metrics.breaker_open("openai", model, true);
             metrics.first_token("openai", model, Duration::from_millis(3));
         }
         metrics.decision("direct", "", "openai", "new");
@@ -319,6 +329,7 @@ mod tests {
         metrics.tokens("p", "m", "prompt", 3);
         metrics.cost("p", "m", 1.0);
         metrics.inflight("p", "m", 1);
+        metrics.breaker_open("p", "m", true);
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
         metrics.agent_open(true);
@@ -330,10 +341,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 17);
+        assert_eq!(listed.len(), 18);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 17);
+        assert_eq!(text.matches("# TYPE").count(), 18);
     }
 }

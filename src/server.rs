@@ -46,7 +46,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::Edge;
+use crate::gateway::{Edge, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 
@@ -71,6 +71,7 @@ impl Gateway {
     /// Adds our services to a Pingora server: listeners, capture writer, reload, mock provider, metrics.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
         let hooks = crate::gateway::Gateway::new(self.app.clone());
+        let upkeep = hooks.upkeep();
         let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
         let mut service = Service::new("rerouter".to_string(), Edge::new(self.app.clone(), proxy));
         service.threads = Some(threads(&self.app.server));
@@ -92,6 +93,7 @@ impl Gateway {
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
         server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
+        server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
         Ok(())
@@ -259,6 +261,21 @@ impl BackgroundService for Reloading {
                     self.identities.iter().for_each(tls::Identity::look);
                 }
             }
+        }
+    }
+}
+
+/// Keeps providers' names and health.
+struct Keeping {
+    upkeep: Upkeep,
+}
+
+#[async_trait]
+impl BackgroundService for Keeping {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = self.upkeep.run() => {}
         }
     }
 }

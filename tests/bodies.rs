@@ -36,7 +36,10 @@ fn same(received: &[u8], expected: &[u8]) -> bool {
 async fn bodies_of_any_size_and_framing_reach_both_providers_whole() {
     let a = Provider::always(scripted::failure(500, "try the next")).await;
     let b = Provider::always(scripted::completion("from b")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url()), ("b", &b.url())], "")).tls().start().await;
+    // The first provider fails each time, and is to be asked each time.
+    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
+    let document = document.replacen("protocol: openai\n", "protocol: openai\n    breaker: { consecutive: 1000, min_requests: 1000 }\n", 1);
+    let gateway = Setup::new(&document).tls().start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];

@@ -22,7 +22,9 @@ fn document(recorded: &Recorded, models: &[String]) -> String {
         recipes.push_str(&format!("  only-{n}:\n    rules: [ {{ name: default, targets: [ {{ target: {target} }} ] }} ]\n"));
         aliases.push_str(&format!("  alias-{n}: only-{n}\n"));
     }
-    format!("providers:\n{}recipes:\n{recipes}aliases:\n{aliases}", provider("rec", &recorded.url(), "sk-recorded"))
+    // Recorded failures come as often as they were recorded; they are to be passed on, not learnt from.
+    let breaker = "    breaker: { consecutive: 1000000, min_requests: 1000000 }\n";
+    format!("providers:\n{}{breaker}recipes:\n{recipes}aliases:\n{aliases}", provider("rec", &recorded.url(), "sk-recorded"))
 }
 
 fn models(all: &[Exchange]) -> Vec<String> {

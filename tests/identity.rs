@@ -70,6 +70,8 @@ const ROWS: &[Row] = &[
     ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    // A key has the scope only when an admin gave it.
+    ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),
     ("PUT", "/v1/router/config", Object::None, 403),
     ("POST", "/v1/router/config/validate", Object::None, 403),
@@ -150,6 +152,7 @@ fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
         // By default a key may not see to the routing document.
         403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         400 => ("invalid_request", "Bad Request"),
+        403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         403 => ("forbidden", "Forbidden"),
         404 => ("not_found", "Not Found"),
         other => panic!("no word for {other}"),

@@ -43,6 +43,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hyper", &["protocol/mock"]),
     ("hyper_util", &["protocol/mock"]),
     ("http_body_util", &["protocol/mock"]),
+    ("rustls", &["server/tls", "config/authorities"]),
+    ("x509_parser", &["config/authorities"]),
     ("argon2", &["auth/password"]),
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),

@@ -21,8 +21,12 @@ mod estimates;
 mod examples;
 /// Which failures go to the next target, and what the client sees of them.
 mod failover;
+/// Sixteen ways in which providers fail, and what is right then.
+mod faults;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
+mod health;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
@@ -33,6 +37,8 @@ mod models;
 mod plugin;
 /// `decide` gives the stored plan again.
 mod property;
+/// Authorities, HTTP/2, health checks, and what operators are shown of providers.
+mod providers;
 /// README's tour, run as it stands.
 mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.

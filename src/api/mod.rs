@@ -9,6 +9,7 @@ pub mod models;
 pub mod openapi;
 mod page;
 pub mod pin;
+pub mod providers;
 pub mod replays;
 pub mod routing;
 #[cfg(test)]
@@ -153,6 +154,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/router/config/validate",       Policy::Scope("evaluate"),  here!(routing::validate, Document)),
     route(Method::GET,    "/v1/router/config/revisions",      Policy::Scope("config"),    here!(routing::revisions)),
     route(Method::POST,   "/v1/router/config/rollback",       Policy::Scope("config"),    here!(routing::rollback)),
+    route(Method::GET,    "/v1/router/providers",             Policy::Scope("config"),    here!(providers::list)),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),

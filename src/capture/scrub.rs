@@ -27,7 +27,7 @@ pub fn is_credential(name: &str) -> bool {
 pub fn credentials(provider: &Provider) -> Vec<&str> {
     let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
     let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
-    provider.api_key.as_ref().map(Secret::expose).into_iter().chain(of_headers).collect()
+    provider.api_keys.iter().map(Secret::expose).chain(of_headers).collect()
 }
 
 /// The headers that a capture keeps, in order: all but those that carry a credential by their name, or any of `secrets` in

@@ -1,6 +1,7 @@
 //! The two documents: read, checked against each other, and every problem of them reported at once, with its place.
 //! The only door to the YAML parser and, through the lookup handed in, to the environment.
 
+mod authorities;
 mod expand;
 mod net;
 mod reach;

@@ -211,6 +211,19 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Whole percents, `20%`.
+    pub(super) fn percent(&self, faults: &mut Faults, least: u16, most: u16) -> Option<u16> {
+        let number = match &self.node.value {
+            Value::Text { text, .. } => text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())),
+            _ => None,
+        };
+        let found = number.and_then(|digits| digits.parse().ok()).filter(|percent| (least..=most).contains(percent));
+        if found.is_none() {
+            faults.push(self.fault(format!("must be a share from {least}% to {most}%")).hint(Some("for example `20%`")));
+        }
+        found
+    }
+
     /// One of a few words.
     pub(super) fn word<T: Copy>(&self, faults: &mut Faults, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(faults)?;

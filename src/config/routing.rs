@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::authorities;
 use super::expand::{Lookup, expand};
 use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
 use crate::capture::scrub::is_credential;
 use crate::routing::document::{
-    Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec,
-    TimeoutsSpec,
+    BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
+    Strategy, TargetSpec, TimeoutsSpec,
 };
+use crate::routing::recipe::{Authorities, HealthCheck};
 use crate::secret::Secret;
 
 /// Headers of a request to a provider that are ours to set.
@@ -34,6 +36,10 @@ const OUR_HEADERS: [&str; 12] = [
 const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 /// A deadline beyond this is a mistake of units.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Often enough to see an outage before many clients do.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
+/// Errors of an hour ago say nothing of now.
+const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 
 /// How the texts that may hold variables are read.
 pub(super) struct Credentials<'a> {
@@ -88,23 +94,13 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
         name,
         protocol,
         base_url: section.read("base_url", faults, |f, p| url(f, lookup, p)),
-        api_key: section.read("api_key", faults, |field, faults| {
-            let key = credential(field, lookup, faults)?;
-            let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
-            if !sendable {
-                faults.push(
-                    field
-                        .fault("must be visible ASCII characters, as it is sent in a header")
-                        .hint(Some("look for a line break at its end")),
-                );
-            }
-            sendable.then_some(key)
-        }),
+        api_key: section.read("api_key", faults, |f, p| api_key(f, lookup, p)),
         headers: section.read("headers", faults, |f, p| headers(f, lookup, p)).unwrap_or_default(),
         timeouts: timeouts(&mut section, faults),
         latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
+        options: options(&mut section, lookup, faults),
     };
-    section.unsupported(&["api_keys", "ca", "max_concurrency", "http2", "stream_usage", "breaker"], faults);
+    section.unsupported(&["stream_usage"], faults);
     section.finish(faults);
     Some(spec)
 }
@@ -221,6 +217,97 @@ fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
         }
     }
     Some(found)
+}
+
+fn api_key(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+    let key = credential(field, lookup, faults)?;
+    let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
+    if !sendable {
+        let fault = field.fault("must be visible ASCII characters, as it is sent in a header");
+        faults.push(fault.hint(Some("look for a line break at its end")));
+    }
+    sendable.then_some(key)
+}
+
+/// A provider's own authorities. A document that came by the API is not told what is wrong with a file: it must not be able
+/// to look around in the file system; and where it is only looked at, no file is read.
+fn authorities(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Authorities>> {
+    let path = secret(field, lookup, faults)?;
+    if !lookup.expanded {
+        return Some(field.located(Authorities::new(Vec::new())));
+    }
+    match authorities::load(path.value.expose()) {
+        Ok(found) => Some(field.located(found)),
+        Err(why) => {
+            let why = if lookup.given { "is no file of certificates in PEM".to_owned() } else { why };
+            faults.push(field.fault(why).hint(Some("the path of a file of certificates in PEM, on the gateway's machine")));
+            None
+        }
+    }
+}
+
+fn options(section: &mut Section<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> ProviderOptions {
+    let number = |value: u64| u32::try_from(value).ok();
+    ProviderOptions {
+        api_keys: section.read("api_keys", faults, |field, faults| {
+            if field.is_empty_list() {
+                faults.push(field.fault("must name a key at least").hint(Some("for example `[\"${OPENAI_API_KEY}\"]`")));
+            }
+            Some(field.located(field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, lookup, p))))
+        }),
+        ca: section.read("ca", faults, |f, p| authorities(f, lookup, p)),
+        http2: section.read("http2", faults, |f, p| f.bool(p).map(|http2| f.located(http2))),
+        health: section.read("health", faults, health),
+        max_concurrency: section.read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY)).and_then(number),
+        breaker: breaker(section.below("breaker", faults), faults),
+    }
+}
+
+fn health(field: &Field<'_>, faults: &mut Faults) -> Option<Located<HealthCheck>> {
+    let mut section = field.section(faults)?;
+    let path = section.read("path", faults, |field, faults| {
+        let path = field.text(faults)?;
+        let whole = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+        if !whole || path.contains('#') {
+            faults.push(field.fault("must be a path").hint(Some("from the root of the host, for example `/v1/models`")));
+        }
+        Some(path.to_owned())
+    });
+    if section.take("path").is_none() {
+        section.missing("path", faults);
+    }
+    let interval = section.read("interval", faults, |field, faults| {
+        let interval = field.duration(faults)?;
+        if !(bounds::HEALTH_CHECK_LEAST..=bounds::HEALTH_CHECK_MOST).contains(&interval) {
+            faults.push(field.fault("must be from 1 second to 1 hour").hint(Some("for example `30s`")));
+        }
+        Some(interval)
+    });
+    section.finish(faults);
+    Some(field.located(HealthCheck { path: path?, interval: interval.unwrap_or(HEALTH_INTERVAL) }))
+}
+
+fn breaker(mut section: Section<'_>, faults: &mut Faults) -> BreakerSpec {
+    let number = |value: u64| u32::try_from(value).ok();
+    let mut time = |key, most: Duration, faults: &mut Faults| {
+        section.read(key, faults, |field, faults| {
+            let found = field.positive_duration(faults)?;
+            if found > most {
+                faults.push(field.fault(format!("must be at most {} minutes", most.as_secs() / 60)).hint(Some("for example `10s`")));
+            }
+            Some(found)
+        })
+    };
+    let (window, open) = (time("window", BREAKER_WINDOW_MAX, faults), time("open", bounds::BREAKER_OPEN_MAX, faults));
+    let spec = BreakerSpec {
+        consecutive: section.read("consecutive", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        error_percent: section.read("error_rate", faults, |f, p| f.percent(p, 1, 100)),
+        min_requests: section.read("min_requests", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        window,
+        open,
+    };
+    section.finish(faults);
+    spec
 }
 
 fn timeouts(section: &mut Section<'_>, faults: &mut Faults) -> TimeoutsSpec {
@@ -343,7 +430,7 @@ fn retry(mut section: Section<'_>, faults: &mut Faults) -> RetrySpec {
         });
         Some(on)
     });
-    section.unsupported(&["budget"], faults);
+    let budget_percent = section.read("budget", faults, |f, p| f.percent(p, 0, 1_000));
     section.finish(faults);
-    RetrySpec { attempts: attempts.and_then(|n| usize::try_from(n).ok()), on }
+    RetrySpec { attempts: attempts.and_then(|n| usize::try_from(n).ok()), on, budget_percent }
 }

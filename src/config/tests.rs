@@ -161,7 +161,7 @@ fn every_mistake_of_a_routing_document_is_found_at_once() {
     let text = "\
 timezone: Europe/Berlinn
 providers:
-  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: {} }
+  openai: { protocol: openai, base_url: ftp://x, api_key: '${HOME}', breaker: { error_rate: 0.5, opens: 1s, open: 1h } }
   demo: { protocol: mock, latency: 90s, api_key: x }
   direct: { protocol: mock }
   claude: { protocol: anthropic }
@@ -173,7 +173,7 @@ recipes:
       - { name: a, when: 'promt_tokens > 1', targets: [{ target: openai/m }, { target: openai/m }] }
       - { name: a, strategy: weighted, targets: [{ target: demo/m, weight: 0 }] }
       - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, { target: nodes/q }] }
-    retry: { attempts: 99, on: [429, 4xx], budget: 20% }
+    retry: { attempts: 99, on: [429, 4xx], budget: 20 }
     shadow: { target: demo/m, percent: 1 }
   empty: { rules: [] }
   headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
@@ -184,7 +184,9 @@ keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
 r.yaml:1:11: timezone: unknown time zone (an IANA name such as UTC or Europe/Berlin)
 r.yaml:3:41: providers.openai.base_url: the URL must begin with https:// or http:// (for example `https://api.example.com/v1`)
 r.yaml:3:59: providers.openai.api_key: the variable `HOME` fits no pattern of `routing.env_allow` in the server document (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
-r.yaml:3:79: providers.openai.breaker: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:3:93: providers.openai.breaker.error_rate: must be a share from 1% to 100% (for example `20%`)
+r.yaml:3:98: providers.openai.breaker.opens: unknown key (did you mean `open`?)
+r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes (for example `10s`)
 r.yaml:4:36: providers.demo.latency: more than 60 seconds (for example `20ms`)
 r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:5:3: providers.direct: `direct` is a reserved name (choose another)
@@ -202,7 +204,7 @@ r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not u
 r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (left out, it has its default)
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
-r.yaml:15:52: recipes.balanced.retry.budget: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)
 r.yaml:16:13: recipes.balanced.shadow: not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
@@ -296,7 +298,7 @@ fn variables_are_used_and_never_shown() {
     };
     let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let provider = routing.provider("o").unwrap();
-    assert_eq!(provider.api_key.as_ref().map(|key| key.expose()), Some("sk-canary"));
+    assert_eq!(provider.api_keys.first().map(|key| key.expose()), Some("sk-canary"));
     assert_eq!((provider.base.host.as_str(), provider.base.path.as_str()), ("canary.example", "/v1"));
     assert!(routing.text().contains("${OPENAI_API_KEY}"));
     let debug = format!("{routing:?} {provider:?} {:?}", server("data_dir: ${HOME}"));
@@ -370,4 +372,32 @@ fn a_routing_document_that_says_nothing_is_not_taken() {
     for text in ["", "# nothing yet\n", "{}", "---\n"] {
         assert!(routing_problems(text).contains("the document is empty"), "{text:?}");
     }
+}
+
+#[test]
+fn what_is_said_of_a_provider_has_to_fit_it() {
+    let text = "\
+providers:
+  plain: { protocol: openai, base_url: 'http://x', http2: true, ca: /nonexistent, api_key: sk-a, api_keys: [sk-a, '${OPENAI_API_KEY}'] }
+  none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: inject }
+  demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
+  both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
+";
+    let wanted = "\
+r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)
+r.yaml:2:69: providers.plain.ca: the file cannot be read: No such file or directory (os error 2) (the path of a file of certificates in PEM, on the gateway's machine)
+r.yaml:2:92: providers.plain.api_key: `api_keys` is there as well (keep one of the two)
+r.yaml:2:92: providers.plain.api_key: is the same key as one before it (remove one of them)
+r.yaml:3:62: providers.none.api_keys: must name a key at least (for example `[\"${OPENAI_API_KEY}\"]`)
+r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
+r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)
+r.yaml:3:119: providers.none.stream_usage: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove it)
+r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process (remove it)
+r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (left out, it has its default)
+r.yaml:4:93: providers.demo.api_keys[0]: a `mock` provider has none: it is part of this process (remove it)
+r.yaml:5:81: providers.both.headers.authorization: `api_key` sets this header already (keep one of the two)
+r.yaml:5:109: providers.both.health: `path` is missing (add `path: …` here)
+";
+    similar(&routing_problems(text), wanted);
 }

@@ -16,14 +16,17 @@ use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use super::call::{Call, InFlight};
+use super::call::Call;
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::reach::Reach;
 use super::relay::is_event_stream;
 use super::reply;
-use super::resolve::{Resolver, Unresolved};
+use super::resolve::Unresolved;
+use super::under_way::UnderWay;
 use crate::app::App;
 use crate::capture::scrub::credentials;
-use crate::routing::recipe::Protocol;
+use crate::routing::recipe::Provider;
+use crate::secret::Secret;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
 pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
@@ -42,25 +45,15 @@ static KEPT_BACK: [HeaderName; 6] = [
 static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
 
 /// The address of the attempt's target, with every timeout set: Pingora has none by default.
-pub(super) async fn peer(app: &Arc<App>, resolver: &Resolver, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
+pub(super) async fn peer(app: &Arc<App>, reach: &Reach, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
     let target = call.begin_attempt().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
-    let provider = &target.provider;
-    let base = &provider.base;
-    let timeouts = provider.timeouts;
-    let lookup = resolver.address(&base.host, base.port, provider.protocol == Protocol::Mock);
-    let address = match tokio::time::timeout(timeouts.connect, lookup).await {
-        Ok(Ok(address)) => address,
-        Ok(Err(why)) => return Err(unresolved(call, &provider.name, &why)),
-        Err(_) => return Err(unresolved(call, &provider.name, &Unresolved::Unknown)),
-    };
-    let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
-    peer.options.connection_timeout = Some(timeouts.connect);
-    peer.options.total_connection_timeout = Some(timeouts.connect);
-    peer.options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
-    peer.options.write_timeout = Some(timeouts.total);
-    peer.options.idle_timeout = Some(crate::bounds::KEEP_ALIVE);
-    call.state().in_flight = Some(InFlight::begin(app, &target));
-    Ok(Box::new(peer))
+    if let Err(barred) = call.admit(app, &target) {
+        let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
+        error.set_retry(call.attempt_failed(barred, false));
+        return Err(error);
+    }
+    let found = reach.peer(&target.provider).await.map(Box::new);
+    found.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
 
 fn unresolved(call: &Call, provider: &str, why: &Unresolved) -> Box<Error> {
@@ -78,6 +71,8 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     let body = call.body_for(&target);
     let (mut fresh, ()) = http::Request::new(()).into_parts();
     fresh.method = Method::POST;
+    // As Pingora's connection to the provider has it.
+    fresh.version = head.version;
     fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint_path)))?;
     // The map itself: Pingora's own insertion reads each name anew, to keep its case.
     let headers = &mut fresh.headers;
@@ -92,18 +87,26 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     for (name, value) in &call.forward {
         headers.append(name.clone(), value.clone());
     }
-    if let Some(key) = &provider.api_key {
+    let state = call.state();
+    credit(headers, provider, state.in_flight.as_ref().and_then(UnderWay::key))?;
+    drop(state);
+    *head = RequestHeader::from(fresh);
+    Ok(body)
+}
+
+/// Adds what a provider is to know us by.
+pub(super) fn credit(headers: &mut HeaderMap, provider: &Provider, key: Option<&Secret>) -> Result<()> {
+    if let Some(key) = key {
         headers.insert(AUTHORIZATION, bearer(key.expose())?);
     }
     for (name, value) in &provider.headers {
         headers.insert(name.clone(), value.clone());
     }
-    *head = RequestHeader::from(fresh);
-    Ok(body)
+    Ok(())
 }
 
 /// What the document's checks let through can be written as a header or a path; should it not, the attempt fails.
-fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
+pub(super) fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
     made.map_err(|_| Error::explain(ErrorType::InternalError, "a provider's head cannot be written"))
 }
 

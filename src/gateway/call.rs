@@ -12,34 +12,15 @@ use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::relay::{Mode, Relay, Rules, Verdict};
+use super::under_way::UnderWay;
 use crate::app::{App, Live};
 use crate::capture::record::Attempt;
+use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::protocol::openai;
 use crate::routing::decide::Decision;
-use crate::routing::document::RetryOn;
-use crate::routing::recipe::Target;
-
-/// Counts a target's attempt as under way for as long as it lives.
-pub(super) struct InFlight {
-    app: Arc<App>,
-    target: Arc<Target>,
-}
-
-impl InFlight {
-    pub(super) fn begin(app: &Arc<App>, target: &Arc<Target>) -> Self {
-        app.health.begin(&target.name);
-        app.metrics.inflight(&target.provider.name, &target.model, 1);
-        InFlight { app: app.clone(), target: target.clone() }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.app.health.end(&self.target.name);
-        self.app.metrics.inflight(&self.target.provider.name, &self.target.model, -1);
-    }
-}
+use crate::routing::health::Budget;
+use crate::routing::recipe::{Retry, Target};
 
 /// What a call is made of; see the module.
 pub(super) struct Call {
@@ -48,7 +29,10 @@ pub(super) struct Call {
     pub(super) mode: Mode,
     /// The plan, resolved, no longer than the recipe's attempts.
     pub(super) targets: Vec<Arc<Target>>,
-    pub(super) retry_on: RetryOn,
+    pub(super) retry: Retry,
+    /// Of the recipe, where it has one; what is not live traffic draws on none.
+    pub(super) budget: Option<Arc<Budget>>,
+    pub(super) clock: Clock,
     /// Appended to a provider's base path.
     pub(super) endpoint_path: &'static str,
     /// Headers of the client that providers see.
@@ -68,7 +52,7 @@ pub(super) struct Progress {
     pub(super) index: usize,
     pub(super) attempts: Vec<Attempt>,
     started: Option<Instant>,
-    pub(super) in_flight: Option<InFlight>,
+    pub(super) in_flight: Option<UnderWay>,
     deadline: Option<Instant>,
     /// A pooled connection that turned out dead was replaced once for this target.
     stale_replaced: bool,
@@ -118,6 +102,16 @@ impl Call {
         Some(target)
     }
 
+    /// Asks the target's state for the permit of the attempt that begins.
+    pub(super) fn admit(&self, app: &Arc<App>, target: &Arc<Target>) -> Result<(), Failure> {
+        let mut state = self.state();
+        // On a fresh connection in place of a dead one it is still the same attempt.
+        if state.in_flight.is_none() {
+            state.in_flight = Some(UnderWay::begin(app, target, !self.collects())?);
+        }
+        Ok(())
+    }
+
     /// The attempt has its connection; its first content is awaited from here.
     pub(super) fn attempt_connected(&self) {
         let first_byte = self.target().map(|target| target.provider.timeouts.first_byte);
@@ -153,31 +147,49 @@ impl Call {
     }
     /// Judges a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
+        let mut state = self.state();
+        let state = &mut *state;
         let rules = Rules {
             mode: self.mode,
-            has_next: self.has_next() && Failure::InBand.fails_over(&self.retry_on),
+            // Once it is the client's, nothing asks any more.
+            has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
         };
-        self.state().relay.observe(tasks, rules)
+        let verdict = state.relay.observe(tasks, rules);
+        if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
+            in_flight.content(started.elapsed());
+        }
+        verdict
     }
 
-    /// Whether the plan holds one more target after this.
-    pub(super) fn has_next(&self) -> bool {
-        self.state().index + 1 < self.targets.len()
+    /// Whether one more target could be tried after the attempt under way.
+    fn has_next(&self, state: &Progress) -> bool {
+        let more = state.index + 1 < self.targets.len() && state.attempts.len() + 1 < self.retry.attempts;
+        more && self.within_budget(|budget, percent| budget.has_room(percent, self.clock.now()))
     }
 
-    /// The attempt failed: notes it, and answers whether the next target (or the same on a fresh connection) is tried.
+    fn within_budget(&self, ask: impl FnOnce(&Budget, u16) -> bool) -> bool {
+        match (&self.budget, self.retry.budget_percent) {
+            (Some(budget), Some(percent)) => ask(budget, percent),
+            _ => true,
+        }
+    }
+
+    /// The attempt failed: notes it, and answers whether the next target (or the same with another key or on a fresh
+    /// connection) is tried.
     pub(super) fn attempt_failed(&self, failure: Failure, stale_connection: bool) -> bool {
-        let has_next = self.has_next();
         let mut state = self.state();
         if stale_connection && !state.stale_replaced && state.relay.status.is_none() {
             state.stale_replaced = true;
             return true;
         }
-        self.note_attempt(&mut state, Some(failure));
-        let again = !state.relay.committed && has_next && failure.fails_over(&self.retry_on);
+        let another_key = self.note_attempt(&mut state, Some(failure));
+        let more = another_key || state.index + 1 < self.targets.len();
+        let may = !state.relay.committed && failure.fails_over(&self.retry.on) && more && state.attempts.len() < self.retry.attempts;
+        // What asked nobody takes nothing from the budget.
+        let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
-            state.index += 1;
+            state.index += usize::from(!another_key);
             state.stale_replaced = false;
             state.started = None;
         } else {
@@ -186,19 +198,20 @@ impl Call {
         again
     }
 
-    /// Writes the attempt under way into the list.
-    pub(super) fn note_attempt(&self, state: &mut Progress, failure: Option<Failure>) {
-        state.in_flight = None;
-        let Some(target) = self.targets.get(state.index) else { return };
-        let Some(started) = state.started.take() else { return };
+    /// Writes the attempt under way into the list. Gives whether another key of the provider may do better.
+    pub(super) fn note_attempt(&self, state: &mut Progress, failure: Option<Failure>) -> bool {
+        let in_flight = state.in_flight.take();
+        let (Some(target), Some(started)) = (self.targets.get(state.index), state.started.take()) else { return false };
+        let took = started.elapsed();
         let attempt = Attempt {
             provider: target.provider.name.clone(),
             model: target.model.clone(),
             status: state.relay.status,
             error: failure.map(|failure| failure.as_str().to_string()),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         state.attempts.push(attempt);
+        in_flight.is_some_and(|in_flight| in_flight.end(failure, &state.relay, took))
     }
 
     /// Who answered, when somebody did.

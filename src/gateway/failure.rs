@@ -30,6 +30,12 @@ pub(super) enum Failure {
     TooLarge,
     ClientGone,
     Internal,
+    /// The breaker opened, or its probe was taken, after the decision.
+    BreakerOpen,
+    /// The target asked to be left alone after the decision.
+    CoolDown,
+    /// The provider's last place was taken after the decision.
+    Concurrency,
 }
 
 impl Failure {
@@ -45,7 +51,18 @@ impl Failure {
             Failure::TooLarge => "too_large",
             Failure::ClientGone => "client_gone",
             Failure::Internal => "internal",
+            Failure::BreakerOpen => "breaker_open",
+            Failure::CoolDown => "cooldown",
+            Failure::Concurrency => "concurrency",
         }
+    }
+
+    /// Those by which the target was not asked at all: its permit was gone.
+    pub(super) const BARRED: [Failure; 3] = [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency];
+
+    /// Whether the target was not asked at all.
+    pub(super) fn is_barred(self) -> bool {
+        Self::BARRED.contains(&self)
     }
 
     /// Whether the recipe lets this failure go to the next target. A credential that a provider refuses is ours
@@ -56,7 +73,7 @@ impl Failure {
             Failure::Timeout => on.timeout,
             Failure::RateLimited => on.rate_limited,
             Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized => true,
+            Failure::Unauthorized | Failure::BreakerOpen | Failure::CoolDown | Failure::Concurrency => true,
             Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
         }
     }

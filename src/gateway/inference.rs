@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use pingora::apps::HttpServerApp;
 use pingora::http::RequestHeader;
@@ -146,7 +146,7 @@ fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principa
         keywords: Default::default(),
         principal: who(principal),
         seed: app.random.next_u64(),
-        health: app.health.snapshot(&live.routing),
+        health: app.health.snapshot(&live.routing, exchange.at),
     };
     inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, request)));
     inputs
@@ -170,6 +170,11 @@ fn who(principal: &Principal) -> Who {
 pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
     app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
     let retry = live.routing.retry_of(decision);
+    let recipe = live.routing.recipe(&decision.recipe).filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+    let budget = recipe.map(|recipe| recipe.budget().clone());
+    if let Some(budget) = &budget {
+        budget.request(app.clock.now());
+    }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(retry.attempts.max(1));
     let forward = FORWARDED.iter().flat_map(|name| prompt.headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
@@ -177,7 +182,9 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
         id,
         mode,
         targets,
-        retry_on: retry.on,
+        retry,
+        budget,
+        clock: app.clock.clone(),
         endpoint_path: prompt.endpoint.path(),
         forward: forward.collect(),
         decision: decision.clone(),
@@ -233,7 +240,10 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
             reply::error(exchange.surface, exchange.id.as_str(), &error)
         }
     };
-    response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    if !response.headers().contains_key(RETRY_AFTER) || outcome.answer.is_some() {
+        // We have tried what there is; unless it was nobody, and we say ourselves when to come back.
+        response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    }
     reply::name_call(call, false, response.headers_mut());
     let said = if outcome.answer.is_some() { Bytes::new() } else { response.body().clone() };
     (answer(session, exchange, response, true).await, said)
@@ -250,14 +260,19 @@ fn pass_on(last: &Answer) -> Response<Bytes> {
     response
 }
 
-/// 502 for when no provider gave an answer that could be passed on.
+/// For when no provider gave an answer that could be passed on: 502, or, where none was even asked, what a decision made
+/// a moment later would have said.
 pub(super) fn provider_failed(outcome: &Outcome) -> Error {
-    let tried: Vec<String> = outcome
-        .attempts
-        .iter()
-        .map(|attempt| format!("{}/{}: {}", attempt.provider, attempt.model, attempt.error.as_deref().unwrap_or("no answer")))
-        .collect();
-    Error::new(Kind::ProviderFailed, format!("No provider answered ({}).", tried.join(", ")))
+    let words = || outcome.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
+    let asked = words().any(|word| !Failure::BARRED.iter().any(|barred| barred.as_str() == word));
+    let tried = outcome.attempts.iter().zip(words()).map(|(attempt, word)| format!("{}/{}: {word}", attempt.provider, attempt.model));
+    let tried = tried.collect::<Vec<_>>().join(", ");
+    if asked || outcome.attempts.is_empty() {
+        return Error::new(Kind::ProviderFailed, format!("No provider answered ({tried})."));
+    }
+    let broken = words().any(|word| word == Failure::BreakerOpen.as_str());
+    let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
+    Error::new(kind, format!("No target can take the request now ({tried}).")).retry_after(Duration::from_secs(1))
 }
 
 /// What a client reads instead of the rest of a stream that broke off; no `[DONE]` follows.

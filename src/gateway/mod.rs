@@ -14,11 +14,15 @@ mod failure;
 mod gate;
 mod inference;
 mod intake;
+mod reach;
 mod record;
 mod relay;
 mod reply;
 mod reroute;
 mod resolve;
+mod retry_after;
+mod under_way;
+mod upkeep;
 mod wrap;
 
 use std::sync::Arc;
@@ -34,21 +38,25 @@ use crate::app::App;
 use call::Call;
 pub use edge::Edge;
 use failure::Failure;
+use reach::Reach;
+pub use upkeep::Upkeep;
 
 /// Our side of Pingora's proxy: which provider, with which head and body, and whether to try the next.
 pub struct Gateway {
     app: Arc<App>,
-    resolver: resolve::Resolver,
+    reach: Arc<Reach>,
 }
 
 impl Gateway {
     /// The hooks over one application.
     pub fn new(app: Arc<App>) -> Self {
-        let resolver = {
-            let ours = app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]).collect();
-            resolve::Resolver::new(app.server.egress_deny.clone(), ours)
-        };
-        Gateway { app, resolver }
+        let reach = Arc::new(Reach::new(&app));
+        Gateway { app, reach }
+    }
+
+    /// What is to be done beside calls; it shares what these know.
+    pub fn upkeep(&self) -> Upkeep {
+        Upkeep::new(self.app.clone(), self.reach.clone())
     }
 }
 
@@ -79,7 +87,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn upstream_peer(&self, _: &mut Session, ctx: &mut Attempting) -> Result<Box<HttpPeer>> {
-        attempt::peer(&self.app, &self.resolver, ctx.call()?).await
+        attempt::peer(&self.app, &self.reach, ctx.call()?).await
     }
 
     async fn upstream_request_filter(&self, _: &mut Session, head: &mut RequestHeader, ctx: &mut Attempting) -> Result<()> {

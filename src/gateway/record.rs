@@ -57,7 +57,7 @@ impl Outcome {
                 _ => None,
             };
             let failure = state.failure;
-            call.note_attempt(&mut state, failure);
+            let _ = call.note_attempt(&mut state, failure);
         }
         let failure = state.failure;
         let target = call.served(&state).cloned();

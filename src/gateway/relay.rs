@@ -263,6 +263,11 @@ impl Relay {
         self.tail.is_empty() || [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| self.tail.ends_with(end))
     }
 
+    /// Whether content of a success has come.
+    pub(super) fn has_good_content(&self) -> bool {
+        self.first_content.is_some() && self.ok() && !self.in_band_error()
+    }
+
     fn in_band_error(&self) -> bool {
         self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
     }

@@ -85,7 +85,7 @@ async fn reroute(
     }
     let live = app.live();
     let routing_began = Instant::now();
-    let mut inputs = Inputs { health: app.health.snapshot(&live.routing), ..inputs };
+    let mut inputs = Inputs { health: app.health.snapshot(&live.routing, exchange.at), ..inputs };
     inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, &prompt.request)));
     let decision = decide(&live.routing, &inputs).map(Arc::new);
     if dry_run {
@@ -207,15 +207,17 @@ fn respond(new_id: &str, decision: Value, original: &Head, outcome: &Outcome) ->
     if good && object {
         return (StatusCode::OK, body);
     }
-    let detail = match outcome.status {
-        Some(status) if good => format!("The provider answered {status} with something that is not a JSON object."),
-        Some(status) => format!("The provider answered {status}."),
-        None => provider_failed(outcome).detail().to_string(),
+    let error = match outcome.status {
+        Some(status) if good => {
+            Error::new(Kind::ProviderFailed, format!("The provider answered {status} with something that is not a JSON object."))
+        }
+        Some(status) => Error::new(Kind::ProviderFailed, format!("The provider answered {status}.")),
+        None => provider_failed(outcome),
     };
     if let Value::Object(body) = &mut body {
-        body.insert("error".into(), json!(Kind::ProviderFailed.row().word));
-        body.insert("detail".into(), json!(detail));
+        body.insert("error".into(), json!(error.kind().row().word));
+        body.insert("detail".into(), json!(error.detail()));
         body.insert("upstream_status".into(), json!(outcome.status));
     }
-    (StatusCode::BAD_GATEWAY, body)
+    (error.status(), body)
 }

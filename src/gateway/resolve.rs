@@ -1,5 +1,5 @@
-//! Names of providers to addresses: looked up off the workers, kept for a short time, and never an address that
-//! the egress policy denies or that is our own.
+//! Names of providers to addresses: looked up off the workers, kept and renewed in the background, and never an address
+//! that the egress policy denies or that is our own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -20,7 +20,7 @@ pub(super) struct Resolver {
 /// Why there is no address.
 #[derive(Debug)]
 pub(super) enum Unresolved {
-    /// The name has no address.
+    /// The name has no address, or none was found in time.
     Unknown,
     /// It has only addresses that the egress policy denies.
     Denied,
@@ -36,11 +36,31 @@ impl Resolver {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), own);
         }
-        let key = (host.to_string(), port);
-        let kept = self.known.get(&key).filter(|kept| kept.1.elapsed() < bounds::DNS_TTL).map(|kept| kept.0);
+        // However old: it is renewed in the background, and no request waits for that.
+        let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
         if let Some(address) = kept {
             return self.allowed(address, own);
         }
+        self.find(host, port, own).await
+    }
+
+    /// Whether it is a name whose address is not known, or was looked up too long ago.
+    pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
+        let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        !literal && self.known.get(&(host.to_string(), port)).is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
+    }
+
+    /// Looks a name up again; what was known stays when nothing is found.
+    pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, Unresolved> {
+        self.find(host, port, false).await
+    }
+
+    /// Forgets every other name.
+    pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
+        self.known.retain(|name, _| names(name));
+    }
+
+    async fn find(&self, host: &str, port: u16, own: bool) -> Result<SocketAddr, Unresolved> {
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
         let mut why_not = Unresolved::Unknown;
         // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
@@ -52,7 +72,7 @@ impl Resolver {
                     if self.known.len() >= bounds::DNS_NAMES {
                         self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
                     }
-                    self.known.insert(key, (address, Instant::now()));
+                    self.known.insert((host.to_string(), port), (address, Instant::now()));
                     return Ok(address);
                 }
                 Err(why) => why_not = why,
@@ -88,5 +108,24 @@ mod tests {
         for (host, port) in [("169.254.169.254", 80), ("::ffff:169.254.1.1", 80), ("127.0.0.1", 8080), ("localhost", 9090)] {
             assert!(matches!(resolver.address(host, port, false).await, Err(Unresolved::Denied)), "{host}:{port}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_used_until_the_document_names_it_no_more() {
+        let resolver = Resolver::new(Vec::new(), Vec::new());
+        assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));
+        let found = resolver.look_up("localhost", 80).await.unwrap();
+        assert!(!resolver.is_due("localhost", 80));
+        let name = ("localhost".to_owned(), 80);
+        let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
+        resolver.known.insert(name.clone(), (found, old));
+        assert!(resolver.is_due("localhost", 80));
+        assert_eq!(resolver.address("localhost", 80, false).await.unwrap(), found);
+        assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");
+        resolver.retain(|other| *other == name);
+        assert!(resolver.known.contains_key(&name));
+        resolver.retain(|_| false);
+        assert!(resolver.known.is_empty());
+        assert!(matches!(resolver.look_up("no-such-host.invalid", 80).await, Err(Unresolved::Unknown)));
     }
 }

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
 use super::condition::{Condition, Flaw, Key, Uses};
 use super::document::{
-    Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec, did_you_mean,
+    BreakerSpec, Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+    did_you_mean,
 };
+use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
 use super::recipe::{Base, Choosable, Costly, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Target, Timeouts};
 use crate::bounds;
+use crate::secret::Secret;
 
 /// Names with a meaning of their own as the first segment of a model.
 const RESERVED: [&str; 3] = ["agent", "nodes", "direct"];
@@ -139,6 +142,22 @@ impl<'o> Build<'o> {
         }
     }
 
+    /// One key or several, each once.
+    fn keys(&mut self, one: Option<Located<Secret>>, several: Option<Located<Vec<Located<Secret>>>>) -> Vec<Secret> {
+        if let (Some(one), Some(_)) = (&one, &several) {
+            self.faults.push(one.fault("`api_keys` is there as well").hint(Some("keep one of the two")));
+        }
+        let mut keys: Vec<Secret> = Vec::new();
+        for key in several.into_iter().flat_map(|several| several.value).chain(one) {
+            if keys.iter().any(|other| other.expose() == key.value.expose()) {
+                self.faults.push(key.fault("is the same key as one before it").hint(Some("remove one of them")));
+            } else {
+                keys.push(key.value);
+            }
+        }
+        keys
+    }
+
     fn provider(&mut self, spec: ProviderSpec) {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
@@ -148,11 +167,11 @@ impl<'o> Build<'o> {
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
-        self.providers.push(Arc::new(Provider {
+        let provider = Provider {
             name: spec.name.value.as_str().into(),
             protocol: if protocol == ProtocolSpec::Mock { Protocol::Mock } else { Protocol::OpenAi },
             base,
-            api_key: spec.api_key.map(|key| key.value.clone()),
+            api_keys: self.keys(spec.api_key, spec.options.api_keys),
             headers: spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect(),
             timeouts: Timeouts {
                 connect: timeouts.connect.unwrap_or(usual.connect),
@@ -160,7 +179,14 @@ impl<'o> Build<'o> {
                 idle: timeouts.idle.unwrap_or(usual.idle),
                 total: timeouts.total.unwrap_or(usual.total),
             },
-        }));
+            ca: spec.options.ca.map(|ca| Arc::new(ca.value)),
+            http2: spec.options.http2.is_some_and(|http2| http2.value),
+            health: spec.options.health.map(|health| health.value),
+            max_concurrency: spec.options.max_concurrency,
+            breaker: breaker(&spec.options.breaker),
+            state: OnceLock::new(),
+        };
+        self.providers.push(Arc::new(provider));
     }
 
     fn remote_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
@@ -168,7 +194,8 @@ impl<'o> Build<'o> {
             self.faults.push(latency.fault("only a `mock` provider has a latency").hint(Some("remove it")));
         }
         let authorization = spec.headers.iter().find(|(name, _)| name.value == http::header::AUTHORIZATION);
-        if let (true, Some((name, _))) = (spec.api_key.is_some(), authorization) {
+        let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
+        if let (true, Some((name, _))) = (has_key, authorization) {
             self.faults.push(name.fault("`api_key` sets this header already").hint(Some("keep one of the two")));
         }
         if spec.headers.len() > bounds::PROVIDER_HEADERS {
@@ -178,18 +205,34 @@ impl<'o> Build<'o> {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some("base_url: https://api.example.com/v1")));
             return None;
         };
-        Base::parse(url.value.expose())
+        let base = Base::parse(url.value.expose())
             .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
-            .ok()
+            .ok()?;
+        if !base.tls {
+            let hint = Some("base_url: https://…");
+            let http2 = spec.options.http2.as_ref().filter(|http2| http2.value);
+            // Which version is spoken is agreed on within TLS.
+            self.faults.extend(http2.map(|http2| http2.fault("HTTP/2 needs https").hint(hint)));
+            self.faults.extend(spec.options.ca.as_ref().map(|ca| ca.fault("authorities need https").hint(hint)));
+        }
+        Some(base)
     }
 
     /// The mock is reached like any provider: on the loopback port of this process, with its delay in the path.
     fn mock_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
-        for secret in [&spec.base_url, &spec.api_key].into_iter().flatten() {
+        let keys = spec.options.api_keys.iter().flat_map(|keys| &keys.value);
+        for secret in [&spec.base_url, &spec.api_key].into_iter().flatten().chain(keys) {
             self.faults.push(secret.fault("a `mock` provider has none: it is part of this process").hint(Some("remove it")));
         }
         if let Some((name, _)) = spec.headers.first() {
             self.faults.push(name.fault("a `mock` provider takes no headers").hint(Some("remove them")));
+        }
+        let options = &spec.options;
+        let places = [options.ca.as_ref().map(|ca| ca.fault("")), options.http2.as_ref().map(|http2| http2.fault(""))];
+        for mut fault in places.into_iter().flatten().chain(options.health.as_ref().map(|health| health.fault(""))) {
+            fault.message = "a `mock` provider has none: it is part of this process".to_owned();
+            fault.hint = Some("remove it".to_owned());
+            self.faults.push(fault);
         }
         let latency = spec.latency.as_ref().map_or(std::time::Duration::ZERO, |latency| latency.value);
         if let Some(over) = spec.latency.as_ref().filter(|latency| latency.value > bounds::MOCK_LATENCY) {
@@ -238,7 +281,15 @@ impl<'o> Build<'o> {
         }
         let (provider, model) = self.named_provider(name)?;
         let Abilities { prices, context, capabilities } = self.models.get(&name.value).cloned().unwrap_or_default();
-        let target = Arc::new(Target { provider, model: model.into(), name: name.value.as_str().into(), prices, context, capabilities });
+        let target = Arc::new(Target {
+            provider,
+            model: model.into(),
+            name: name.value.as_str().into(),
+            prices,
+            context,
+            capabilities,
+            state: OnceLock::new(),
+        });
         self.targets.push(Arc::clone(&target));
         self.target_index.insert(Arc::clone(&target.name), Arc::clone(&target));
         Some(target)
@@ -312,11 +363,15 @@ impl<'o> Build<'o> {
             let hint = "add a last rule without `when`, for what no other rule matches";
             self.faults.push(last.name.fault("the last rule must have no `when`").hint(Some(hint)));
         }
-        let retry = Retry { attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts), on: spec.retry.on.unwrap_or(RetryOn::ALL) };
+        let retry = Retry {
+            attempts: spec.retry.attempts.unwrap_or(Retry::default().attempts),
+            on: spec.retry.on.unwrap_or(RetryOn::ALL),
+            budget_percent: spec.retry.budget_percent,
+        };
         let whens: Vec<Option<Located<String>>> = spec.rules.iter().map(|rule| rule.when.clone()).collect();
         let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
         self.reachable(&rules, &whens);
-        Recipe { name: spec.name.value.as_str().into(), rules, retry }
+        Recipe { name: spec.name.value.as_str().into(), rules, retry, budget: OnceLock::new() }
     }
 
     /// A rule whose condition holds only where that of an earlier one does is never reached.
@@ -411,6 +466,17 @@ impl<'o> Build<'o> {
         if let (true, Strategy::Weighted, Some(first)) = (all_zero, spec.strategy, written.first()) {
             self.faults.push(first.fault("the weights of this rule sum to 0").hint(Some("give one target a weight above 0")));
         }
+    }
+}
+
+fn breaker(spec: &BreakerSpec) -> BreakerSettings {
+    let usual = BreakerSettings::default();
+    BreakerSettings {
+        consecutive: spec.consecutive.unwrap_or(usual.consecutive),
+        error_percent: spec.error_percent.unwrap_or(usual.error_percent),
+        min_requests: spec.min_requests.unwrap_or(usual.min_requests),
+        window: spec.window.unwrap_or(usual.window),
+        open: spec.open.unwrap_or(usual.open),
     }
 }
 

@@ -335,6 +335,7 @@ mod tests {
             headers: Vec::new(),
             timeouts: TimeoutsSpec::default(),
             latency: None,
+            options: Default::default(),
         };
         let model = |name: &str, context, capabilities: Option<&[&str]>| ModelSpec {
             name: at(name.into()),
@@ -404,6 +405,15 @@ mod tests {
             ("p/warm".to_owned(), TargetHealth { cooldown_until: Some(inputs.at), inflight: 1, max: Some(2), ..health() }),
             ("p/full".to_owned(), TargetHealth { inflight: 2, max: Some(2), ..health() }),
         ]);
+        let limited = |name: &str| {
+            let mut asked = inputs.clone();
+            asked.request.name = name.into();
+            let error = Error::from(decide(&routing, &asked).unwrap_err());
+            (error.kind(), error.retry_after_s())
+        };
+        assert_eq!(limited("p/cool"), (Kind::RateLimited, Some(1)));
+        assert_eq!(limited("p/full"), (Kind::RateLimited, Some(1)));
+        assert_eq!(limited("p/open"), (Kind::NoTarget, None));
         inputs.request.needs = vec!["vision".into()];
         let decision = decide(&routing, &inputs).unwrap();
         let reasons: Vec<_> = decision.candidates.iter().map(|candidate| candidate.reason.as_deref()).collect();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::recipe::{Authorities, HealthCheck};
 use crate::secret::Secret;
 
 /// A position in a document, both counted from one; columns in characters.
@@ -90,6 +91,40 @@ pub struct ProviderSpec {
     pub timeouts: TimeoutsSpec,
     /// Delay of a mock's answers.
     pub latency: Option<Located<Duration>>,
+    /// What else is said of it.
+    pub options: ProviderOptions,
+}
+
+/// What may be said of a provider beyond where it is.
+#[derive(Debug, Default)]
+pub struct ProviderOptions {
+    /// Its credentials, where it has several.
+    pub api_keys: Option<Located<Vec<Located<Secret>>>>,
+    /// Who may vouch for its certificate, instead of those whom the system trusts.
+    pub ca: Option<Located<Authorities>>,
+    /// Whether HTTP/2 is offered to it.
+    pub http2: Option<Located<bool>>,
+    /// Requests that it may be given at once.
+    pub max_concurrency: Option<u32>,
+    /// How it is asked whether it is well.
+    pub health: Option<Located<HealthCheck>>,
+    /// When the breakers of its targets open, where that differs from the defaults.
+    pub breaker: BreakerSpec,
+}
+
+/// A provider's breaker settings as written.
+#[derive(Debug, Default)]
+pub struct BreakerSpec {
+    /// Errors in a row.
+    pub consecutive: Option<u32>,
+    /// Errors in a hundred requests.
+    pub error_percent: Option<u16>,
+    /// Requests before their share of errors means anything.
+    pub min_requests: Option<u32>,
+    /// Over how long errors are counted.
+    pub window: Option<Duration>,
+    /// How long it is open the first time.
+    pub open: Option<Duration>,
 }
 
 /// The protocols this version speaks.
@@ -209,6 +244,8 @@ pub struct RetrySpec {
     pub attempts: Option<usize>,
     /// What is tried again; absent: everything that can be.
     pub on: Option<RetryOn>,
+    /// Most retries, in percent of the recipe's requests.
+    pub budget_percent: Option<u16>,
 }
 
 /// The failures after which the next target of the plan is tried.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use super::condition::{Condition, Key};
 use super::decide::Decision;
 use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
+use super::health::{BreakerSettings, Budget, ProviderState, TargetState};
 use super::keywords::Keywords;
 use crate::secret::Secret;
 
@@ -156,12 +157,70 @@ pub struct Provider {
     pub protocol: Protocol,
     /// Where it is.
     pub base: Base,
-    /// Its credential.
-    pub api_key: Option<Secret>,
+    /// Its credentials; with several, attempts take them in turn.
+    pub api_keys: Vec<Secret>,
     /// Sent with every request; marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Its deadlines.
     pub timeouts: Timeouts,
+    /// Who may vouch for its certificate; `None`: those whom the system trusts.
+    pub ca: Option<Arc<Authorities>>,
+    /// Whether HTTP/2 is offered to it.
+    pub http2: bool,
+    /// How it is asked whether it is well.
+    pub health: Option<HealthCheck>,
+    /// Requests that it may be given at once, all its models together.
+    pub max_concurrency: Option<u32>,
+    /// When the breakers of its targets open.
+    pub breaker: BreakerSettings,
+    pub(super) state: OnceLock<Arc<ProviderState>>,
+}
+
+impl Provider {
+    /// What it is doing: shared with the same provider of other documents once it is live, else its own.
+    pub fn state(&self) -> &ProviderState {
+        self.state.get_or_init(Arc::default)
+    }
+}
+
+/// Certificates of authorities.
+pub struct Authorities {
+    certificates: Vec<Vec<u8>>,
+    mark: u64,
+}
+
+impl Authorities {
+    /// Of certificates in DER that have been checked.
+    pub fn new(certificates: Vec<Vec<u8>>) -> Self {
+        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+        certificates.iter().for_each(|certificate| hasher.update(certificate));
+        Authorities { certificates, mark: hasher.digest() }
+    }
+
+    /// Them, in DER.
+    pub fn certificates(&self) -> &[Vec<u8>] {
+        &self.certificates
+    }
+
+    /// Tells one set from another: connections made under one are not used under another.
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorities").field("certificates", &self.certificates.len()).finish_non_exhaustive()
+    }
+}
+
+/// How a provider is asked in the background whether it is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path of the GET, from the root of its host.
+    pub path: String,
+    /// Time from one to the next.
+    pub interval: Duration,
 }
 
 /// What a provider speaks.
@@ -281,6 +340,14 @@ pub struct Target {
     pub context: Option<u64>,
     /// What it can do; `None`: taken to do everything.
     pub capabilities: Option<Vec<String>>,
+    pub(super) state: OnceLock<Arc<TargetState>>,
+}
+
+impl Target {
+    /// What it is doing: shared with the same target of other documents once it is live, else its own.
+    pub fn state(&self) -> &TargetState {
+        self.state.get_or_init(Arc::default)
+    }
 }
 
 /// US dollars a million tokens; unknown is `None`, never 0.
@@ -300,6 +367,7 @@ pub struct Recipe {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
     pub(super) retry: Retry,
+    pub(super) budget: OnceLock<Arc<Budget>>,
 }
 
 impl Recipe {
@@ -316,6 +384,11 @@ impl Recipe {
     /// When the next target is tried.
     pub fn retry(&self) -> Retry {
         self.retry
+    }
+
+    /// Its requests and retries of the last seconds, shared as the states of targets are.
+    pub fn budget(&self) -> &Arc<Budget> {
+        self.budget.get_or_init(Arc::default)
     }
 }
 
@@ -382,11 +455,13 @@ pub struct Retry {
     pub attempts: usize,
     /// After what.
     pub on: RetryOn,
+    /// Most retries of the recipe, in percent of its requests; `None`: as many as its requests ask for.
+    pub budget_percent: Option<u16>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry { attempts: 3, on: RetryOn::ALL }
+        Retry { attempts: 3, on: RetryOn::ALL, budget_percent: None }
     }
 }
 

@@ -11,6 +11,7 @@ use pingora::protocols::http::ServerSession;
 use crate::app::App;
 use crate::auth::Standing;
 use crate::interface::Interface;
+use crate::routing::inputs::Breaker;
 
 /// What the metrics listener answers from.
 pub(super) struct Admin {
@@ -28,6 +29,11 @@ impl Admin {
             for standing in [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked] {
                 self.app.metrics.keys(interface.as_str(), standing.as_str(), self.app.auth.count_keys(interface, standing, now));
             }
+        }
+        // Looked at when asked for: a breaker that is open becomes half-open by time alone.
+        for target in self.app.live().routing.targets() {
+            let open = target.state().show(target, now).breaker != Breaker::Closed;
+            self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
         self.app.metrics.render()
     }

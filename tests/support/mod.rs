@@ -8,6 +8,7 @@ pub mod json_text;
 pub mod openapi;
 pub mod provider;
 pub mod recorded;
+pub mod tls_provider;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -29,6 +29,8 @@ pub enum Step {
     Hang,
     /// Close the connection here.
     Cut,
+    /// Reset it here: what is on its way may be lost.
+    Reset,
 }
 
 /// A request as it came in.
@@ -154,6 +156,7 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, kept: Arc<Mutex<Vec<A
                     false
                 }
                 Step::Cut => return,
+                Step::Reset => return stream.set_zero_linger().unwrap(),
             };
             if !alive {
                 *request.gone.lock().unwrap() = true;
