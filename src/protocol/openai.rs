@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::json::{self, Cursor, Fault, Name, Shape};
 use super::tokens;
@@ -396,6 +397,19 @@ struct WrittenDetails {
 /// The provider's count in an answer that is no stream. One that breaks off still says what it said until then; what is
 /// not as expected counts as absent.
 pub fn read_usage(body: &[u8]) -> Option<Usage> {
+    #[derive(Deserialize)]
+    struct Said<'a> {
+        #[serde(borrow)]
+        usage: Option<&'a RawValue>,
+    }
+    match serde_json::from_slice::<Said<'_>>(body) {
+        Ok(said) => said.usage.and_then(|usage| Usage::read(usage.get())),
+        Err(_) => walk_to_usage(body),
+    }
+}
+
+/// As far as an answer goes that is not whole, or says things twice: the last counts.
+fn walk_to_usage(body: &[u8]) -> Option<Usage> {
     let mut usage = None;
     let _broken = json::read_object(body, |cursor, name| {
         let span = cursor.skip()?;
@@ -532,6 +546,7 @@ mod tests {
         fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = read_request(&body, Endpoint::ChatCompletions);
             read_usage(&body);
+            walk_to_usage(&body);
         }
     }
 }
