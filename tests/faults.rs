@@ -10,7 +10,20 @@ use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
-use crate::support::until;
+use crate::support::{full, until};
+
+/// How long a provider may be silent here.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// A time as it is here; in the larger tier as long as such times are in service, thirty times that.
+fn real(time: Duration) -> Duration {
+    if full() { time * 30 } else { time }
+}
+
+/// [`real`] as a document spells it.
+fn spell(time: Duration) -> String {
+    format!("{}ms", real(time).as_millis())
+}
 
 /// Two providers in order behind a gateway; the second speaks of `b` and has usage of its own.
 struct Bench {
@@ -49,7 +62,9 @@ impl Bench {
 
     async fn of(a: Provider, b: Provider) -> Self {
         let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-        let document = document.replace("first_byte: 20s, idle: 20s, total: 60s", "first_byte: 500ms, idle: 500ms, total: 5s");
+        let (short, total) = (spell(SHORT), spell(SHORT * 10));
+        let document =
+            document.replace("first_byte: 20s, idle: 20s, total: 60s", &format!("first_byte: {short}, idle: {short}, total: {total}"));
         let gateway = Setup::new(&document.replace("connect: 2s", "connect: 1s")).start().await;
         let key = gateway.create_key().await;
         Bench { gateway, key, a, b }
@@ -173,7 +188,11 @@ async fn s06_no_response() {
     let bench = Bench::start(|_| vec![Step::Hang]).await;
     let start = Instant::now();
     bench.second_serves("timeout").await;
-    assert!(start.elapsed() < Duration::from_secs(10), "the first is waited for as long as its timeouts say: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < real(SHORT) + Duration::from_secs(10),
+        "the first is waited for as long as its timeouts say: {:?}",
+        start.elapsed()
+    );
     bench.a.abandoned(0).await;
 }
 
@@ -183,7 +202,7 @@ async fn s07_a_first_token_that_is_long_in_coming() {
     let late = |who: &str| {
         let mut steps = tokens(who, 3);
         let comment = format!("{:x}\r\n: still here\n\n\r\n", ": still here\n\n".len());
-        steps.splice(2..2, [(); 8].map(|()| Step::Later(Duration::from_millis(200), comment.clone().into_bytes())));
+        steps.splice(2..2, [(); 8].map(|()| Step::Later(real(Duration::from_millis(200)), comment.clone().into_bytes())));
         steps
     };
     let steps = late("a");
@@ -283,14 +302,14 @@ async fn s15_a_provider_that_comes_and_goes() {
     let a = Provider::start(|_, n| if n / 6 % 2 == 0 { scripted::failure(500, "gone") } else { scripted::completion("from a") }).await;
     let b = Provider::start(|_, _| answer_of_b(false)).await;
     let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-    let options = "    breaker: { consecutive: 3, open: 100ms }\n";
+    let options = format!("    breaker: {{ consecutive: 3, open: {} }}\n", spell(Duration::from_millis(100)));
     let gateway = Arc::new(Setup::new(&document.replacen("protocol: openai\n", &format!("protocol: openai\n{options}"), 1)).start().await);
     let key = gateway.create_key().await;
     let (mut answered, mut by_a) = (0, 0);
     let start = Instant::now();
     // Until it has been down, up, and down again.
     while a.count() < 14 {
-        assert!(start.elapsed() < Duration::from_secs(20), "{} requests at the first", a.count());
+        assert!(start.elapsed() < real(Duration::from_secs(20)), "{} requests at the first", a.count());
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         assert_eq!((answer.status, answer.whole), (200, true), "no client notices");
         answered += 1;
