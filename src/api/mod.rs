@@ -5,6 +5,7 @@ pub mod agents;
 mod answer;
 mod body;
 pub mod keys;
+mod limits;
 pub mod models;
 pub mod openapi;
 mod page;
@@ -12,6 +13,7 @@ pub mod pin;
 pub mod replays;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -114,6 +116,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    route(Method::GET,    "/v1/router/usage",                 Policy::Scope("replay"),    here!(usage::get)),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Policy, ROUTES, Route, answer, replays};
+use super::{Policy, ROUTES, Route, answer, replays, usage};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Result;
@@ -94,6 +94,7 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
+    op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
     op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["after_id"]),
     op("GET", "/v1/models/{id...}", "getModel", "One name; slashes stand as they are or as %2F").gives(200, "Model").refuses(&[404]),
     op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),

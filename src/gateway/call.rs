@@ -15,7 +15,7 @@ use super::relay::{Mode, Relay, Rules, Verdict};
 use crate::app::{App, Live};
 use crate::capture::record::Attempt;
 use crate::id::RequestId;
-use crate::protocol::openai;
+use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::document::RetryOn;
 use crate::routing::recipe::Target;
@@ -53,6 +53,8 @@ pub(super) struct Call {
     pub(super) endpoint_path: &'static str,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
+    /// What is left of the caller's rates, as headers of the answer.
+    pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
@@ -67,6 +69,8 @@ pub(super) struct Progress {
     /// The target in use, or to use next.
     pub(super) index: usize,
     pub(super) attempts: Vec<Attempt>,
+    /// What abandoned attempts said that they used, by target.
+    pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<InFlight>,
     deadline: Option<Instant>,
@@ -177,6 +181,8 @@ impl Call {
         self.note_attempt(&mut state, Some(failure));
         let again = !state.relay.committed && has_next && failure.fails_over(&self.retry_on);
         if again {
+            let reported = state.relay.tally.usage().map(|usage| (state.index, usage));
+            state.lost.extend(reported);
             state.index += 1;
             state.stale_replaced = false;
             state.started = None;

@@ -90,6 +90,7 @@ pub(super) async fn prepare(server: Server, environment: Environment) -> Result<
     let clock = Clock::System;
     let parts = Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: Some(mock_address) };
     let app = Arc::new(App::new(parts));
+    app.limits.open(&app.auth, &app.store, app.clock.now()).await.map_err(|error| BootError(error.to_string()))?;
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock, variables: environment.variables })
 }

@@ -35,6 +35,16 @@ CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, description TEXT, model TEXT NOT NULL, instructions TEXT, defaults TEXT NOT NULL,
     tools TEXT NOT NULL, trusted INTEGER NOT NULL, metadata TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL) STRICT;
 ",
+    "
+ALTER TABLE users ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE spend (subject TEXT NOT NULL, period INTEGER NOT NULL, counted INTEGER NOT NULL, PRIMARY KEY (subject, period)) STRICT, WITHOUT ROWID;
+CREATE TABLE usage (
+    day INTEGER NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, recipe TEXT NOT NULL, replay INTEGER NOT NULL,
+    requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+    nano INTEGER NOT NULL, priced INTEGER NOT NULL, unpriced INTEGER NOT NULL,
+    PRIMARY KEY (day, user, key, model, recipe, replay)) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_user ON usage (user, day);
+",
 ];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
