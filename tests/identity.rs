@@ -70,6 +70,7 @@ const ROWS: &[Row] = &[
     ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    ("GET", "/v1/router/usage", Object::None, 200),
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),

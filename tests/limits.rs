@@ -258,6 +258,43 @@ async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
 }
 
 #[tokio::test]
+async fn who_waits_for_the_answer_finds_the_slot_free() {
+    let provider =
+        Provider::start(
+            |request, _| if request.json()["stream"] == true { scripted::stream("a word") } else { scripted::completion("a word") },
+        )
+        .await;
+    let gateway = over(&provider, "").await;
+    let key = key(&gateway, &gateway.admin_key, json!({"concurrency": 1})).await;
+    for round in 0..200 {
+        let answer = gateway.chat(&key, chat_body("auto", round % 2 == 0).as_bytes()).await;
+        assert_eq!(answer.status, 200, "round {round}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn an_abandoned_attempt_costs_what_its_provider_reported() {
+    let used = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":0,\"total_tokens\":20}}\n\n";
+    let error = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
+    let events = [scripted::role_event(), used.to_owned(), error.to_owned(), String::new()];
+    let steps = std::iter::once(scripted::stream_head()).chain(events.into_iter().map(|event| Step::Chunk(event.into_bytes())));
+    let a = Provider::always(steps.collect()).await;
+    let b = Provider::always(scripted::completion("a word")).await;
+    let priced = format!("{PRICED}  b/model: {{ input_per_mtok: 1000, output_per_mtok: 1000 }}\n");
+    let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], &priced)).await;
+    let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}})).await;
+    // Three cents each; after the second one cent is left.
+    assert_eq!(spend(&gateway, &key).await, 2);
+    assert_eq!((a.count(), b.count()), (2, 2));
+    let rows = usage(&gateway, &gateway.admin_key, "?group_by=model").await;
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row["model"].as_str().unwrap(), row["requests"].as_u64().unwrap(), row["total_tokens"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(rows, [("a/model", 0, 40), ("b/model", 2, 20)]);
+}
+
+#[tokio::test]
 async fn slots_are_held_as_long_as_their_requests() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let waits = Arc::clone(&gate);

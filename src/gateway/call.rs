@@ -15,6 +15,7 @@ use super::relay::{Mode, Relay, Rules, Verdict};
 use crate::app::{App, Live};
 use crate::capture::record::Attempt;
 use crate::id::RequestId;
+use crate::limits::Slot;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::document::RetryOn;
@@ -78,6 +79,8 @@ pub(super) struct Progress {
     stale_replaced: bool,
     pub(super) failure: Option<Failure>,
     pub(super) relay: Relay,
+    /// The caller's place among the requests at once.
+    pub(super) slot: Option<Slot>,
 }
 
 impl Call {
@@ -162,7 +165,14 @@ impl Call {
             has_next: self.has_next() && Failure::InBand.fails_over(&self.retry_on),
             capture_limit: self.capture_limit,
         };
-        self.state().relay.observe(tasks, rules)
+        let ends = tasks.iter().any(HttpTask::is_end);
+        let mut state = self.state();
+        let verdict = state.relay.observe(tasks, rules);
+        if ends && matches!(verdict, Verdict::Forward { then: None, .. }) {
+            // Before the end is written: who has read it may ask again at once.
+            state.slot = None;
+        }
+        verdict
     }
 
     /// Whether the plan holds one more target after this.

@@ -64,7 +64,7 @@ pub(super) async fn run(
     let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
-    let (decision, permit) = match decision {
+    let (decision, mut permit) = match decision {
         Ok(decided) => decided,
         Err(error) => {
             exchange.refused(&error);
@@ -74,6 +74,7 @@ pub(super) async fn run(
         }
     };
     let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Relay));
+    call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
     let session = proxy(edge, Some(session), &call, shutdown).await;

@@ -54,6 +54,7 @@ impl Outcome {
     /// Takes it out of the call, which is over.
     pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
         let mut state = call.state();
+        state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
                 relay if relay.complete && relay.tally.error().is_some() => Some(Failure::InBand),
@@ -242,28 +243,35 @@ impl Record {
         self.offer(app, outcome.body, outcome.headers, provider);
     }
 
-    /// Adds to the sums of usage.
+    /// Adds to the sums of usage: the call itself, and what abandoned attempts of it reported.
     fn count_usage(&self, app: &App, outcome: &Outcome) {
-        let (usage, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
-        let (user, key) = self.payer.clone();
-        let key = UsageKey {
-            day: day(self.head.created_at),
-            user,
-            key,
-            model: outcome.target.as_ref().map(|target| target.name.clone()),
-            recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
-            replay: self.head.replay_of.is_some(),
+        let add = |target: Option<&Arc<Target>>, requests: u64, usage: Option<&Usage>| {
+            let (user, key) = self.payer.clone();
+            let key = UsageKey {
+                day: day(self.head.created_at),
+                user,
+                key,
+                model: target.map(|target| target.name.clone()),
+                recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
+                replay: self.head.replay_of.is_some(),
+            };
+            let cost = usage.zip(target).and_then(|(usage, target)| cost(target.prices.as_ref()?, usage));
+            let used = usage.copied().unwrap_or_default();
+            let sums = UsageSums {
+                requests,
+                prompt_tokens: used.prompt_tokens,
+                completion_tokens: used.completion_tokens,
+                cached_tokens: used.cached_tokens.unwrap_or(0),
+                nano: cost.map_or(0, nano_usd),
+                priced: u64::from(cost.is_some()),
+                unpriced: u64::from(cost.is_none() && usage.is_some()),
+            };
+            app.limits.used(key, &sums);
         };
-        let sums = UsageSums {
-            requests: 1,
-            prompt_tokens: usage.prompt_tokens,
-            completion_tokens: usage.completion_tokens,
-            cached_tokens: usage.cached_tokens.unwrap_or(0),
-            nano: cost.map_or(0, nano_usd),
-            priced: u64::from(cost.is_some()),
-            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
-        };
-        app.limits.used(key, &sums);
+        add(outcome.target.as_ref(), 1, outcome.usage.as_ref());
+        for (target, usage) in &outcome.lost {
+            add(Some(target), 0, Some(usage));
+        }
     }
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {

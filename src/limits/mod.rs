@@ -90,9 +90,23 @@ pub struct Refused {
 #[derive(Default)]
 #[must_use]
 pub struct Permit {
+    slot: Option<Slot>,
     held: Vec<Held>,
     tokens: u64,
     rates: Rates,
+}
+
+/// A place among the requests at once; free again when it is dropped. It may be given back before the rest, so that who reads the
+/// end of an answer finds it free.
+pub struct Slot(Vec<Arc<Counted>>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        for counted in &self.0 {
+            let mut counts = counted.counts();
+            counts.running = counts.running.saturating_sub(1);
+        }
+    }
 }
 
 struct Held {
@@ -213,7 +227,8 @@ impl Limiter {
         }
         let rates = rates(&all);
         drop(all);
-        Ok(Permit { held, tokens, rates })
+        let slot = Some(Slot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
+        Ok(Permit { slot, held, tokens, rates })
     }
 
     /// Reserves money from every budget that the permit draws on, or from none.
@@ -299,6 +314,11 @@ impl Permit {
         self.rates
     }
 
+    /// The place among the requests at once, to be given back apart.
+    pub fn take_slot(&mut self) -> Option<Slot> {
+        self.slot.take()
+    }
+
     /// Ends the request: `tokens` and `cost` take the place of what was reserved. Where one is not known the reserve stands.
     pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>) {
         let used = tokens.unwrap_or(self.tokens);
@@ -309,7 +329,6 @@ impl Permit {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
         for held in self.held.drain(..) {
             let mut counts = held.counted.counts();
-            counts.running = counts.running.saturating_sub(1);
             if let Some(bucket) = &mut counts.tokens {
                 bucket.take(back);
             }
