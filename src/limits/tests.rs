@@ -290,6 +290,49 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     assert!(world.store.usage(query).await.unwrap().is_empty());
 }
 
+/// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_never_go_over_together() {
+    use std::sync::atomic::AtomicU64;
+    const BUDGET: NanoUsd = 10_000;
+    let world = World::new(Limits { concurrency: Some(6), ..Limits::default() }).await;
+    let capped = |most| Limits { concurrency: Some(most), budget: day(BUDGET), ..Limits::default() };
+    let above = world.key(None, capped(3)).await;
+    let keys = [above.clone(), world.key(Some(&above), capped(2)).await, world.key(None, capped(5)).await];
+    let limiter = Arc::new(world.start().await);
+    let (running, spent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let clients = keys.iter().flat_map(|key| std::iter::repeat_n(world.draws(key), 4)).map(|draws| {
+        let (limiter, running, spent) = (Arc::clone(&limiter), Arc::clone(&running), Arc::clone(&spent));
+        tokio::task::spawn_blocking(move || {
+            for round in 0..2_000 {
+                let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
+                assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
+                let paid = limiter.reserve(&mut permit, 10, at(round)).is_ok();
+                running.fetch_sub(1, Ordering::SeqCst);
+                if paid && round % 3 > 0 {
+                    spent.fetch_add(7, Ordering::SeqCst);
+                    permit.settle(None, Some(7));
+                }
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
+        limiter.sweep(&world.auth, at(0));
+        limiter.write(&world.store, at(0)).await.unwrap();
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    // Two keys without one above them, each with a budget of its own; the third spends out of the first's too.
+    assert!((1..=2 * BUDGET).contains(&spent.load(Ordering::SeqCst)));
+    for key in &keys {
+        let counted = limiter.counted(&Subject::Key(key.id.clone()));
+        let counts = counted.counts();
+        assert!(counts.is_idle() && counts.account.as_ref().unwrap().spent() <= BUDGET);
+    }
+}
+
 proptest! {
     /// Many threads' worth of steps in any order: never more at once than allowed, and at the end all is back.
     #[test]
