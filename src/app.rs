@@ -16,6 +16,7 @@ use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{Server, Variables};
 use crate::id::Random;
+use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::routing::bias::Bias;
@@ -43,6 +44,8 @@ pub struct App {
     pub passwords: Passwords,
     /// Logins and registrations by network.
     pub throttle: Throttle,
+    /// What keys and users may use up.
+    pub limits: Limiter,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
     /// One line a request.
@@ -115,6 +118,7 @@ impl App {
             auth: parts.auth,
             passwords: Passwords::new(parts.random.clone()),
             throttle: Throttle::default(),
+            limits: Limiter::default(),
             metrics: parts.metrics,
             access_log: parts.access_log,
             clock: parts.clock,

@@ -101,6 +101,20 @@ pub const KEYS_PER_OWNER: usize = 100;
 pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
 /// Keys that a list looks at in one hold of the table: nobody waits long for it, however many of them are not shown.
 pub const KEY_STEP: usize = 128;
+/// Keys from one without a maker down to its furthest descendant: a request draws on the limits of each.
+pub const KEY_DESCENT: usize = 16;
+/// Patterns of `limits.models`: each request is held against all of them.
+pub const LIMIT_MODELS: usize = 100;
+/// Characters of such a pattern.
+pub const LIMIT_MODEL_CHARS: usize = 256;
+/// Largest `limits.rpm`: more than one gateway answers in a minute.
+pub const LIMIT_RPM: u64 = 100_000_000;
+/// Largest `limits.tpm`: in the units of its bucket (a minute's microseconds a token) it fits 63 bits twice.
+pub const LIMIT_TPM: u64 = 10_000_000_000;
+/// Largest `limits.concurrency`: beyond the connections of any gateway.
+pub const LIMIT_CONCURRENCY: u64 = 1_000_000;
+/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
+pub const LIMIT_USD: f64 = 100_000_000.0;
 /// Characters of a key's or user's name.
 pub const NAME_CHARS: usize = 128;
 /// Pairs of a key's `metadata`, and the characters of a name and a value in it.
@@ -239,3 +253,22 @@ pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
 pub const DNS_NAMES: usize = 1_024;
 /// A request whose body was longer in coming than this has its credential looked at again.
 pub const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
+
+/// Parts of a budget that are granted one after another: what a crash may cost an owner is one part.
+pub const GRANTS: u64 = 20;
+/// Of the largest reserves so far, as many as a grant holds at least: requests at once seldom wait for the next.
+pub const GRANT_RESERVES: u64 = 8;
+/// What a grant holds at least, but for a quarter of the budget: five cents, so that small budgets need few.
+pub const GRANT_SMALL: u64 = 50_000_000;
+/// How long before a day or month ends the first grant of the next one is made durable.
+pub const GRANT_AHEAD: Duration = Duration::from_secs(120);
+/// When to come back after a refusal that ends with some other request, or with a write of the store.
+pub const LIMIT_RETRY: Duration = Duration::from_secs(1);
+/// How often usage and spend are written down: what a crash may lose of usage.
+pub const BOOKS_INTERVAL: Duration = Duration::from_millis(500);
+/// Sums of usage that wait to be written down; more are dropped and counted in a warning.
+pub const BOOKS_PENDING: usize = 20_000;
+/// Days that usage is kept for.
+pub const USAGE_DAYS: i64 = 400;
+/// Groups of an answer on usage.
+pub const USAGE_GROUPS: usize = 1_000;

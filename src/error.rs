@@ -15,6 +15,7 @@ pub struct Error {
     retry_after: Option<Duration>,
     allow: Option<String>,
     cause: Option<String>,
+    hopeless: bool,
 }
 
 /// Every result of an endpoint or of a step of the request path.
@@ -48,6 +49,7 @@ pub enum Kind {
     UnsupportedMediaType,
     MisdirectedRequest,
     RateLimited,
+    InsufficientQuota,
     HeadersTooLarge,
     Internal,
     ProviderFailed,
@@ -97,6 +99,7 @@ impl Kind {
             Kind::UnsupportedMediaType =>  (415, "unsupported_media_type", IRE, Some("unsupported_media_type")),
             Kind::MisdirectedRequest =>    (421, "misdirected_request", IRE, Some("misdirected_request")),
             Kind::RateLimited =>           (429, "rate_limited", "rate_limit_error", Some("rate_limit_exceeded")),
+            Kind::InsufficientQuota =>     (429, "rate_limited", "rate_limit_error", Some("insufficient_quota")),
             Kind::HeadersTooLarge =>       (431, "headers_too_large", IRE, Some("headers_too_large")),
             Kind::Internal =>              (500, "internal", "server_error", Some("internal")),
             Kind::ProviderFailed =>        (502, "provider_failed", "server_error", Some("provider_error")),
@@ -110,7 +113,7 @@ impl Kind {
 impl Error {
     /// A refusal whose `detail` the client reads; it must hold nothing secret.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Error { kind, detail: detail.into(), field: None, retry_after: None, allow: None, cause: None }
+        Error { kind, detail: detail.into(), field: None, retry_after: None, allow: None, cause: None, hopeless: false }
     }
 
     /// 400 about one field of the request.
@@ -144,6 +147,13 @@ impl Error {
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
+        self
+    }
+
+    /// Says that the same request will not do better soon (`x-should-retry: false`).
+    #[must_use]
+    pub fn hopeless(mut self) -> Self {
+        self.hopeless = true;
         self
     }
 
@@ -184,6 +194,11 @@ impl Error {
     /// When to come back, in whole seconds rounded up, as `Retry-After` has it (RFC 9110 section 10.2.3).
     pub fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+    }
+
+    /// Whether the same request will not do better soon.
+    pub fn is_hopeless(&self) -> bool {
+        self.hopeless
     }
 
     /// The `Allow` list of a 405.

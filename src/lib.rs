@@ -8,7 +8,7 @@
 //! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, captures in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
+//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
@@ -29,7 +29,8 @@
 //! inference.rs  └ run                     all that follows
 //!                 ├ read                  intake::read_body: whole, bounded; openai::read_request: one pass, no copy
 //!                 ├ gather                Inputs: everything that the decision may look at, copied out
-//!                 ├ decide                routing/decide.rs, pure: Inputs and document → Decision (the plan)
+//!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
+//!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)
 //!                 ├ Record::begin         record.rs: the capture in the making
 //!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
 //!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
@@ -39,6 +40,7 @@
 //! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; tee, usage, errors in-band
 //! attempt.rs      │   └ failed            may the next target be tried? never after the commit
 //!                 ├ Outcome::take         record.rs: how it went
+//!                 ├ allowance::settle     what was used, for what was reserved
 //!                 ├ conclude              what is left to write: the last answer, an error, or an error event
 //!                 └ Record::close         counters, access line, CaptureQueue::offer (never waits)
 //! reply.rs        error                   on the way out of any step: an Error in the envelope of its interface
@@ -75,7 +77,8 @@
 //! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
 //! | a metric | `metrics.rs`, and where it is counted |
 //! | a refusal | a row of [`error::Kind`] |
-//! | a limit | `bounds.rs` |
+//! | a limit of the program | `bounds.rs` |
+//! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
 
 pub mod api;
 pub mod app;
@@ -89,6 +92,7 @@ pub mod error;
 pub mod gateway;
 pub mod id;
 pub mod interface;
+pub mod limits;
 pub mod log;
 pub mod metrics;
 pub mod protocol;

@@ -95,6 +95,7 @@ impl Gateway {
         server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
         server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
+        server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
         Ok(())
     }
@@ -163,7 +164,8 @@ fn announce(app: &App) {
     }
 }
 
-/// From now on the gateway says that it is not ready; resolves when no request is under way and every capture is durable.
+/// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
+/// spent is durable. Keys with a budget are refused from then on.
 /// It refuses nobody: tell the server to leave, so that no new connection comes, and bound the wait.
 pub async fn drained(app: &App) {
     app.drain();
@@ -171,6 +173,9 @@ pub async fn drained(app: &App) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     app.captures.flush().await;
+    if let Err(error) = app.limits.close(&app.store).await {
+        warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
+    }
 }
 
 /// SIGTERM and SIGINT begin a drain; a second one ends it ([`Draining`]).
@@ -229,6 +234,33 @@ impl BackgroundService for Writing {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer {
             writer.run(self.app.archive.clone()).await;
+        }
+    }
+}
+
+/// Writes down usage, and the grants of budgets before they are spent.
+struct Bookkeeping {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Bookkeeping {
+    async fn start(&self, _: ShutdownWatch) {
+        // Not ended by the shutdown: requests that are being drained are counted too.
+        let mut failing = false;
+        loop {
+            self.app.limits.due().await;
+            match self.app.limits.write(&self.app.store, self.app.clock.now()).await {
+                Ok(()) => failing = false,
+                Err(error) => {
+                    if !failing {
+                        warn!("spend and usage could not be written, and are kept until they can: {error}");
+                    }
+                    failing = true;
+                    // Every request that waits for a grant would wake us at once.
+                    tokio::time::sleep(bounds::BOOKS_INTERVAL).await;
+                }
+            }
         }
     }
 }
@@ -313,6 +345,10 @@ impl BackgroundService for Sweeping {
                 _ = tick.tick() => {
                     if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
                         warn!("sessions could not be swept: {error}");
+                    }
+                    self.app.limits.sweep(&self.app.auth, self.app.clock.now());
+                    if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
+                        warn!("old usage could not be deleted: {error}");
                     }
                     self.trim_captures().await;
                 }

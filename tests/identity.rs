@@ -77,6 +77,7 @@ const ROWS: &[Row] = &[
     ("POST", "/v1/router/config/validate", Object::None, 403),
     ("GET", "/v1/router/config/revisions", Object::None, 403),
     ("POST", "/v1/router/config/rollback", Object::None, 403),
+    ("GET", "/v1/router/usage", Object::None, 200),
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),

@@ -31,6 +31,8 @@ mod health;
 mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
+/// Rates, requests at once, budgets; usage.
+mod limits;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
 /// The library in another Pingora server, beside a proxy of its own.

@@ -343,7 +343,8 @@ async fn management_bodies_are_json_of_known_fields_and_bounded() {
         b"[]",
         b"{\"nmae\":\"x\"}",
         b"{\"name\":7}",
-        b"{\"limits\":{\"rpm\":1}}",
+        b"{\"limits\":{\"rpm\":0}}",
+        b"{\"limits\":{\"rps\":1}}",
         b"{\"expires_at\":\"soon\"}",
         b"{\"name\":\"\xff\"}",
     ] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
-use super::{PathParams, answer};
+use super::{PathParams, answer, limits};
 use crate::app::App;
 use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, DEFAULT_SCOPES, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token};
 use crate::bounds;
@@ -20,12 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::Secret;
-use crate::store::{Change, KeyRow, KeyStatus, Limits, NewSecret, Seen, StoreError};
-
-/// Patterns of `limits.models`, and the characters of one.
-const MODELS: usize = 100;
-/// See [`MODELS`].
-const MODEL_CHARS: usize = 256;
+use crate::store::{Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
 
 /// The keys of one interface: where they are, and which scopes there are.
 struct Shelf {
@@ -64,9 +59,11 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
     check_pairs("metadata", &metadata)?;
     let scopes = fields.take("scopes", "a list of strings")?;
-    let limits = fields.take("limits", "an object")?;
+    let limits = limits::read(shelf.interface, fields.take("limits", "an object")?.unwrap_or_default())?;
+    let limits = limits::narrow(limits, who.key().map(|key| &key.limits))?;
     let expires_at = fields.take::<String>("expires_at", "an RFC 3339 time")?;
     fields.finish()?;
+    check_descent(app, who)?;
     let secret = token::mint(shelf.interface.key_prefix(), &app.random);
     let key = KeyRow {
         id: KeyId::new(now, &app.random),
@@ -80,7 +77,7 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         parent: who.key().map(|key| key.id.clone()),
         scopes: grant(shelf, who, scopes)?,
         labels,
-        limits: narrow(who, limits)?,
+        limits,
         status: KeyStatus::Active,
         created_at: now,
         expires_at: shorten(who, expires_at.as_deref(), now)?,
@@ -95,6 +92,11 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let body = with_secret(record(&key, Standing::Active, now), &secret);
     let committed = app.store.create_key(key).await?;
     app.store.acknowledge(committed.rev).await?;
+    for change in &committed.changes {
+        if let Change::Key(key) = change {
+            app.limits.expect_key(&app.auth, key, &app.store, now).await;
+        }
+    }
     let mut response = answer::secret_json(StatusCode::CREATED, &body);
     response.headers_mut().insert(LOCATION, location);
     Ok(response)
@@ -229,6 +231,19 @@ fn find(app: &App, shelf: &Shelf, who: &Principal, user: &UserId, request: &Requ
         .ok_or_else(|| Error::not_found("key"))
 }
 
+/// A request of a key draws on the limits of every key above it, so there are only so many.
+fn check_descent(app: &App, who: &Principal) -> Result<()> {
+    let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
+    if deep {
+        let most = bounds::KEY_DESCENT;
+        return Err(Error::new(
+            Kind::KeyLimitReached,
+            format!("Keys descend from one another up to {most} deep; make it by a key further up."),
+        ));
+    }
+    Ok(())
+}
+
 fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Result<UserId> {
     only_admin(who, fields, "owner")?;
     match fields.take::<String>("owner", "the id of a user")? {
@@ -274,44 +289,6 @@ fn grant(shelf: &Shelf, who: &Principal, asked: Option<Vec<String>>) -> Result<V
         }
     }
     Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
-}
-
-/// The limits of the new key: never wider than those of the key that makes it, and those when nothing is asked for.
-fn narrow(who: &Principal, asked: Option<serde_json::Map<String, Value>>) -> Result<Limits> {
-    let mut limits = Limits::default();
-    for (name, value) in asked.unwrap_or_default() {
-        let field = format!("limits.{name}");
-        match name.as_str() {
-            "models" => limits.models = models(value)?,
-            "rpm" | "tpm" | "concurrency" | "budget" | "keys_per_user" => {
-                return Err(Error::invalid(field, format!("The limit {name} is not supported by this version.")));
-            }
-            _ => return Err(Error::invalid(field, format!("Unknown limit {name}."))),
-        }
-    }
-    let Some(outer) = who.key().map(|key| &key.limits) else {
-        return Ok(limits);
-    };
-    if limits.models.is_none() {
-        limits.models.clone_from(&outer.models);
-    }
-    if !limits.within(outer) {
-        return Err(Error::new(Kind::Forbidden, "A key may not allow models that its creator may not use.").at("limits.models"));
-    }
-    Ok(limits)
-}
-
-fn models(value: Value) -> Result<Option<Vec<String>>> {
-    let models: Option<Vec<String>> =
-        serde_json::from_value(value).map_err(|_| Error::invalid("limits.models", "limits.models must be a list of names."))?;
-    let well = |name: &String| {
-        let plain = name.strip_suffix('*').unwrap_or(name);
-        !name.is_empty() && name.chars().count() <= MODEL_CHARS && !plain.contains('*') && !plain.chars().any(char::is_control)
-    };
-    if models.as_ref().is_some_and(|models| models.len() > MODELS || !models.iter().all(well)) {
-        return Err(Error::invalid("limits.models", "limits.models holds up to 100 names; a star may stand at the end of one."));
-    }
-    Ok(models)
 }
 
 /// When the new key ends: in the future, and not after the key that makes it.

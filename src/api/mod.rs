@@ -5,6 +5,7 @@ pub mod agents;
 mod answer;
 mod body;
 pub mod keys;
+mod limits;
 pub mod models;
 pub mod openapi;
 mod page;
@@ -14,6 +15,7 @@ pub mod replays;
 pub mod routing;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -155,6 +157,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/router/config/revisions",      Policy::Scope("config"),    here!(routing::revisions)),
     route(Method::POST,   "/v1/router/config/rollback",       Policy::Scope("config"),    here!(routing::rollback)),
     route(Method::GET,    "/v1/router/providers",             Policy::Scope("config"),    here!(providers::list)),
+    route(Method::GET,    "/v1/router/usage",                 Policy::Scope("replay"),    here!(usage::get)),
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),

@@ -60,7 +60,7 @@ fn known<'a>(live: &'a Live, who: &'a Principal) -> impl Iterator<Item = Model<'
     let aliases = routing.aliases().map(|(id, _)| Model { id, owner: OURS });
     let direct = routing.targets().map(|target| Model { id: &target.name, owner: &target.provider.name });
     let direct = direct.filter(|model| routing.alias(model.id).is_none());
-    aliases.chain(direct).filter(|model| who.key().is_none_or(|key| key.limits.allows_model(model.id)))
+    aliases.chain(direct).filter(|model| who.may_ask_for(model.id))
 }
 
 fn wants_anthropic(request: &Request<Bytes>) -> bool {

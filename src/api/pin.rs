@@ -70,6 +70,7 @@ pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
         password: app.passwords.hash(password).await?,
         disabled: false,
         labels: std::collections::BTreeMap::new(),
+        limits: Default::default(),
         created_at: now,
     };
     let body = json!({"user": user_json(&user)});

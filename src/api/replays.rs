@@ -244,6 +244,7 @@ mod tests {
             password: String::new(),
             disabled: false,
             labels: BTreeMap::new(),
+            limits: Default::default(),
             created_at: Timestamp::UNIX_EPOCH,
         };
         Principal::User { user: Arc::new(user), via: Credential::Session(SessionId::known("sess_1")) }

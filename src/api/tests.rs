@@ -286,7 +286,7 @@ async fn no_key_grants_more_than_its_maker_has() {
         (json!({"expires_at": "2025-11-24T16:00:00Z"}), "expires_at"),
         (json!({"expires_at": "tomorrow"}), "expires_at"),
         (json!({"expires_at": "2026-11-24T16:00:00Z[UTC]"}), "expires_at"),
-        (json!({"limits": {"rpm": 5}}), "limits.rpm"),
+        (json!({"limits": {"rpm": 0}}), "limits.rpm"),
         (json!({"limits": {"models": ["a*b"]}}), "limits.models"),
         (json!({"name": "a\u{0}"}), "name"),
         (json!({"metadata": {"a": 1}}), "metadata"),
@@ -294,6 +294,26 @@ async fn no_key_grants_more_than_its_maker_has() {
     ] {
         assert_eq!(kind(world.create(&ann, body).await), (Kind::InvalidRequest, Some(field.to_owned())));
     }
+}
+
+#[tokio::test]
+async fn keys_descend_so_deep_and_are_so_many() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let few = world.create(&ann, json!({"limits": {"keys_per_user": 2, "rpm": 5}})).await.unwrap();
+    let by_few = world.router(text(&few["key"]));
+    let child = world.create(&by_few, json!({"limits": {"rpm": 4}})).await.unwrap();
+    assert_eq!(child["limits"], json!({"rpm": 4, "keys_per_user": 2}));
+    assert_eq!(kind(world.create(&by_few, json!({})).await).0, Kind::KeyLimitReached);
+    assert_eq!(kind(world.create(&by_few, json!({"limits": {"keys_per_user": 3}})).await).1, Some("limits.keys_per_user".to_owned()));
+    world.create(&ann, json!({})).await.unwrap();
+
+    let mut maker = ann.clone();
+    for _ in 0..crate::bounds::KEY_DESCENT {
+        let key = world.create(&maker, json!({})).await.unwrap();
+        maker = world.router(text(&key["key"]));
+    }
+    assert_eq!(kind(world.create(&maker, json!({})).await).0, Kind::KeyLimitReached);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
-use crate::store::{Change, Committed, Role, Snapshot, Store, StoreError, UserRow};
+use crate::store::{Change, Committed, KeyRow, Role, Snapshot, Store, StoreError, UserRow};
 
 pub use agents::Agents;
 pub use browser::browser_allows;
@@ -107,6 +107,7 @@ impl Auth {
             password: String::new(),
             disabled: false,
             labels: std::collections::BTreeMap::new(),
+            limits: Default::default(),
             created_at: Timestamp::UNIX_EPOCH,
         });
         Auth(Arc::new(Tables {
@@ -217,6 +218,11 @@ impl Auth {
         self.0.users.len()
     }
 
+    /// The users for whom `keep` holds.
+    pub fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
+        self.0.users.iter().map(|user| Arc::clone(user.value())).filter(|user| keep(user)).collect()
+    }
+
     /// The agents.
     pub fn agents(&self) -> &Agents {
         &self.0.agents
@@ -225,6 +231,17 @@ impl Auth {
     /// A key of an interface.
     pub fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
         self.0.keys.by_id(interface, id)
+    }
+
+    /// The keys above a key, its maker first; those that have ended too.
+    pub fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
+        let mut above = Vec::new();
+        let mut next = key.parent.clone();
+        while let Some(parent) = next.and_then(|id| self.key(key.interface, &id)) {
+            next = parent.row().parent.clone();
+            above.push(Arc::clone(parent.row()));
+        }
+        above
     }
 
     /// Up to `limit` keys of an interface, newest first, older than `after`, of one owner or of all.

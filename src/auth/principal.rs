@@ -83,6 +83,15 @@ impl Principal {
         }
     }
 
+    /// Whether the `limits.models` of its key and of its user allow the name.
+    pub fn may_ask_for(&self, model: &str) -> bool {
+        let user = match self {
+            Principal::User { user, .. } => user.limits.allows_model(model),
+            _ => true,
+        };
+        user && self.key().is_none_or(|key| key.limits.allows_model(model))
+    }
+
     /// Whether it may use what `scope` stands for.
     pub fn has_scope(&self, scope: &str) -> bool {
         if self.is_admin() {

@@ -36,6 +36,7 @@ impl World {
             password: String::new(),
             disabled: false,
             labels: BTreeMap::new(),
+            limits: Default::default(),
             created_at: at(0),
         };
         let mut world = World { auth, random, user: user.clone(), rev: 0 };

@@ -17,7 +17,8 @@ use crate::app::{App, Live};
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::RequestId;
-use crate::protocol::openai;
+use crate::limits::Slot;
+use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::health::Budget;
 use crate::routing::recipe::{Retry, Target};
@@ -37,6 +38,8 @@ pub(super) struct Call {
     pub(super) endpoint_path: &'static str,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
+    /// What is left of the caller's rates, as headers of the answer.
+    pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
@@ -51,6 +54,8 @@ pub(super) struct Progress {
     /// The target in use, or to use next.
     pub(super) index: usize,
     pub(super) attempts: Vec<Attempt>,
+    /// What abandoned attempts said that they used, by target.
+    pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
     deadline: Option<Instant>,
@@ -58,6 +63,8 @@ pub(super) struct Progress {
     stale_replaced: bool,
     pub(super) failure: Option<Failure>,
     pub(super) relay: Relay,
+    /// The caller's place among the requests at once.
+    pub(super) slot: Option<Slot>,
 }
 
 impl Call {
@@ -155,9 +162,14 @@ impl Call {
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
         };
+        let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);
         if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
             in_flight.content(started.elapsed());
+        }
+        if ends && matches!(verdict, Verdict::Forward { then: None, .. }) {
+            // Before the end is written: who has read it may ask again at once.
+            state.slot = None;
         }
         verdict
     }
@@ -189,6 +201,8 @@ impl Call {
         // What asked nobody takes nothing from the budget.
         let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
+            let reported = state.relay.tally.usage().map(|usage| (state.index, usage));
+            state.lost.extend(reported);
             state.index += usize::from(!another_key);
             state.stale_replaced = false;
             state.started = None;

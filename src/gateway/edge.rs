@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
-use super::{Gateway, gate, inference, reply, reroute};
+use super::{Gateway, allowance, gate, inference, reply, reroute};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
@@ -306,8 +306,9 @@ pub(super) async fn answer(mut session: Box<ServerSession>, exchange: &mut Excha
     }
 }
 
-/// Our id of the request, on every answer.
+/// Our id of the request on every answer, and what is left of the caller's rates.
 fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) {
+    allowance::name_rates(&exchange.rates, response.headers_mut());
     if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
         response.headers_mut().insert(&reply::REQUEST_ID, id.clone());
         if exchange.surface == Surface::Messages {

@@ -31,6 +31,8 @@ pub(super) struct Exchange {
     /// The pattern of the table, or `unknown`: a label must not come from outside.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
+    /// What is left of the caller's rates, as headers; empty where there are none.
+    pub(super) rates: HeaderMap,
 }
 
 impl Exchange {
@@ -75,6 +77,7 @@ impl Exchange {
             client: Client { address, secure },
             route: "unknown",
             line,
+            rates: HeaderMap::new(),
         }
     }
 

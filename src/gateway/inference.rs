@@ -21,11 +21,11 @@ use super::failure::Failure;
 use super::record::{Outcome, Record};
 use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
-use super::{intake, reply};
+use super::{allowance, intake, reply};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
-use crate::id::RequestId;
+use crate::limits::Permit;
 use crate::protocol::openai::{self, ChatRequest, Endpoint};
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::{Inputs, RequestFacts, Who};
@@ -60,12 +60,12 @@ pub(super) async fn run(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange, &prompt, principal);
-    let decision =
-        may_ask_for(principal, &inputs.request.name).and_then(|()| decide(&live.routing, &inputs).map(Arc::new).map_err(Error::from));
+    let allowed = may_ask_for(principal, &inputs.request.name);
+    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
     let mut record = Record::begin(app, exchange, principal, &prompt);
-    record.decided(inputs, decision.as_ref().ok().cloned(), routing_began.elapsed());
-    let decision = match decision {
-        Ok(decision) => decision,
+    record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
+    let (decision, mut permit) = match decision {
+        Ok(decided) => decided,
         Err(error) => {
             exchange.refused(&error);
             let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
@@ -73,17 +73,33 @@ pub(super) async fn run(
             return answer(session, exchange, response, true).await;
         }
     };
-    let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Relay));
+    let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Relay));
+    call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
     let session = proxy(edge, Some(session), &call, shutdown).await;
     let outcome = Outcome::take(&call, record.prompt_tokens());
+    allowance::settle(permit, &outcome);
     let (ended, said) = match session {
         Some(session) => conclude(session, exchange, &call, &outcome).await,
         None => (Ended { session: None, status: 500, sent: 0, reusable: false }, Bytes::new()),
     };
     record.close(app, exchange, outcome, ended.status, said);
     ended
+}
+
+/// Lets the request in, decides, and reserves what that may cost. Dropped without a call, the permit gives all back.
+pub(super) fn choose(
+    app: &App,
+    exchange: &mut Exchange,
+    principal: &Principal,
+    live: &Live,
+    inputs: &Inputs,
+) -> Result<(Arc<Decision>, Permit)> {
+    let mut permit = allowance::admit(app, exchange, principal, inputs)?;
+    let decision = decide(&live.routing, inputs)?;
+    allowance::reserve(app, &mut permit, live, &decision, inputs)?;
+    Ok((Arc::new(decision), permit))
 }
 
 /// Reads and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
@@ -102,10 +118,13 @@ async fn read(edge: &Edge, session: &mut ServerSession) -> Result<(Prompt, Durat
     Ok((Prompt { endpoint, body, request, headers }, waited))
 }
 
-/// Whether the key's `limits.models` allow the name; if not, the answer is that of a name that does not exist.
+/// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
 pub(super) fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
-    let allowed = principal.key().is_none_or(|key| key.limits.allows_model(model));
-    if allowed { Ok(()) } else { Err(crate::routing::decide::Refusal::ModelNotFound { model: model.to_string() }.into()) }
+    if principal.may_ask_for(model) {
+        Ok(())
+    } else {
+        Err(crate::routing::decide::Refusal::ModelNotFound { model: model.to_string() }.into())
+    }
 }
 
 /// Copies out everything that the decision may look at.
@@ -167,7 +186,7 @@ fn who(principal: &Principal) -> Who {
 }
 
 /// Makes the call that Pingora's hooks walk.
-pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
+pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
     app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
     let retry = live.routing.retry_of(decision);
     let recipe = live.routing.recipe(&decision.recipe).filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
@@ -179,7 +198,7 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
     targets.truncate(retry.attempts.max(1));
     let forward = FORWARDED.iter().flat_map(|name| prompt.headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
     Call {
-        id,
+        id: exchange.id.clone(),
         mode,
         targets,
         retry,
@@ -187,6 +206,7 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
         clock: app.clock.clone(),
         endpoint_path: prompt.endpoint.path(),
         forward: forward.collect(),
+        rates: exchange.rates.clone(),
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
         body: prompt.body,

@@ -6,6 +6,7 @@
 //! edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply
 //! ```
 
+mod allowance;
 mod attempt;
 mod call;
 mod edge;

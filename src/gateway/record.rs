@@ -20,11 +20,13 @@ use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
 use crate::capture::record::{Attempt, Bodies, Head, Served, State};
 use crate::error::Error;
-use crate::id::UserId;
+use crate::id::{KeyId, UserId};
+use crate::limits::day;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 use crate::routing::recipe::{Prices, Provider, Target};
+use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// How a call went, copied out of its progress.
 pub(super) struct Outcome {
@@ -42,7 +44,9 @@ pub(super) struct Outcome {
     headers: HeaderMap,
     body: Bytes,
     body_truncated: bool,
-    usage: Option<Usage>,
+    pub(super) usage: Option<Usage>,
+    /// What abandoned attempts said that they used.
+    pub(super) lost: Vec<(Arc<Target>, Usage)>,
     first_content: Option<tokio::time::Instant>,
 }
 
@@ -50,6 +54,7 @@ impl Outcome {
     /// Takes it out of the call, which is over.
     pub(super) fn take(call: &Call, prompt_tokens: u64) -> Self {
         let mut state = call.state();
+        state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
                 relay if relay.complete && relay.tally.error().is_some() => Some(Failure::InBand),
@@ -88,6 +93,7 @@ impl Outcome {
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
+            lost: state.lost.iter().filter_map(|(index, usage)| Some((call.targets.get(*index)?.clone(), *usage))).collect(),
             first_content: state.relay.first_content,
             answer,
         }
@@ -96,6 +102,11 @@ impl Outcome {
     /// What it cost, where every price that it takes is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
         cost(self.target.as_ref()?.prices.as_ref()?, self.usage.as_ref()?)
+    }
+
+    /// Whether the provider answered with success.
+    pub(super) fn is_good(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
     fn served(&self) -> Option<Served> {
@@ -113,7 +124,8 @@ impl Outcome {
     }
 }
 
-fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
+/// What so many tokens cost, where every price that they take is known.
+pub(super) fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
     let input = prices.input_per_mtok?;
     let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
     let fresh = usage.prompt_tokens - cached;
@@ -131,6 +143,8 @@ pub(super) struct Record {
     /// The estimate of the prompt, uncorrected; none where it holds more than text.
     estimated: Option<u64>,
     began: Instant,
+    /// Who pays, with which key.
+    payer: (UserId, Option<KeyId>),
     /// Unless nothing is captured.
     coming: Option<Coming>,
 }
@@ -159,7 +173,8 @@ impl Record {
         let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
-        Record { head, request_headers: prompt.headers.clone(), request, estimated, began: exchange.started, coming }
+        let payer = (head.owner.clone(), head.key.clone());
+        Record { head, request_headers: prompt.headers.clone(), request, estimated, began: exchange.started, payer, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -213,6 +228,7 @@ impl Record {
         let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
         count(app, &outcome, ttft, self.head.replay_of.is_some());
         self.learn(app, &outcome);
+        self.count_usage(app, &outcome);
         let head = &mut self.head;
         head.state = outcome.state(status);
         head.status = status;
@@ -245,6 +261,37 @@ impl Record {
             && !usage.estimated
         {
             app.bias.learn(&app.live().routing, &inputs.request.name, estimated, usage.prompt_tokens);
+        }
+    }
+
+    /// Adds to the sums of usage: the call itself, and what abandoned attempts of it reported.
+    fn count_usage(&self, app: &App, outcome: &Outcome) {
+        let add = |target: Option<&Arc<Target>>, requests: u64, usage: Option<&Usage>| {
+            let (user, key) = self.payer.clone();
+            let key = UsageKey {
+                day: day(self.head.created_at),
+                user,
+                key,
+                model: target.map(|target| target.name.clone()),
+                recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
+                replay: self.head.replay_of.is_some(),
+            };
+            let cost = usage.zip(target).and_then(|(usage, target)| cost(target.prices.as_ref()?, usage));
+            let used = usage.copied().unwrap_or_default();
+            let sums = UsageSums {
+                requests,
+                prompt_tokens: used.prompt_tokens,
+                completion_tokens: used.completion_tokens,
+                cached_tokens: used.cached_tokens.unwrap_or(0),
+                nano: cost.map_or(0, nano_usd),
+                priced: u64::from(cost.is_some()),
+                unpriced: u64::from(cost.is_none() && usage.is_some()),
+            };
+            app.limits.used(key, &sums);
+        };
+        add(outcome.target.as_ref(), 1, outcome.usage.as_ref());
+        for (target, usage) in &outcome.lost {
+            add(Some(target), 0, Some(usage));
         }
     }
 

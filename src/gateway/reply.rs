@@ -8,6 +8,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
+use super::allowance;
 use super::call::Call;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
@@ -27,6 +28,9 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
     }
     if let Some(seconds) = error.retry_after_s() {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.is_hopeless() {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -97,10 +101,11 @@ static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
 
 /// As many as may join a provider's.
-pub(super) const CALL_HEADERS: usize = 10;
+pub(super) const CALL_HEADERS: usize = 16;
 
 /// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
 pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
+    allowance::name_rates(&call.rates, headers);
     let state = call.state();
     let attempts = state.attempts.len() + usize::from(under_way);
     headers.insert(&REQUEST_ID, text(call.id.as_str()));

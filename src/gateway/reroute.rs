@@ -14,19 +14,20 @@ use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::inference::{Prompt, may_ask_for, prepare, provider_failed, proxy};
-use super::intake;
+use super::inference::{Prompt, choose, may_ask_for, prepare, provider_failed, proxy};
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
+use super::{allowance, intake};
 use crate::api::replays;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
+use crate::limits::Permit;
 use crate::protocol::{openai, stream};
-use crate::routing::decide::{Refusal, decide};
+use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
 
 /// Answers a reroute.
@@ -87,9 +88,10 @@ async fn reroute(
     let routing_began = Instant::now();
     let mut inputs = Inputs { health: app.health.snapshot(&live.routing, exchange.at), ..inputs };
     inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, &prompt.request)));
-    let decision = decide(&live.routing, &inputs).map(Arc::new);
     if dry_run {
-        let head = Head { decision: Some(decision.map_err(no_target)?), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
+        let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
+        let decision = Arc::new(decision);
+        let head = Head { decision: Some(decision), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
         return Ok(json_response(StatusCode::OK, &envelope(None, head.decision_json(), &original.head, Value::Null)));
     }
     let _turn = app
@@ -98,18 +100,20 @@ async fn reroute(
         .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
     let mut record = Record::announced(app, exchange, principal, &prompt, announced);
     record.replay_of(&original.head, caller(principal));
-    record.decided(inputs, decision.as_ref().ok().cloned(), routing_began.elapsed());
-    let decision = match decision.map_err(no_target) {
-        Ok(decision) => decision,
+    // Whoever asks pays, whosever capture it is.
+    let decision = choose(app, exchange, principal, &live, &inputs).map_err(|error| no_target(error, &inputs.request.model));
+    record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
+    let (decision, permit) = match decision {
+        Ok(decided) => decided,
         Err(error) => {
             let rendered = reply::error(exchange.surface, exchange.id.as_str(), &error);
             record.refused(app, exchange, &error, rendered.into_body());
             return Err(error);
         }
     };
-    let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Collect));
+    let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Collect));
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
-    let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record) };
+    let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
     proxy(edge, None, &call, shutdown).await;
     Ok(unfinished.finish(&original.head))
 }
@@ -120,12 +124,19 @@ struct Unfinished<'a> {
     exchange: &'a mut Exchange,
     call: Arc<Call>,
     record: Option<Record>,
+    permit: Option<Permit>,
 }
 
 impl Unfinished<'_> {
+    fn take(&mut self, record: &Record) -> Outcome {
+        let outcome = Outcome::take(&self.call, record.prompt_tokens());
+        allowance::settle(self.permit.take().unwrap_or_default(), &outcome);
+        outcome
+    }
+
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
-        let outcome = Outcome::take(&self.call, record.prompt_tokens());
+        let outcome = self.take(&record);
         let (status, body) = respond(self.exchange.id.as_str(), record.decision_json(&outcome), original, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
@@ -137,7 +148,7 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
             self.call.attempt_failed(Failure::ClientGone, false);
-            let outcome = Outcome::take(&self.call, record.prompt_tokens());
+            let outcome = self.take(&record);
             record.close(&self.edge.app, self.exchange, outcome, 499, Bytes::new());
         }
     }
@@ -160,10 +171,10 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.
-fn no_target(refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::ModelNotFound { model } => Error::new(Kind::NoTarget, format!("The current document has no `{model}`.")),
-        refusal => refusal.into(),
+fn no_target(error: Error, model: &str) -> Error {
+    match error.kind() {
+        Kind::ModelNotFound => Error::new(Kind::NoTarget, format!("The current document has no `{model}`.")),
+        _ => error,
     }
 }
 

@@ -98,6 +98,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let parts =
         Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));
+    app.limits.open(&app.auth, &app.store, app.clock.now()).await.map_err(|error| BootError(error.to_string()))?;
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
@@ -51,7 +52,7 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
         return Err(StoreError::Conflict);
     }
     transaction.execute(
-        "INSERT INTO users (id, email, name, role, password, disabled, labels, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO users (id, email, name, role, password, disabled, labels, created_at, limits) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             user.id.as_str(),
             user.email,
@@ -60,7 +61,8 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
             user.password,
             user.disabled,
             json(&user.labels)?,
-            user.created_at.as_microsecond()
+            user.created_at.as_microsecond(),
+            json(&user.limits)?
         ],
     )?;
     Ok(vec![Change::User(user.into())])
@@ -74,15 +76,20 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
         params![key.owner.as_str(), key.created_at.as_microsecond()],
         |row| row.get(0),
     )?;
-    if usize::try_from(live).unwrap_or(usize::MAX) >= bounds::KEYS_PER_OWNER {
-        return Err(StoreError::LimitReached);
-    }
-    if let Some(parent) = &key.parent {
-        let ended: Option<Option<i64>> =
-            transaction.query_row("SELECT revoked_at FROM keys WHERE id = ?1", [parent.as_str()], |row| row.get(0)).optional()?;
-        if ended != Some(None) {
-            return Err(StoreError::KeyRevoked);
+    let parent = match &key.parent {
+        None => Limits::default(),
+        Some(parent) => {
+            let of_live = "SELECT limits FROM keys WHERE id = ?1 AND revoked_at IS NULL";
+            let limits = transaction.query_row(of_live, [parent.as_str()], |row| from_json(row, "limits")).optional()?;
+            limits.ok_or(StoreError::KeyRevoked)?
         }
+    };
+    let owner = "SELECT limits FROM users WHERE id = ?1";
+    let owner: Option<Limits> = transaction.query_row(owner, [key.owner.as_str()], |row| from_json(row, "limits")).optional()?;
+    let owner = owner.and_then(|limits| limits.keys_per_user);
+    let most = [owner, parent.keys_per_user].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    if u64::try_from(live).unwrap_or(u64::MAX) >= most {
+        return Err(StoreError::LimitReached);
     }
     let mut changes = forget_keys(transaction, &key.owner, key.created_at)?;
     transaction.execute(
@@ -334,6 +341,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
         password: row.get("password")?,
         disabled: row.get("disabled")?,
         labels: from_json(row, "labels")?,
+        limits: from_json(row, "limits")?,
         created_at: time(row, "created_at")?,
     })
 }

@@ -3,8 +3,10 @@
 
 mod accounts;
 mod agents;
+mod books;
 mod captures;
 mod faults;
+mod limits;
 mod rows;
 mod schema;
 mod sqlite;
@@ -20,10 +22,12 @@ use jiff::Timestamp;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 
+pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use faults::Faults;
+pub use limits::{Budget, Limits, NanoUsd, Per, dollars, nano_usd};
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, Limits, NewSecret, PreviousSecret, Role,
-    Seen, SessionRow, Snapshot, UserRow,
+    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen,
+    SessionRow, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 
@@ -221,6 +225,30 @@ impl Store {
     pub async fn sweep_sessions(&self, seen: Vec<(SessionId, Timestamp)>, over: Vec<SessionId>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(&self.faults, move |transaction| accounts::sweep_sessions(transaction, &seen, &over)).await
+    }
+
+    /// Writes what counts as spent and adds to what was used: all or none.
+    pub async fn keep_books(&self, spend: Vec<SpendRow>, usage: Vec<(UsageKey, UsageSums)>) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| books::write(transaction, &spend, &usage)).await.map(|_| ())
+    }
+
+    /// What counts as spent in the periods from `since` on.
+    pub async fn spend(&self, since: i64) -> Result<Vec<SpendRow>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(move |connection| books::spend(connection, since)).await
+    }
+
+    /// Sums of what was used.
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(move |connection| books::usage(connection, &query)).await
+    }
+
+    /// Forgets the spend of periods, and the usage of days, before these.
+    pub async fn trim_books(&self, period: i64, day: i64) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| books::trim(transaction, period, day)).await.map(|_| ())
     }
 
     /// Waits until every gateway that shares the store has applied `rev`: alone, that is already so.

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 use crate::interface::Interface;
 
+use super::limits::Limits;
+
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +54,8 @@ pub struct UserRow {
     pub disabled: bool,
     /// What routing rules may look at.
     pub labels: BTreeMap<String, String>,
+    /// What all of the user's requests together may use up.
+    pub limits: Limits,
     /// When registered.
     pub created_at: Timestamp,
 }
@@ -94,39 +98,6 @@ pub struct Actor {
     pub kind: String,
     /// The id of that key or session; `usr_admin` for the admin key.
     pub id: String,
-}
-
-/// What a key may use up. A limit that is not set does not limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// The names that clients may ask for: exact, or a beginning and `*`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub models: Option<Vec<String>>,
-}
-
-impl Limits {
-    /// Whether a client may ask for this name.
-    pub fn allows_model(&self, name: &str) -> bool {
-        self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
-    }
-
-    /// Whether nothing that these allow is refused by `outer`.
-    pub fn within(&self, outer: &Limits) -> bool {
-        match (&self.models, &outer.models) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(inner), Some(outer)) => inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name))),
-        }
-    }
-}
-
-/// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
-fn covers(pattern: &str, inner: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => inner.starts_with(beginning),
-        None => inner == pattern,
-    }
 }
 
 /// The secret that a rotation replaced, for as long as it is still accepted.
@@ -385,26 +356,4 @@ pub struct CaptureFilter {
     pub state: Option<String>,
     /// Replays of this capture.
     pub replay_of: Option<RequestId>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn models(names: &[&str]) -> Limits {
-        Limits { models: Some(names.iter().map(|name| (*name).to_owned()).collect()) }
-    }
-
-    #[test]
-    fn limits_on_models_nest() {
-        assert!(Limits::default().allows_model("anything"));
-        assert!(models(&["auto", "openai/*"]).allows_model("openai/gpt-5"));
-        assert!(!models(&["auto", "openai/*"]).allows_model("openai"));
-        assert!(models(&["openai/gpt-*"]).within(&models(&["openai/*"])));
-        assert!(!models(&["openai/*"]).within(&models(&["openai/gpt-*"])));
-        assert!(!models(&["*"]).within(&models(&["auto"])));
-        assert!(!Limits::default().within(&models(&["auto"])));
-        assert!(models(&[]).within(&models(&["auto"])));
-        assert_eq!(serde_json::to_string(&Limits::default()).unwrap(), "{}");
-    }
 }

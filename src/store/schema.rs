@@ -44,6 +44,17 @@ ALTER TABLE documents ADD COLUMN live_at INTEGER NOT NULL DEFAULT 0;
 UPDATE documents SET live_at = created_at;
 CREATE INDEX documents_live_at ON documents (live_at, revision);
 ",
+    // Limits of users, what was spent of budgets, and the sums of usage.
+    "
+ALTER TABLE users ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE spend (subject TEXT NOT NULL, period INTEGER NOT NULL, counted INTEGER NOT NULL, PRIMARY KEY (subject, period)) STRICT, WITHOUT ROWID;
+CREATE TABLE usage (
+    day INTEGER NOT NULL, user TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, recipe TEXT NOT NULL, replay INTEGER NOT NULL,
+    requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+    nano INTEGER NOT NULL, priced INTEGER NOT NULL, unpriced INTEGER NOT NULL,
+    PRIMARY KEY (day, user, key, model, recipe, replay)) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_user ON usage (user, day);
+",
 ];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.

@@ -20,6 +20,7 @@ fn user(email: &str, random: &Random) -> UserRow {
         password: "$argon2id$canary".into(),
         disabled: false,
         labels: BTreeMap::from([("team".into(), "core".into())]),
+        limits: Limits { rpm: Some(9), ..Limits::default() },
         created_at: at(0),
     }
 }
@@ -39,7 +40,7 @@ fn key(owner: &UserId, random: &Random) -> KeyRow {
         parent: None,
         scopes: vec!["inference".into()],
         labels: BTreeMap::new(),
-        limits: Limits { models: Some(vec!["auto".into()]) },
+        limits: Limits { models: Some(vec!["auto".into()]), ..Limits::default() },
         status: KeyStatus::Active,
         created_at: at(1),
         expires_at: Some(at(1000)),

@@ -71,6 +71,7 @@ fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
             "minLength" => value.as_str().is_none_or(|text| text.chars().count() as u64 >= says.as_u64().unwrap()),
             "maxLength" => value.as_str().is_none_or(|text| text.chars().count() as u64 <= says.as_u64().unwrap()),
             "maxProperties" => value.as_object().is_none_or(|fields| fields.len() as u64 <= says.as_u64().unwrap()),
+            "exclusiveMinimum" => value.as_f64().is_none_or(|number| number > says.as_f64().unwrap()),
             "minimum" => value.as_f64().is_none_or(|number| number >= says.as_f64().unwrap()),
             "maximum" => value.as_f64().is_none_or(|number| number <= says.as_f64().unwrap()),
             "format" => value.as_str().is_none_or(|text| says != "date-time" || text.parse::<jiff::Timestamp>().is_ok()),

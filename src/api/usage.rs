@@ -1,0 +1,145 @@
+//! What was used: requests, tokens and cost, from sums that are kept by day, not from captures.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value, json};
+
+use super::answer;
+use super::page::Query;
+use crate::app::App;
+use crate::auth::Principal;
+use crate::bounds;
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result};
+use crate::limits::day;
+use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
+
+/// What may be asked for.
+pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
+
+/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Whole days in UTC: the one that `since` is in, and the one that
+/// `until` is in unless that is its first moment.
+pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), PARAMETERS)?;
+    let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
+    let now = app.clock.now();
+    let (since, until) = (time(&query, "since")?, time(&query, "until")?);
+    if since.zip(until).is_some_and(|(since, until)| since >= until) {
+        return Err(Error::invalid("until", "until has to be after since."));
+    }
+    let group_by = columns(query.get("group_by").unwrap_or_default())?;
+    let last = until.map_or(now, |until| until.checked_sub(std::time::Duration::from_micros(1)).unwrap_or(until));
+    let wanted = UsageQuery {
+        user: (!who.is_admin()).then_some(user),
+        since: since.map_or(0, day),
+        until: day(last) + 1,
+        group_by: group_by.clone(),
+        limit: bounds::USAGE_GROUPS + 1,
+    };
+    // What is not written yet is written now: the answer holds every request that has ended.
+    app.limits.write(&app.store, now).await?;
+    let mut groups = app.store.usage(wanted).await?;
+    let has_more = groups.len() > bounds::USAGE_GROUPS;
+    groups.truncate(bounds::USAGE_GROUPS);
+    let data: Vec<Value> = groups.iter().map(|group| show(group, &group_by)).collect();
+    let span = json!({"since": since.map(first_moment), "until": rfc3339(end_of(last))});
+    Ok(answer::json(StatusCode::OK, &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span})))
+}
+
+fn time(query: &Query, name: &str) -> Result<Option<Timestamp>> {
+    let refused = |_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."));
+    query.get(name).map(|text| text.parse().map_err(refused)).transpose()
+}
+
+/// Names with commas between, each once.
+fn columns(text: &str) -> Result<Vec<UsageColumn>> {
+    let refused = || Error::invalid("group_by", "group_by is a list of key, user, model, recipe and day, each once.");
+    let mut columns = Vec::new();
+    for word in text.split(',').map(str::trim).filter(|_| !text.is_empty()) {
+        let column = UsageColumn::ALL.into_iter().find(|column| column.as_str() == word).ok_or_else(refused)?;
+        if columns.contains(&column) {
+            return Err(refused());
+        }
+        columns.push(column);
+    }
+    Ok(columns)
+}
+
+fn first_moment(at: Timestamp) -> String {
+    rfc3339(begin_of(at))
+}
+
+fn begin_of(at: Timestamp) -> Timestamp {
+    at.to_zoned(TimeZone::UTC).start_of_day().map_or(at, |zoned| zoned.timestamp())
+}
+
+fn end_of(at: Timestamp) -> Timestamp {
+    begin_of(at).checked_add(std::time::Duration::from_secs(86_400)).unwrap_or(at)
+}
+
+fn show(group: &UsageGroup, columns: &[UsageColumn]) -> Value {
+    let mut shown = Map::new();
+    shown.insert("object".into(), json!("usage"));
+    for (column, value) in columns.iter().zip(&group.values) {
+        let value = match column {
+            _ if value.is_empty() => Value::Null,
+            // `yyyymmdd` as a date.
+            UsageColumn::Day => match (value.get(..4), value.get(4..6), value.get(6..)) {
+                (Some(year), Some(month), Some(day)) => json!(format!("{year}-{month}-{day}")),
+                _ => json!(value),
+            },
+            _ => json!(value),
+        };
+        shown.insert(column.as_str().into(), value);
+    }
+    shown.extend(sums(&group.own));
+    shown.insert("replays".into(), Value::Object(sums(&group.replays)));
+    Value::Object(shown)
+}
+
+/// The sums. `cost_usd` is null where no cost is known; `unpriced_requests` says how many are missing in it.
+fn sums(sums: &UsageSums) -> Map<String, Value> {
+    let cost = (sums.priced > 0).then(|| dollars(sums.nano));
+    let shown = json!({
+        "requests": sums.requests, "prompt_tokens": sums.prompt_tokens, "completion_tokens": sums.completion_tokens,
+        "total_tokens": sums.prompt_tokens.saturating_add(sums.completion_tokens), "cached_tokens": sums.cached_tokens,
+        "cost_usd": cost, "unpriced_requests": sums.unpriced,
+    });
+    match shown {
+        Value::Object(shown) => shown,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_known_and_there_once() {
+        assert_eq!(columns("").unwrap(), []);
+        assert_eq!(columns("day,key").unwrap(), [UsageColumn::Day, UsageColumn::Key]);
+        for bad in ["days", "key,key", "key,", ","] {
+            assert_eq!(columns(bad).unwrap_err().field(), Some("group_by"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_cost_is_null() {
+        let mut used = UsageSums { requests: 2, prompt_tokens: 7, unpriced: 1, ..UsageSums::default() };
+        assert_eq!((&sums(&used)["cost_usd"], &sums(&used)["unpriced_requests"]), (&Value::Null, &json!(1)));
+        used.priced = 1;
+        assert_eq!(sums(&used)["cost_usd"], json!(0.0));
+        let group = UsageGroup { values: vec!["20261121".into(), String::new()], own: used, replays: UsageSums::default() };
+        let shown = show(&group, &[UsageColumn::Day, UsageColumn::Model]);
+        assert_eq!((&shown["day"], &shown["model"], &shown["replays"]["requests"]), (&json!("2026-11-21"), &Value::Null, &json!(0)));
+    }
+
+    #[test]
+    fn a_span_is_whole_days() {
+        let at: Timestamp = "2026-11-21T12:34:56Z".parse().unwrap();
+        assert_eq!((first_moment(at), rfc3339(end_of(at))), ("2026-11-21T00:00:00.000000Z".into(), "2026-11-22T00:00:00.000000Z".into()));
+    }
+}

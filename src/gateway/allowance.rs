@@ -1,0 +1,165 @@
+//! What a call may use up, at its three moments: let in before the decision, money reserved after it, settled at the end.
+//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::exchange::Exchange;
+use super::record::{Outcome, cost};
+use crate::app::{App, Live};
+use crate::auth::Principal;
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+use crate::limits::{self, Left, Permit, Rates};
+use crate::protocol::openai::Usage;
+use crate::routing::decide::Decision;
+use crate::routing::inputs::Inputs;
+use crate::routing::recipe::Target;
+use crate::store::{NanoUsd, nano_usd};
+
+static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+static RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+static LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
+static REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
+static RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+
+/// Lets the request in, or refuses with 429; the answer says what is left of the rates either way.
+pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, inputs: &Inputs) -> Result<Permit> {
+    let draws = limits::draws(&app.auth, principal);
+    if draws.is_empty() {
+        return Ok(Permit::default());
+    }
+    let request = &inputs.request;
+    let answer = request.max_tokens.unwrap_or(bounds::ANSWER_TOKENS).min(bounds::ANSWER_TOKENS);
+    let tokens = request.prompt_tokens.saturating_add(answer);
+    match app.limits.admit(&draws, tokens, app.clock.now()) {
+        Ok(permit) => {
+            exchange.rates = headers(permit.rates());
+            Ok(permit)
+        }
+        Err(refused) => {
+            exchange.rates = headers(refused.rates);
+            Err(*refused.error)
+        }
+    }
+}
+
+/// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
+/// and a budget that cannot be kept is refused rather than ignored.
+pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs) -> Result<()> {
+    if !permit.has_budget() {
+        return Ok(());
+    }
+    let mut targets = live.routing.targets_of(decision);
+    targets.truncate(live.routing.retry_of(decision).attempts.max(1));
+    let amount = dearest(&targets, inputs)?;
+    app.limits.reserve(permit, amount, app.clock.now()).map_err(|refused| *refused.error)
+}
+
+fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
+    let completion_tokens = inputs.request.max_tokens.unwrap_or(bounds::ANSWER_TOKENS);
+    let prompt_tokens = inputs.request.prompt_tokens;
+    let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
+    let mut most = 0;
+    for target in targets {
+        let price = target.prices.as_ref().and_then(|prices| cost(prices, &usage)).ok_or_else(|| {
+            let name = &target.name;
+            Error::new(
+                Kind::Forbidden,
+                format!("Your key has a budget, and `{name}`, which may be asked, has no price in the routing document."),
+            )
+        })?;
+        most = most.max(nano_usd(price));
+    }
+    Ok(most)
+}
+
+/// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the
+/// reserve as spent; a call that got none used nothing but what abandoned attempts reported.
+pub(super) fn settle(permit: Permit, outcome: &Outcome) {
+    let lost_tokens: u64 = outcome.lost.iter().map(|(_, usage)| usage.total_tokens).sum();
+    let lost_cost: NanoUsd = outcome.lost.iter().filter_map(|(target, usage)| cost_of(target, usage)).sum();
+    let (tokens, spent) = match &outcome.usage {
+        Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
+        None if outcome.is_good() => (None, None),
+        None => (Some(0), Some(0)),
+    };
+    permit.settle(tokens.map(|tokens| tokens.saturating_add(lost_tokens)), spent.map(|spent| spent.saturating_add(lost_cost)));
+}
+
+fn cost_of(target: &Target, usage: &Usage) -> Option<NanoUsd> {
+    cost(target.prices.as_ref()?, usage).map(nano_usd)
+}
+
+fn headers(rates: Rates) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let rows = [
+        (rates.requests, [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS]),
+        (rates.tokens, [&LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS]),
+    ];
+    for (left, [limit, remaining, reset]) in rows {
+        if let Some(Left { limit: rate, remaining: left, reset: full_again }) = left {
+            headers.insert(limit, HeaderValue::from(rate));
+            headers.insert(remaining, HeaderValue::from(left));
+            if let Ok(text) = HeaderValue::try_from(duration(full_again)) {
+                headers.insert(reset, text);
+            }
+        }
+    }
+    headers
+}
+
+/// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours they would be taken for ours.
+pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
+    if rates.is_empty() {
+        return;
+    }
+    for name in [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS, &LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS] {
+        headers.remove(name);
+    }
+    headers.extend(rates.iter().map(|(name, value)| (name.clone(), value.clone())));
+}
+
+/// As OpenAI writes durations: `20ms`, `1s`, `6m0s`.
+fn duration(time: Duration) -> String {
+    let millis = time.as_micros().div_ceil(1_000);
+    let (minutes, seconds, rest) = (millis / 60_000, millis / 1_000 % 60, millis % 1_000);
+    let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}").trim_end_matches('0').to_owned() };
+    match (minutes, seconds) {
+        (0, 0) => format!("{rest}ms"),
+        (0, _) => format!("{seconds}{fraction}s"),
+        _ => format!("{minutes}m{seconds}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_openai_s() {
+        for (millis, text) in
+            [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_250, "1.25s"), (59_999, "59.999s"), (360_000, "6m0s"), (61_500, "1m1.5s")]
+        {
+            assert_eq!(duration(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(duration(Duration::from_micros(1)), "1ms", "never less than it takes");
+    }
+
+    #[test]
+    fn ours_replace_a_provider_s() {
+        let left = Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) };
+        let mut answer = HeaderMap::new();
+        answer.insert(&LIMIT_TOKENS, HeaderValue::from(1));
+        name_rates(&headers(Rates::default()), &mut answer);
+        assert_eq!(answer.len(), 1);
+        name_rates(&headers(Rates { requests: Some(left), tokens: None }), &mut answer);
+        assert_eq!(
+            (answer.len(), &answer[&REMAINING_REQUESTS], &answer[&RESET_REQUESTS]),
+            (3, &HeaderValue::from(59), &HeaderValue::from_static("1s"))
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! On whose limits a request draws.
+
+use crate::auth::{Auth, Principal};
+use crate::id::{KeyId, UserId};
+use crate::store::{Budget, KeyRow, Limits};
+
+/// A key or a user. The order of subjects is the order in which they are locked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// All that a user does.
+    User(UserId),
+    /// All that a key does, and the keys that descend from it.
+    Key(KeyId),
+}
+
+impl Subject {
+    /// The id.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Subject::User(id) => id.as_str(),
+            Subject::Key(id) => id.as_str(),
+        }
+    }
+
+    /// Reads back what [`Subject::as_str`] gave.
+    pub(super) fn known(id: &str) -> Self {
+        match id.starts_with(UserId::PREFIX) {
+            true => Subject::User(UserId::known(id)),
+            false => Subject::Key(KeyId::known(id)),
+        }
+    }
+}
+
+/// The limits that are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Requests a minute.
+    pub rpm: Option<u64>,
+    /// Tokens a minute.
+    pub tpm: Option<u64>,
+    /// Requests at once.
+    pub concurrency: Option<u64>,
+    /// Money.
+    pub budget: Option<Budget>,
+}
+
+/// One subject that a request draws on, with its limits as they are now.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    /// Who.
+    pub subject: Subject,
+    /// What it may use up.
+    pub caps: Caps,
+    /// What the client reads of it.
+    pub whose: &'static str,
+}
+
+impl Draw {
+    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: &'static str) -> Option<Self> {
+        let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
+        limits.are_counted().then(|| Draw { subject: subject(), caps: Caps { rpm, tpm, concurrency, budget }, whose })
+    }
+}
+
+/// What a request draws on: its user, every key above its key, and that; each only where it has limits that are counted.
+pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
+    let mut draws = Vec::new();
+    if let Principal::User { user, .. } = who {
+        draws.extend(Draw::of(|| Subject::User(user.id.clone()), &user.limits, "your user"));
+    }
+    if let Some(key) = who.key().filter(|key| key.limits.are_counted() || key.parent.is_some()) {
+        draws.extend(of_key(auth, key));
+        // Ids of keys are in order of time, and so those of ancestors come first, but for a clock that went back.
+        draws.sort_by(|a, b| a.subject.cmp(&b.subject));
+    }
+    draws
+}
+
+/// What a key and those above it add.
+pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
+    let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
+    let above = above.iter().filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, "a key above yours"));
+    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, "your key")).collect()
+}
+
+/// What a user adds.
+pub(super) fn of_user(id: &UserId, limits: &Limits) -> Option<Draw> {
+    Draw::of(|| Subject::User(id.clone()), limits, "your user")
+}

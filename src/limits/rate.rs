@@ -1,0 +1,181 @@
+//! A bucket that holds a minute's worth and fills up all the time. Time is handed in; a clock that goes back fills nothing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Microseconds of a minute: what one unit of a rate weighs in a bucket, so that a rate is what flows in a microsecond.
+const MINUTE_US: i64 = 60_000_000;
+
+/// What is left of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The rate, a minute.
+    pub limit: u64,
+    /// What could be taken now.
+    pub remaining: u64,
+    /// Until the bucket is full again.
+    pub reset: Duration,
+}
+
+/// A rate a minute and what of it is there. What was used beyond its reserve is owed, up to a minute's worth.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    limit: i64,
+    level: i64,
+    at: Timestamp,
+}
+
+impl Bucket {
+    /// A full one.
+    pub(super) fn full(limit: u64, now: Timestamp) -> Self {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX / MINUTE_US).min(i64::MAX / MINUTE_US / 2);
+        Bucket { limit, level: limit * MINUTE_US, at: now }
+    }
+
+    /// Takes on another rate; what has been used stays used.
+    pub(super) fn follow(&mut self, limit: u64, now: Timestamp) {
+        self.fill(now);
+        let new = Bucket::full(limit, now);
+        if new.limit != self.limit {
+            let used = self.limit * MINUTE_US - self.level;
+            self.limit = new.limit;
+            self.level = self.bound(new.level.saturating_sub(used));
+        }
+    }
+
+    /// Lets flow in what has come since the last look.
+    pub(super) fn fill(&mut self, now: Timestamp) {
+        let passed = now.as_microsecond().saturating_sub(self.at.as_microsecond()).clamp(0, 2 * MINUTE_US);
+        self.at = now;
+        self.level = self.bound(self.level.saturating_add(passed * self.limit));
+    }
+
+    /// Whether so many are there.
+    pub(super) fn has(&self, count: u64) -> bool {
+        self.level >= weight(count)
+    }
+
+    /// Whether so many could ever be there.
+    pub(super) fn could_have(&self, count: u64) -> bool {
+        self.limit * MINUTE_US >= weight(count)
+    }
+
+    /// Takes so many out, also beyond what is there, or for a negative count puts them back.
+    pub(super) fn take(&mut self, count: i64) {
+        self.level = self.bound(self.level.saturating_sub(count.saturating_mul(MINUTE_US)));
+    }
+
+    /// How long until so many are there, to which the bucket must be filled up to now.
+    pub(super) fn wait_for(&self, count: u64) -> Duration {
+        let missing = weight(count).saturating_sub(self.level).max(0);
+        Duration::from_micros(u64::try_from(missing / self.limit.max(1) + 1).unwrap_or(u64::MAX))
+    }
+
+    /// Whether nothing of it is used.
+    pub(super) fn is_full(&self) -> bool {
+        self.level == self.limit * MINUTE_US
+    }
+
+    /// What is left.
+    pub(super) fn left(&self) -> Left {
+        let missing = (self.limit * MINUTE_US - self.level) / self.limit.max(1);
+        Left {
+            limit: self.limit.unsigned_abs(),
+            remaining: (self.level.max(0) / MINUTE_US).unsigned_abs(),
+            reset: Duration::from_micros(missing.unsigned_abs()),
+        }
+    }
+
+    fn bound(&self, level: i64) -> i64 {
+        let most = self.limit * MINUTE_US;
+        level.clamp(-most, most)
+    }
+}
+
+fn weight(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(MINUTE_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
+    }
+
+    #[test]
+    fn a_bucket_fills_with_time() {
+        let mut bucket = Bucket::full(60, at(0));
+        assert_eq!(bucket.left(), Left { limit: 60, remaining: 60, reset: Duration::ZERO });
+        bucket.take(60);
+        assert!(!bucket.has(1) && bucket.could_have(60) && !bucket.could_have(61));
+        assert_eq!(bucket.wait_for(1), Duration::from_micros(1_000_001));
+        bucket.fill(at(999_999));
+        assert!(!bucket.has(1));
+        bucket.fill(at(1_000_000));
+        assert!(bucket.has(1) && !bucket.has(2));
+        assert_eq!(bucket.left().reset, Duration::from_secs(59));
+        bucket.fill(at(-5_000_000));
+        assert_eq!(bucket.left().remaining, 1, "a clock that goes back takes nothing");
+        bucket.fill(at(-4_000_000));
+        assert_eq!(bucket.left().remaining, 2, "and does not stop the flow");
+        bucket.fill(at(600_000_000));
+        assert!(bucket.is_full());
+    }
+
+    #[test]
+    fn what_was_used_beyond_is_owed_for_a_minute_at_most() {
+        let mut bucket = Bucket::full(10, at(0));
+        bucket.take(1_000);
+        assert_eq!(bucket.left().remaining, 0);
+        bucket.fill(at(60_000_000));
+        assert!(!bucket.has(1));
+        bucket.fill(at(120_000_000));
+        assert!(bucket.is_full());
+        bucket.take(-50);
+        assert!(bucket.is_full(), "nothing is put back that was not taken");
+    }
+
+    #[test]
+    fn another_rate_keeps_what_was_used() {
+        let mut bucket = Bucket::full(10, at(0));
+        bucket.take(4);
+        bucket.follow(100, at(0));
+        assert_eq!(bucket.left().remaining, 96);
+        bucket.follow(5, at(0));
+        assert_eq!(bucket.left().remaining, 1);
+        let mut huge = Bucket::full(u64::MAX, at(0));
+        huge.take(i64::MAX);
+        huge.fill(at(i64::from(u32::MAX)));
+        assert!(huge.could_have(1));
+    }
+
+    proptest! {
+        /// Over any span, no more passes than a full bucket and what flowed in.
+        #[test]
+        fn never_more_than_the_rate(limit in 1u64..500, steps in proptest::collection::vec((0i64..5_000_000, 1u64..40), 1..200)) {
+            let mut bucket = Bucket::full(limit, at(0));
+            let (mut now, mut taken) = (0, 0u64);
+            for (pause, count) in steps {
+                now += pause;
+                bucket.fill(at(now));
+                if bucket.has(count) {
+                    bucket.take(i64::try_from(count).unwrap());
+                    taken += count;
+                } else {
+                    let wait = i64::try_from(bucket.wait_for(count).as_micros()).unwrap();
+                    let mut later = Bucket { ..bucket };
+                    later.fill(at(now + wait));
+                    prop_assert!(!bucket.could_have(count) || wait > 120_000_000 || later.has(count));
+                }
+                let most = u128::from(limit) * 60_000_000 + u128::from(limit) * u128::try_from(now).unwrap();
+                prop_assert!(u128::from(taken) * 60_000_000 <= most);
+                prop_assert!(bucket.left().remaining <= limit);
+            }
+        }
+    }
+}

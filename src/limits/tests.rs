@@ -1,0 +1,364 @@
+//! Permits, descent, grants over a store that fails, and what is forgotten.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::*;
+use crate::auth::{Auth, Credential, Principal};
+use crate::id::{KeyId, Random, UserId};
+use crate::interface::Interface;
+use crate::secret::SecretBytes;
+use crate::store::{
+    Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey, UsageQuery, UsageSums, UserRow,
+};
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
+}
+
+fn draw(name: &str, caps: Caps) -> Draw {
+    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: "your key" }
+}
+
+fn day(nano: NanoUsd) -> Option<Budget> {
+    Some(Budget { nano, per: Per::Day })
+}
+
+fn limits(rpm: u64, budget: Option<Budget>) -> Limits {
+    Limits { rpm: Some(rpm), budget, ..Limits::default() }
+}
+
+struct World {
+    auth: Auth,
+    store: Store,
+    faults: Faults,
+    user: UserRow,
+    random: Random,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn new(user: Limits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let faults = Faults::default();
+        let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+        let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
+        auth.attach(&store).await.unwrap();
+        let random = Random::seeded(5);
+        let user = UserRow {
+            id: UserId::new(at(0), &random),
+            email: "ann@example.com".into(),
+            name: None,
+            role: Role::User,
+            password: String::new(),
+            disabled: false,
+            labels: BTreeMap::new(),
+            limits: user,
+            created_at: at(0),
+        };
+        store.create_user(user.clone()).await.unwrap();
+        World { auth, store, faults, user, random, dir }
+    }
+
+    async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
+        let mut digest = [0; 32];
+        self.random.fill(&mut digest);
+        let key = KeyRow {
+            id: KeyId::new(at(0), &self.random),
+            interface: Interface::Router,
+            name: "k".into(),
+            redacted: String::new(),
+            digest,
+            pepper: 1,
+            owner: self.user.id.clone(),
+            created_by: Actor { kind: "session".into(), id: "sess_1".into() },
+            parent: parent.map(|key| key.id.clone()),
+            scopes: Vec::new(),
+            labels: BTreeMap::new(),
+            limits,
+            status: KeyStatus::Active,
+            created_at: at(0),
+            expires_at: None,
+            revoked_at: None,
+            rotated_at: None,
+            generation: 1,
+            previous: None,
+            made_open: false,
+            metadata: BTreeMap::new(),
+        };
+        self.store.create_key(key.clone()).await.unwrap();
+        key
+    }
+
+    fn draws(&self, key: &KeyRow) -> Vec<Draw> {
+        draws(&self.auth, &Principal::User { user: Arc::new(self.user.clone()), via: Credential::Key(Arc::new(key.clone())) })
+    }
+
+    /// The limiter of a process that starts now.
+    async fn start(&self) -> Limiter {
+        let limiter = Limiter::default();
+        limiter.open(&self.auth, &self.store, at(0)).await.unwrap();
+        limiter
+    }
+}
+
+#[test]
+fn a_request_draws_on_all_or_on_none() {
+    let limiter = Limiter::default();
+    let narrow = draw("key_b", Caps { rpm: Some(1), concurrency: Some(5), ..Caps::default() });
+    let wide = draw("key_a", Caps { rpm: Some(10), tpm: Some(100), ..Caps::default() });
+    let both = [wide.clone(), narrow.clone()];
+    let permit = limiter.admit(&both, 60, at(0)).unwrap();
+    let rates = permit.rates();
+    assert_eq!((rates.requests.unwrap().limit, rates.requests.unwrap().remaining), (1, 0), "the one with the least left");
+    assert_eq!(rates.tokens.unwrap().remaining, 40);
+    let refused = limiter.admit(&both, 30, at(0)).err().unwrap();
+    assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(61)));
+    let alone = limiter.admit(std::slice::from_ref(&wide), 40, at(0)).unwrap();
+    assert_eq!(alone.rates().requests.unwrap().remaining, 8, "the refused one took nothing");
+    alone.settle(Some(10), None);
+    drop(permit);
+    let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
+    assert_eq!(again.rates().tokens.unwrap().remaining, 0, "what was reserved and not used came back");
+    let large = limiter.admit(std::slice::from_ref(&wide), 101, at(0)).err().unwrap();
+    assert!(large.error.is_hopeless());
+    drop(again);
+    assert!(limiter.admit(&[], u64::MAX, at(0)).is_ok());
+}
+
+#[test]
+fn so_many_at_once_whatever_the_way_out() {
+    let limiter = Limiter::default();
+    let draws = [draw("key_a", Caps { concurrency: Some(2), ..Caps::default() })];
+    let first = limiter.admit(&draws, 1, at(0)).unwrap();
+    let second = limiter.admit(&draws, 1, at(0)).unwrap();
+    let refused = limiter.admit(&draws, 1, at(0)).err().unwrap();
+    assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(1)));
+    first.settle(None, None);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _held = second;
+        panic!("on demand");
+    }));
+    assert!(panicked.is_err());
+    let both = (limiter.admit(&draws, 1, at(0)).unwrap(), limiter.admit(&draws, 1, at(0)).unwrap());
+    assert!(limiter.admit(&draws, 1, at(0)).is_err());
+    drop(both);
+    assert_eq!(limiter.counted(&draws[0].subject).counts().running, 0);
+}
+
+#[tokio::test]
+async fn a_key_draws_on_those_above_it_and_on_its_user() {
+    let world = World::new(limits(100, None)).await;
+    let above = world.key(None, limits(10, None)).await;
+    let between = world.key(Some(&above), Limits::default()).await;
+    let key = world.key(Some(&between), limits(5, None)).await;
+    let found = world.draws(&key);
+    let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.rpm.unwrap(), draw.whose)).collect();
+    assert_eq!(rpm.len(), 3);
+    assert_eq!(rpm[0], (100, "your user"));
+    assert!(rpm.contains(&(10, "a key above yours")) && rpm.contains(&(5, "your key")), "{rpm:?}");
+    let mut sorted = found.clone();
+    sorted.sort_by(|a, b| a.subject.cmp(&b.subject));
+    assert!(found.iter().zip(&sorted).all(|(a, b)| a.subject == b.subject));
+    let limiter = Limiter::default();
+    for _ in 0..5 {
+        limiter.admit(&found, 1, at(0)).unwrap().settle(None, None);
+    }
+    assert!(limiter.admit(&found, 1, at(0)).is_err());
+    let sibling = world.key(Some(&above), Limits::default()).await;
+    let siblings = world.draws(&sibling);
+    for _ in 0..5 {
+        limiter.admit(&siblings, 1, at(0)).unwrap().settle(None, None);
+    }
+    assert!(limiter.admit(&siblings, 1, at(0)).is_err(), "ten are ten for all that descend from it");
+    let free = world.key(None, Limits::default()).await;
+    assert_eq!(world.draws(&free).len(), 1);
+}
+
+#[tokio::test]
+async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
+    let world = World::new(Limits::default()).await;
+    let key = world.key(None, limits(1_000, day(10_000_000_000))).await;
+    let draws = world.draws(&key);
+    let limiter = world.start().await;
+    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
+    assert!(permit.has_budget());
+    limiter.reserve(&mut permit, 400_000_000, at(0)).unwrap();
+    permit.settle(None, Some(100_000_000));
+
+    // As after SIGKILL: another process, the same store.
+    let after = world.start().await;
+    let spent = |limiter: &Limiter| limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent();
+    assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
+    let mut permit = after.admit(&draws, 1, at(0)).unwrap();
+    let refused = after.reserve(&mut permit, 9_500_000_001, at(0)).unwrap_err();
+    assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
+    after.write(&world.store, at(0)).await.unwrap();
+    after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap();
+    permit.settle(None, Some(1));
+    after.close(&world.store).await.unwrap();
+    let mut permit = after.admit(&draws, 1, at(0)).unwrap();
+    assert_eq!(after.reserve(&mut permit, 1, at(0)).unwrap_err().error.retry_after_s(), Some(1), "closed");
+
+    let last = world.start().await;
+    assert_eq!(spent(&last), 500_000_001);
+    assert!(world.dir.path().exists());
+}
+
+#[tokio::test]
+async fn without_a_durable_grant_nothing_is_spent() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    world.faults.clear();
+    let key = world.key(None, limits(1_000, day(1_000_000))).await;
+    world.faults.fail_every_write();
+    limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
+    let draws = world.draws(&key);
+    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
+    let refused = limiter.reserve(&mut permit, 10, at(0)).unwrap_err();
+    assert_eq!((refused.error.kind(), refused.error.retry_after_s(), refused.error.is_hopeless()), (Kind::RateLimited, Some(1), false));
+    assert!(limiter.write(&world.store, at(0)).await.is_err());
+    assert!(limiter.reserve(&mut permit, 10, at(0)).is_err());
+    world.faults.clear();
+    limiter.write(&world.store, at(0)).await.unwrap();
+    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+}
+
+#[tokio::test]
+async fn idle_subjects_are_forgotten_and_budgets_are_not() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let rated = world.key(None, limits(60, None)).await;
+    let paid = world.key(None, limits(60, day(1_000))).await;
+    let gone = world.key(None, limits(60, day(1_000))).await;
+    for key in [&rated, &paid, &gone] {
+        limiter.expect_key(&world.auth, key, &world.store, at(0)).await;
+        let mut permit = limiter.admit(&world.draws(key), 1, at(0)).unwrap();
+        if permit.has_budget() {
+            limiter.reserve(&mut permit, 10, at(0)).unwrap();
+        }
+        limiter.sweep(&world.auth, at(0));
+        assert!(limiter.counted.contains_key(&world.draws(key)[0].subject), "in use");
+        permit.settle(None, Some(7));
+    }
+    world.store.revoke_key(&gone.id, at(0)).await.unwrap();
+    limiter.sweep(&world.auth, at(0));
+    assert_eq!(limiter.subjects(), 3, "their minute is not over");
+    limiter.sweep(&world.auth, at(60_000_000));
+    assert_eq!(limiter.subjects(), 1);
+    limiter.admit(&world.draws(&gone), 1, at(60_000_000)).unwrap().settle(None, None);
+    let spent = limiter.counted(&Subject::Key(gone.id.clone())).counts().account.as_ref().unwrap().spent();
+    assert_eq!(spent, 7, "what was spent is remembered");
+}
+
+#[tokio::test]
+async fn usage_is_summed_by_day_and_survives_a_failing_store() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let key = |model: Option<&str>, replay: bool| UsageKey {
+        day: day_of(0),
+        user: world.user.id.clone(),
+        key: None,
+        model: model.map(Arc::from),
+        recipe: "main".into(),
+        replay,
+    };
+    fn day_of(micros: i64) -> i64 {
+        super::day(at(micros))
+    }
+    let sums = UsageSums { requests: 1, prompt_tokens: 7, completion_tokens: 3, nano: 5, priced: 1, ..UsageSums::default() };
+    world.faults.fail_writes(1);
+    limiter.used(key(Some("a/m"), false), &sums);
+    assert!(limiter.write(&world.store, at(0)).await.is_err());
+    limiter.used(key(Some("a/m"), false), &sums);
+    limiter.used(key(Some("a/m"), true), &sums);
+    limiter.used(key(None, false), &UsageSums { requests: 1, ..UsageSums::default() });
+    limiter.write(&world.store, at(0)).await.unwrap();
+    limiter.used(key(Some("a/m"), false), &sums);
+    limiter.write(&world.store, at(0)).await.unwrap();
+    let query = UsageQuery { since: day_of(0), until: day_of(86_400_000_000), group_by: vec![UsageColumn::Model], limit: 10, user: None };
+    let groups = world.store.usage(query.clone()).await.unwrap();
+    assert_eq!(groups.len(), 2);
+    assert_eq!((groups[0].values[0].as_str(), groups[0].own.requests), ("", 1));
+    assert_eq!((groups[1].values[0].as_str(), groups[1].own.requests, groups[1].own.nano), ("a/m", 3, 15));
+    assert_eq!(groups[1].replays, sums);
+    let other = UsageQuery { user: Some(UserId::known("usr_other")), group_by: Vec::new(), ..query.clone() };
+    assert_eq!(world.store.usage(other).await.unwrap()[0].own, UsageSums::default());
+    limiter.trim(&world.store, at(86_400_000_000 * (bounds::USAGE_DAYS + 1))).await.unwrap();
+    assert!(world.store.usage(query).await.unwrap().is_empty());
+}
+
+/// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_never_go_over_together() {
+    use std::sync::atomic::AtomicU64;
+    const BUDGET: NanoUsd = 10_000;
+    let world = World::new(Limits { concurrency: Some(6), ..Limits::default() }).await;
+    let capped = |most| Limits { concurrency: Some(most), budget: day(BUDGET), ..Limits::default() };
+    let above = world.key(None, capped(3)).await;
+    let keys = [above.clone(), world.key(Some(&above), capped(2)).await, world.key(None, capped(5)).await];
+    let limiter = Arc::new(world.start().await);
+    let (running, spent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let clients = keys.iter().flat_map(|key| std::iter::repeat_n(world.draws(key), 4)).map(|draws| {
+        let (limiter, running, spent) = (Arc::clone(&limiter), Arc::clone(&running), Arc::clone(&spent));
+        tokio::task::spawn_blocking(move || {
+            for round in 0..2_000 {
+                let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
+                assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
+                let paid = limiter.reserve(&mut permit, 10, at(round)).is_ok();
+                running.fetch_sub(1, Ordering::SeqCst);
+                if paid && round % 3 > 0 {
+                    spent.fetch_add(7, Ordering::SeqCst);
+                    permit.settle(None, Some(7));
+                }
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
+        limiter.sweep(&world.auth, at(0));
+        limiter.write(&world.store, at(0)).await.unwrap();
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    // Two keys without one above them, each with a budget of its own; the third spends out of the first's too.
+    assert!((1..=2 * BUDGET).contains(&spent.load(Ordering::SeqCst)));
+    for key in &keys {
+        let counted = limiter.counted(&Subject::Key(key.id.clone()));
+        let counts = counted.counts();
+        assert!(counts.is_idle() && counts.account.as_ref().unwrap().spent() <= BUDGET);
+    }
+}
+
+proptest! {
+    /// Many threads' worth of steps in any order: never more at once than allowed, and at the end all is back.
+    #[test]
+    fn permits_always_come_back(most in 1u64..5, steps in proptest::collection::vec((0u8..3, 0u64..50), 1..100)) {
+        let limiter = Limiter::default();
+        let draws = [
+            draw("key_a", Caps { concurrency: Some(most), tpm: Some(1_000), ..Caps::default() }),
+            draw("key_b", Caps { tpm: Some(500), ..Caps::default() }),
+        ];
+        let mut open = Vec::new();
+        for (step, tokens) in steps {
+            if step == 0 {
+                if let Ok(permit) = limiter.admit(&draws, tokens, at(0)) {
+                    open.push(permit);
+                }
+            } else if let Some(permit) = open.pop() {
+                if step == 1 { permit.settle(Some(0), None) } else { drop(permit) }
+            }
+            prop_assert!(open.len() as u64 <= most);
+            let counted = limiter.counted(&draws[0].subject);
+            prop_assert_eq!(counted.counts().running, open.len() as u64);
+        }
+        drop(open);
+        for draw in &draws {
+            let counted = limiter.counted(&draw.subject);
+            prop_assert!(counted.counts().is_idle());
+        }
+    }
+}

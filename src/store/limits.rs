@@ -1,0 +1,214 @@
+//! What a key or user may use up, as it is kept and shown (contract, section 6.5).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million is one.
+pub type NanoUsd = u64;
+
+/// Of a dollar.
+const NANOS: f64 = 1e9;
+/// Days of the longest month: what a budget a day is at most in a month.
+const DAYS: u64 = 31;
+
+/// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.
+pub fn nano_usd(dollars: f64) -> NanoUsd {
+    // A float that is out of range becomes the nearest number that is in it, and no number becomes 0.
+    (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
+}
+
+/// [`NanoUsd`] as dollars.
+pub fn dollars(nano: NanoUsd) -> f64 {
+    nano as f64 / NANOS
+}
+
+/// The time that a budget is for, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    /// From midnight to midnight.
+    Day,
+    /// From the first of a month to the first of the next.
+    Month,
+}
+
+/// Money for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// How much; in documents dollars, as a number.
+    #[serde(rename = "usd", serialize_with = "to_dollars", deserialize_with = "from_dollars")]
+    pub nano: NanoUsd,
+    /// For how long.
+    pub per: Per,
+}
+
+impl Budget {
+    /// Whether this one can never allow what `outer` refuses: compared over the longer of the two times.
+    fn within(self, outer: Budget) -> bool {
+        match (self.per, outer.per) {
+            (Per::Month, Per::Day) => self.nano <= outer.nano.saturating_mul(DAYS),
+            _ => self.nano <= outer.nano,
+        }
+    }
+}
+
+fn to_dollars<S: Serializer>(nano: &NanoUsd, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(dollars(*nano))
+}
+
+fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D::Error> {
+    let usd = f64::deserialize(deserializer)?;
+    if usd.is_finite() && usd > 0.0 { Ok(nano_usd(usd)) } else { Err(serde::de::Error::custom("not a sum of money")) }
+}
+
+/// What a key or user may use up. A limit that is not set does not limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpm: Option<u64>,
+    /// Tokens a minute, of prompts and answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpm: Option<u64>,
+    /// Requests at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+    /// Money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// The names that clients may ask for: exact, or a beginning and `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<String>>,
+    /// Live keys that the owner may have when another is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_per_user: Option<u64>,
+}
+
+impl Limits {
+    /// Whether a client may ask for this name.
+    pub fn allows_model(&self, name: &str) -> bool {
+        self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
+    }
+
+    /// Whether anything is counted for it: requests, tokens or money.
+    pub fn are_counted(&self) -> bool {
+        self.rpm.is_some() || self.tpm.is_some() || self.concurrency.is_some() || self.budget.is_some()
+    }
+
+    /// Fills what is not set from `outer`.
+    pub fn inherit(&mut self, outer: &Limits) {
+        self.rpm = self.rpm.or(outer.rpm);
+        self.tpm = self.tpm.or(outer.tpm);
+        self.concurrency = self.concurrency.or(outer.concurrency);
+        self.budget = self.budget.or(outer.budget);
+        self.keys_per_user = self.keys_per_user.or(outer.keys_per_user);
+        if self.models.is_none() {
+            self.models.clone_from(&outer.models);
+        }
+    }
+
+    /// The first limit by which these allow what `outer` refuses.
+    pub fn beyond(&self, outer: &Limits) -> Option<&'static str> {
+        let most = |inner: Option<u64>, outer: Option<u64>| outer.is_none_or(|outer| inner.is_some_and(|inner| inner <= outer));
+        let budget = outer.budget.is_none_or(|outer| self.budget.is_some_and(|inner| inner.within(outer)));
+        let models = match (&self.models, &outer.models) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(inner), Some(outer)) => inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name))),
+        };
+        let fits = [
+            ("rpm", most(self.rpm, outer.rpm)),
+            ("tpm", most(self.tpm, outer.tpm)),
+            ("concurrency", most(self.concurrency, outer.concurrency)),
+            ("budget", budget),
+            ("models", models),
+            ("keys_per_user", most(self.keys_per_user, outer.keys_per_user)),
+        ];
+        fits.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)
+    }
+
+    /// Whether nothing that these allow is refused by `outer`.
+    pub fn within(&self, outer: &Limits) -> bool {
+        self.beyond(outer).is_none()
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = match self.per {
+            Per::Day => "day",
+            Per::Month => "month",
+        };
+        write!(f, "{} USD a {per}", dollars(self.nano))
+    }
+}
+
+/// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
+fn covers(pattern: &str, inner: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => inner.starts_with(beginning),
+        None => inner == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn models(names: &[&str]) -> Limits {
+        Limits { models: Some(names.iter().map(|name| (*name).to_owned()).collect()), ..Limits::default() }
+    }
+
+    #[test]
+    fn limits_on_models_nest() {
+        assert!(Limits::default().allows_model("anything"));
+        assert!(models(&["auto", "openai/*"]).allows_model("openai/gpt-5"));
+        assert!(!models(&["auto", "openai/*"]).allows_model("openai"));
+        assert!(models(&["openai/gpt-*"]).within(&models(&["openai/*"])));
+        assert!(!models(&["openai/*"]).within(&models(&["openai/gpt-*"])));
+        assert!(!models(&["*"]).within(&models(&["auto"])));
+        assert!(!Limits::default().within(&models(&["auto"])));
+        assert!(models(&[]).within(&models(&["auto"])));
+        assert_eq!(serde_json::to_string(&Limits::default()).unwrap(), "{}");
+    }
+
+    #[test]
+    fn limits_that_are_counted_nest() {
+        let limits = |text: &str| serde_json::from_str::<Limits>(text).unwrap();
+        let outer = limits(r#"{"rpm":10,"tpm":1000,"concurrency":2,"budget":{"usd":2.5,"per":"day"},"keys_per_user":3}"#);
+        assert_eq!(Limits::default().beyond(&outer), Some("rpm"));
+        let mut inner = limits(r#"{"rpm":9}"#);
+        inner.inherit(&outer);
+        assert_eq!((inner.rpm, inner.tpm, inner.budget), (Some(9), Some(1000), outer.budget));
+        assert!(inner.within(&outer) && outer.within(&outer) && !outer.within(&inner));
+        for (name, text) in [
+            ("tpm", r#"{"tpm":1001}"#),
+            ("concurrency", r#"{"concurrency":3}"#),
+            ("budget", r#"{"budget":{"usd":2.51,"per":"day"}}"#),
+            ("budget", r#"{"budget":{"usd":78,"per":"month"}}"#),
+            ("keys_per_user", r#"{"keys_per_user":4}"#),
+        ] {
+            let mut inner = limits(text);
+            inner.inherit(&outer);
+            assert_eq!(inner.beyond(&outer), Some(name), "{text}");
+        }
+        let month = limits(r#"{"budget":{"usd":77.5,"per":"month"}}"#);
+        assert!(month.budget.unwrap().within(outer.budget.unwrap()));
+        assert!(!outer.budget.unwrap().within(limits(r#"{"budget":{"usd":2.4,"per":"month"}}"#).budget.unwrap()));
+    }
+
+    #[test]
+    fn money_is_written_as_it_was_read() {
+        for text in [r#"{"budget":{"usd":0.1,"per":"month"}}"#, r#"{"budget":{"usd":1000000.0,"per":"day"}}"#] {
+            let limits: Limits = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&limits).unwrap(), text);
+        }
+        assert_eq!((nano_usd(0.1), nano_usd(3e-10), nano_usd(0.0), nano_usd(f64::NAN)), (100_000_000, 1, 0, 0));
+        for bad in ["0", "-1", "\"1\"", "null"] {
+            assert!(serde_json::from_str::<Limits>(&format!(r#"{{"budget":{{"usd":{bad},"per":"day"}}}}"#)).is_err());
+        }
+    }
+}
