@@ -9,7 +9,7 @@
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, captures in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
-//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live |
+//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
 //! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment |
@@ -27,8 +27,8 @@
 //!               └ Edge::serve             gate::check: framing, Host, target (400, 421, 431)
 //!                 └ Edge::admit           api::find (method, path) → Auth::identify → policy; no body is read yet
 //! inference.rs  └ run                     all that follows
-//!                 ├ read                  intake::read_body: whole, bounded; openai::read_request: one pass, no copy
-//!                 ├ gather                Inputs: everything that the decision may look at, copied out
+//!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
+//!                 ├ gather                the room `prompt`: Inputs, everything that the decision may look at, copied out
 //!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
 //!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)
 //!                 ├ Record::begin         record.rs: the capture in the making
@@ -95,6 +95,7 @@ pub mod interface;
 pub mod limits;
 pub mod log;
 pub mod metrics;
+pub mod prompt;
 pub mod protocol;
 pub mod reload;
 pub mod replay;

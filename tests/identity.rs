@@ -70,6 +70,7 @@ const ROWS: &[Row] = &[
     ("DELETE", "/v1/router/replay/{id}", Object::Capture, 404),
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
+    ("POST", "/v1/router/decide", Object::None, 400),
     // A key has the scope only when an admin gave it.
     ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),

@@ -23,6 +23,7 @@ const ROWS: &[&[&str]] = &[
     &["replay"],
     &["config"],
     &["app"],
+    &["prompt"],
     &["reload"],
     &["api"],
     &["gateway"],

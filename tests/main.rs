@@ -15,6 +15,8 @@ mod bodies;
 mod cli;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
+/// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
+mod decide;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
 /// The documents in `conf/`, run as they stand.

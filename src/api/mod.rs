@@ -4,6 +4,7 @@
 pub mod agents;
 mod answer;
 mod body;
+pub mod decide;
 pub mod keys;
 mod limits;
 pub mod models;
@@ -151,6 +152,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    route(Method::POST,   "/v1/router/decide",                Policy::Scope("inference"), here!(decide::post, Prompt)),
     route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
     route(Method::PUT,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::put, Document)),
     route(Method::POST,   "/v1/router/config/validate",       Policy::Scope("evaluate"),  here!(routing::validate, Document)),

@@ -95,6 +95,7 @@ static OPERATIONS: &[Operation] = &[
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
+    op("POST", "/v1/router/decide", "decide", "Where a request would go now, and why; no provider is called, nothing is captured").takes("ChatRequest").gives(200, "Decision").refuses(&[404, 429]),
     op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),
     op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
     op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412]),

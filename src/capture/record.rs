@@ -169,12 +169,6 @@ impl Head {
         }
     }
 
-    /// What a call that never happened would have been: the decision of a dry run is shown as any other.
-    pub fn of_nothing(original: &Head, routing: std::time::Duration) -> Self {
-        let routing_us = u64::try_from(routing.as_micros()).unwrap_or(u64::MAX);
-        Head { routing_us, ..Head::new(original.id.clone(), original.created_at, original.owner.clone(), &original.endpoint) }
-    }
-
     /// About how much memory it holds: inputs and decision are two kilobytes and the plan's names, times two.
     pub(super) fn size(&self) -> usize {
         let headers = self.request_headers.iter().chain(&self.response_headers);
@@ -254,15 +248,25 @@ impl Head {
 
     /// The decision as answers show it: as made, and what came of it.
     pub fn decision_json(&self) -> Value {
-        let Some(decision) = &self.decision else { return Value::Null };
-        let mut shown = json!(decision);
-        if let Some(fields) = shown.as_object_mut() {
-            fields.insert("routing_us".into(), self.routing_us.into());
-            fields.insert("served".into(), json!(self.served));
-            fields.insert("attempts".into(), json!(self.attempts));
-        }
-        shown
+        let decision = self.decision.as_deref();
+        decision.map_or(Value::Null, |decision| decision_json(decision, self.routing_us, self.served.as_ref(), &self.attempts))
     }
+}
+
+/// A decision as every answer shows it (contract 6.3): as made, how long that took, and what came of it.
+pub fn decision_json(decision: &Decision, routing_us: u64, served: Option<&Served>, attempts: &[Attempt]) -> Value {
+    let mut shown = json!(decision);
+    if let Some(fields) = shown.as_object_mut() {
+        fields.insert("routing_us".into(), routing_us.into());
+        fields.insert("served".into(), json!(served));
+        fields.insert("attempts".into(), json!(attempts));
+    }
+    shown
+}
+
+/// A duration in whole microseconds, as `routing_us` has it.
+pub fn micros_of(took: std::time::Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Capture {

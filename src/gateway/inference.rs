@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use pingora::apps::HttpServerApp;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::ServerSession;
@@ -26,18 +26,10 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
-use crate::protocol::openai::{self, ChatRequest, Endpoint};
+use crate::prompt::{Prompt, gather, may_ask_for};
+use crate::protocol::openai::Endpoint;
 use crate::routing::decide::{Decision, decide};
-use crate::routing::inputs::{Inputs, RequestFacts, Who};
-
-/// A request of the data plane that has been read: what is decided on, and what is sent.
-pub(super) struct Prompt {
-    pub(super) endpoint: Endpoint,
-    pub(super) body: Bytes,
-    pub(super) request: ChatRequest,
-    /// The client's headers.
-    pub(super) headers: HeaderMap,
-}
+use crate::routing::inputs::Inputs;
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn run(
@@ -59,7 +51,7 @@ pub(super) async fn run(
     exchange.line.model = Some(prompt.request.model.clone());
     let live = app.live();
     let routing_began = Instant::now();
-    let inputs = gather(app, &live, exchange, &prompt, principal);
+    let inputs = gather(app, &live, exchange.at, &prompt, principal);
     let allowed = may_ask_for(principal, &inputs.request.name);
     let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
     let mut record = Record::begin(app, exchange, principal, &prompt);
@@ -113,76 +105,8 @@ async fn read(edge: &Edge, session: &mut ServerSession) -> Result<(Prompt, Durat
     let began = Instant::now();
     let body = intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?;
     let waited = began.elapsed();
-    let endpoint = Endpoint::ChatCompletions;
-    let request = openai::read_request(&body, endpoint).map_err(|error| (error, true))?;
-    Ok((Prompt { endpoint, body, request, headers }, waited))
-}
-
-/// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
-pub(super) fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
-    if principal.may_ask_for(model) {
-        Ok(())
-    } else {
-        Err(crate::routing::decide::Refusal::ModelNotFound { model: model.to_string() }.into())
-    }
-}
-
-/// Copies out everything that the decision may look at.
-fn gather(app: &App, live: &Live, exchange: &Exchange, prompt: &Prompt, principal: &Principal) -> Inputs {
-    let request = &prompt.request;
-    let signals = app.server.routing.signal_headers.iter().filter_map(|name| {
-        let value = prompt.headers.get(name)?.to_str().ok()?;
-        Some((name.clone(), value.to_string()))
-    });
-    let mut needs = Vec::new();
-    for (needed, name) in
-        [(request.tools > 0, "tools"), (request.images > 0, "vision"), (request.json_output, "json"), (request.audio > 0, "audio")]
-    {
-        if needed {
-            needs.push(name.to_string());
-        }
-    }
-    let mut inputs = Inputs {
-        version: Inputs::VERSION,
-        at: exchange.at,
-        request: RequestFacts {
-            endpoint: prompt.endpoint.as_str().to_string(),
-            model: request.model.clone(),
-            name: request.model.clone(),
-            agent: None,
-            needs,
-            prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
-            max_tokens: request.max_tokens,
-            stream: request.stream,
-            messages: request.messages,
-            tools: request.tools,
-            images: request.images,
-            audio: request.audio,
-            json_output: request.json_output,
-            language: None,
-            headers: signals.collect(),
-        },
-        keywords: Default::default(),
-        principal: who(principal),
-        seed: app.random.next_u64(),
-        health: app.health.snapshot(&live.routing, exchange.at),
-    };
-    inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, request)));
-    inputs
-}
-
-fn who(principal: &Principal) -> Who {
-    let key = principal.key();
-    Who {
-        key: key.map(|key| key.id.to_string()),
-        user: principal.user_id().map(|user| user.to_string()),
-        labels: key.map(|key| key.labels.clone()).unwrap_or_default(),
-        user_labels: match principal {
-            Principal::User { user, .. } => user.labels.clone(),
-            _ => Default::default(),
-        },
-        models: key.and_then(|key| key.limits.models.clone()),
-    }
+    let prompt = Prompt::read(Endpoint::ChatCompletions, body, headers).map_err(|error| (error, true))?;
+    Ok((prompt, waited))
 }
 
 /// Makes the call that Pingora's hooks walk.

@@ -11,17 +11,17 @@ use serde_json::Value;
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::inference::Prompt;
 use super::relay::Answer;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
-use crate::capture::record::{Attempt, Bodies, Head, Served, State};
+use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
 use crate::error::Error;
 use crate::id::{KeyId, UserId};
 use crate::limits::day;
+use crate::prompt::Prompt;
 use crate::protocol::openai::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -193,7 +193,7 @@ impl Record {
     pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<Arc<Decision>>, took: Duration) {
         self.head.inputs = Some(inputs);
         self.head.decision = decision;
-        self.head.routing_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.head.routing_us = record::micros_of(took);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {

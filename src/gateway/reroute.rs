@@ -14,7 +14,7 @@ use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::inference::{Prompt, choose, may_ask_for, prepare, provider_failed, proxy};
+use super::inference::{choose, prepare, provider_failed, proxy};
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
@@ -22,10 +22,11 @@ use super::{allowance, intake};
 use crate::api::replays;
 use crate::auth::Principal;
 use crate::bounds;
-use crate::capture::record::{Capture, Head};
+use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
+use crate::prompt::{Prompt, may_ask_for};
 use crate::protocol::{openai, stream};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
@@ -90,9 +91,8 @@ async fn reroute(
     inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, &prompt.request)));
     if dry_run {
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
-        let decision = Arc::new(decision);
-        let head = Head { decision: Some(decision), ..Head::of_nothing(&original.head, routing_began.elapsed()) };
-        return Ok(json_response(StatusCode::OK, &envelope(None, head.decision_json(), &original.head, Value::Null)));
+        let decision = record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
+        return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
     }
     let _turn = app
         .reroutes
@@ -160,14 +160,14 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
     let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = openai::Endpoint::ChatCompletions;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
-    let request = openai::read_request(&body, endpoint).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str())) {
             headers.append(name, value);
         }
     }
-    Ok((Prompt { endpoint, body, request, headers }, Inputs { at: exchange.at, ..inputs }))
+    let prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
+    Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.
