@@ -11,9 +11,10 @@ use pingora::apps::HttpServerApp;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
 use serde_json::json;
 
-use super::attempt::FORWARDED;
+use super::attempt::forwarded;
 use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
@@ -21,7 +22,7 @@ use super::failure::Failure;
 use super::record::{Outcome, Record};
 use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
-use super::{intake, reply};
+use super::{Gateway, intake, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
@@ -64,10 +65,11 @@ pub(super) async fn run(
             return answer(session, exchange, response, true).await;
         }
     };
+    shadow::send(edge, &live, &prompt, &record, shutdown);
     let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Relay));
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
-    let session = proxy(edge, Some(session), &call, shutdown).await;
+    let session = proxy(&edge.proxy, Some(session), &call, shutdown).await;
     let outcome = Outcome::take(&call, record.prompt_tokens());
     let (ended, said) = match session {
         Some(session) => conclude(session, exchange, &call, &outcome).await,
@@ -103,7 +105,6 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(retry.attempts.max(1));
-    let forward = FORWARDED.iter().flat_map(|name| prompt.headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
     Call {
         id,
         mode,
@@ -112,7 +113,7 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
         budget,
         clock: app.clock.clone(),
         endpoint_path: prompt.endpoint.path(),
-        forward: forward.collect(),
+        forward: forwarded(&prompt.headers),
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
         body: prompt.body,
@@ -125,7 +126,7 @@ pub(super) fn prepare(app: &App, id: RequestId, live: Arc<Live>, decision: &Arc<
 
 /// Through Pingora's proxy and back: upstream selection, failover, relaying. The session comes home with the wrap's end.
 pub(super) async fn proxy(
-    edge: &Edge,
+    proxy: &Arc<HttpProxy<Gateway>>,
     session: Option<Box<ServerSession>>,
     call: &Arc<Call>,
     shutdown: &ShutdownWatch,
@@ -136,7 +137,7 @@ pub(super) async fn proxy(
         None => Wrap::memory(head, call.clone()),
     };
     // For a session of ours it always gives `None`; the connection is the edge's to keep.
-    let _ = edge.proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
+    let _ = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
     call.take_home()
 }
 

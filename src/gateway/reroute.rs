@@ -112,7 +112,7 @@ async fn reroute(
     let call = Arc::new(prepare(app, exchange.id.clone(), live, &decision, prompt, Mode::Collect));
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record) };
-    proxy(edge, None, &call, shutdown).await;
+    proxy(&edge.proxy, None, &call, shutdown).await;
     Ok(unfinished.finish(&original.head))
 }
 
