@@ -103,6 +103,15 @@ async fn a_shadow_runs_again_as_any_capture_and_goes_with_what_it_copies() {
     assert_eq!(rerouted["response"]["choices"][0]["message"]["content"], "live", "{rerouted}");
     let replay = gateway.capture(rerouted["new_id"].as_str().unwrap()).await;
     assert_eq!((&replay["replay_of"], &replay["shadow_of"], s.count()), (&json!(shadow), &Value::Null, 1), "a replay has no shadow");
+    // Whoever keeps bodies out of captures keeps them out of this one too.
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-rerouter-capture", "off")];
+    let quiet = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+    let kept = shadow_of(&gateway, &quiet.request_id()).await;
+    assert_eq!(
+        (&kept["not_replayable"], &kept["request"]["body"], &kept["response"]["body"]),
+        (&json!("not_captured"), &Value::Null, &Value::Null)
+    );
     let path = format!("/v1/router/replay/{id}");
     assert_eq!(gateway.manage("DELETE", &format!("{path}?replays=true"), &key.secret, None).await.status, 204);
     for gone in [&id, &shadow, replay["id"].as_str().unwrap()] {
