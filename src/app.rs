@@ -66,6 +66,8 @@ pub struct App {
     pub connections: Arc<Semaphore>,
     /// A permit for each reroute under way.
     pub reroutes: Semaphore,
+    /// A permit for each shadow under way.
+    pub shadows: Arc<Semaphore>,
     /// Where the in-process mock provider listens.
     pub mock: Option<SocketAddr>,
     /// The environment, for `${…}` in documents.
@@ -129,6 +131,7 @@ impl App {
             archive: parts.archive,
             connections,
             reroutes: Semaphore::new(bounds::REROUTES),
+            shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),

@@ -205,6 +205,10 @@ pub const COLLECT_BYTES: usize = 32 << 20;
 pub const SSE_EVENT_BYTES: usize = 1 << 20;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
+/// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.
+pub const SHADOWS: usize = 32;
+/// How long a gateway that leaves waits for shadows; nobody misses what they would have said.
+pub const SHADOW_GRACE: Duration = Duration::from_secs(2);
 
 /// Records waiting for the capture writer.
 pub const CAPTURE_QUEUE_RECORDS: usize = 16_384;

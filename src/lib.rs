@@ -32,6 +32,7 @@
 //!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
 //!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)
 //!                 ├ Record::begin         record.rs: the capture in the making
+//!                 ├ shadow::send          shadow.rs: a copy for another target, if one is drawn; a task of its own
 //!                 ├ prepare               call.rs: Call, the plan resolved to targets, shared with Pingora's hooks
 //!                 ├ proxy                 wrap.rs: Wrap, the client's session as Pingora's proxy is given it
 //! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
@@ -54,6 +55,12 @@
 //! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
 //! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
 //! the answer is collected and wrapped as `{new_id, decision, response}`.
+//!
+//! # One shadow
+//!
+//! `shadow.rs` copies a live request, once it is decided, to the target that its recipe names, if the draw says so
+//! (`routing::decide::shadow`, pure as `decide` is). A task of its own runs the copy through a memory session, as a reroute;
+//! its end is `Record::close_shadow`: a capture, and nothing in any counter but `rerouter_shadows_total`.
 //!
 //! # One reload
 //!

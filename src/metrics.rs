@@ -13,6 +13,7 @@
 //! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
 //! | `rerouter_inflight` | provider, model | tries under way |
 //! | `rerouter_breaker_open` | provider, model | 1 while the breaker lets nobody through, or one to try |
+//! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
@@ -35,6 +36,8 @@ const TARGET: &[&str] = &["provider", "model"];
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
 const CAPTURES: [&str; 3] = ["stored", "dropped_full", "dropped_store"];
+/// What becomes of a copy that is drawn for a shadow.
+const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
 const DURATION: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Ten microseconds to a tenth of a second.
@@ -55,6 +58,7 @@ pub struct Metrics {
     cost: CounterVec,
     inflight: IntGaugeVec,
     breaker_open: IntGaugeVec,
+    shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
     agent_open: IntGauge,
@@ -98,6 +102,7 @@ impl Metrics {
             cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
             inflight: gauges("inflight", "Tries under way.", TARGET)?,
             breaker_open: gauges("breaker_open", "1 while the breaker is open or half-open.", TARGET)?,
+            shadows: counters("shadows_total", "Copies of requests for shadows by what became of them.", &["outcome"])?,
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
             agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
@@ -111,6 +116,7 @@ impl Metrics {
         // There from the start, at zero: a rate sees the first failure only if it knows what was before.
         RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
         CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
+        SHADOWS.iter().for_each(|outcome| drop(made.shadows.with_label_values(&[outcome])));
         Ok(made)
     }
 
@@ -160,6 +166,11 @@ impl Metrics {
     /// Whether a target's breaker is open or half-open.
     pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
         self.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
+    }
+
+    /// This became of a copy that was drawn for a shadow.
+    pub fn shadow(&self, outcome: &str) {
+        self.shadows.with_label_values(&[outcome]).inc();
     }
 
     /// A credential was refused; `reason` is one of our own words.
@@ -341,10 +352,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 18);
+        assert_eq!(listed.len(), 19);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 18);
+        assert_eq!(text.matches("# TYPE").count(), 19);
     }
 }

@@ -16,7 +16,8 @@ fn document(well: &Provider, bad: &Provider) -> String {
         "providers:\n{}{}models:\n  well/short: {{ context: 50 }}\n  well/plain: {{ capabilities: [json] }}\nrecipes:\n  main:\n    rules:\n      \
          - {{ name: broken, when: \"1 / images > 0\", targets: [ {{ target: well/a }} ] }}\n      \
          - {{ name: streams, when: stream, targets: [ {{ target: well/b }}, {{ target: bad/m }} ] }}\n      \
-         - {{ name: default, targets: [ {{ target: well/short }}, {{ target: well/c }} ] }}\naliases: {{ auto: main }}\n",
+         - {{ name: default, targets: [ {{ target: well/short }}, {{ target: well/c }} ] }}\n  \
+         both:\n    rules: [ {{ name: only, targets: [ {{ target: bad/m }}, {{ target: bad/limited }}, {{ target: well/short }} ] }} ]\naliases: {{ auto: main, both: both }}\n",
         options("well", well),
         options("bad", bad),
     )
@@ -148,5 +149,15 @@ async fn targets_that_cannot_serve_now_are_listed_as_in_a_live_answer() {
         let why = if status == 503 { "breaker_open" } else { "cooldown" };
         assert!(decided.text().contains(&format!("{name}: {why}")), "{}", decided.text());
         assert_eq!((decided.header("retry-after").is_some(), bad.count()), (status == 429, asked));
+    }
+    // Several targets, each with its own reason: one of them alone is no reason to wait, or to blame the request.
+    let body = chat_body("both", false).replace("Say a word.", &"word ".repeat(90));
+    let live = gateway.chat(&key, body.as_bytes()).await;
+    envelope::openai(&live, 503, "server_error", Some("no_target"));
+    let decided = decide(&gateway, &key.secret, body.as_bytes()).await;
+    envelope::management(&decided, 503, "no_target");
+    assert_eq!(decided.json()["detail"], live.json()["error"]["message"]);
+    for reason in ["bad/m: breaker_open", "bad/limited: cooldown", "well/short: context"] {
+        assert!(decided.text().contains(reason), "{}", decided.text());
     }
 }

@@ -55,6 +55,8 @@ mod sdk;
 mod secrets;
 /// Each key of the server document: what it changes, seen from outside.
 mod settings;
+/// Copies of live requests for another target: apart, bounded, of no consequence.
+mod shadows;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.

@@ -209,6 +209,10 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
             }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
+            "shadow" => {
+                let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
+                json!({ "type": "boolean", "default": false, "description": says })
+            }
             "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),
         };

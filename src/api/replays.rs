@@ -37,6 +37,8 @@ pub(super) const PARAMETERS: &[&str] = &[
     "state",
     "key",
     "replay_of",
+    "shadow",
+    "shadow_of",
     "owner",
 ];
 /// Entries of a list of statuses: there are no more classes and codes worth telling apart.
@@ -155,6 +157,8 @@ fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     };
     let text = |name| query.get(name).map(str::to_owned);
     let time = |name| read(query, name, "an RFC 3339 time", |text| text.parse().ok().map(Timestamp::as_microsecond));
+    let shadow_of = read(query, "shadow_of", "the id of a replay", RequestId::parse)?;
+    let shadows = read(query, "shadow", "true or false", |text| text.parse::<bool>().ok())?;
     let state = |text: &str| State::ALL.into_iter().find(|state| state.as_str() == text).map(|state| state.as_str().to_owned());
     Ok(CaptureFilter {
         owner,
@@ -170,6 +174,8 @@ fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
         statuses: read(query, "status", "a status like 200, a class like 4xx, or a list of them", statuses)?.unwrap_or_default(),
         state: read(query, "state", "completed, failed, aborted or refused", state)?,
         replay_of: read(query, "replay_of", "the id of a replay", RequestId::parse)?,
+        shadows: shadows.unwrap_or(shadow_of.is_some()),
+        shadow_of,
     })
 }
 
@@ -283,6 +289,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn shadows_are_listed_apart_and_go_with_what_they_copy() {
+        let mut world = world().await;
+        let (ann, bob) = (user("usr_ann"), user("usr_bob"));
+        let mut shadow = capture(5, &UserId::known("usr_ann"), &Random::seeded(3));
+        shadow.head.shadow_of = Some(world.captures[0].head.id.clone());
+        let mut replay = capture(6, &UserId::known("usr_ann"), &Random::seeded(4));
+        replay.head.replay_of = Some(shadow.head.id.clone());
+        world.captures.extend([shadow, replay]);
+        world.archive.append(Arc::new(world.captures[5..].to_vec())).await.unwrap();
+        let (of, other) = (format!("shadow_of={}", world.captures[0].head.id), format!("shadow_of={}", world.captures[1].head.id));
+        for (query, expected) in [
+            ("", &[6, 3, 2, 1, 0][..]),
+            ("shadow=false", &[6, 3, 2, 1, 0]),
+            ("shadow=true", &[5]),
+            ("shadow=true&status=429", &[]),
+            (&of, &[5]),
+            (&other, &[]),
+            (&format!("shadow=false&{of}"), &[]),
+        ] {
+            assert_eq!(world.list(&ann, query).await, expected, "{query}");
+        }
+        assert!(world.list(&bob, "shadow=true").await.is_empty());
+        let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+        tokio::spawn(writer.run(world.archive.clone()));
+        remove(&queue, &world.archive, &ann, world.captures[0].head.id.as_str(), true).await.unwrap();
+        assert_eq!((world.list(&ann, "").await, world.list(&ann, "shadow=true").await), (vec![2, 1], vec![]));
+    }
+
+    #[tokio::test]
     async fn pages_follow_each_other() {
         let world = world().await;
         let ann = user("usr_ann");
@@ -307,6 +342,8 @@ mod tests {
             ("state=done", "state", 400),
             ("key=abc", "key", 400),
             ("after=abc", "after", 400),
+            ("shadow=yes", "shadow", 400),
+            ("shadow_of=abc", "shadow_of", 400),
             ("limit=101", "limit", 400),
             ("owner=usr_bob", "owner", 403),
         ] {

@@ -13,7 +13,8 @@ pub struct Table(Arc<Mutex<HashMap<RequestId, Entry>>>);
 #[derive(Debug)]
 struct Entry {
     owner: UserId,
-    replay_of: Option<RequestId>,
+    /// What it is a replay of, or a shadow.
+    copy_of: Option<RequestId>,
     deleted: bool,
 }
 
@@ -25,9 +26,9 @@ pub struct Coming {
 }
 
 impl Table {
-    /// Enters a capture that will be.
-    pub fn announce(&self, id: &RequestId, owner: &UserId, replay_of: Option<&RequestId>) -> Coming {
-        let entry = Entry { owner: owner.clone(), replay_of: replay_of.cloned(), deleted: false };
+    /// Enters a capture that will be; `copy_of` is what it is a replay of, or a shadow.
+    pub fn announce(&self, id: &RequestId, owner: &UserId, copy_of: Option<&RequestId>) -> Coming {
+        let entry = Entry { owner: owner.clone(), copy_of: copy_of.cloned(), deleted: false };
         self.entries().insert(id.clone(), entry);
         Coming { id: id.clone(), table: self.clone() }
     }
@@ -39,15 +40,15 @@ impl Table {
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks what is on its way as a replay of any of `gone`, or of one that this marks; they are `gone` then too. Gives
-    /// those that were not marked before.
+    /// Marks what is on its way as a replay or shadow of any of `gone`, or of one that this marks; they are `gone` then too.
+    /// Gives those that were not marked before.
     pub fn delete_replays(&self, gone: &mut HashSet<RequestId>) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
             for (id, entry) in entries.iter_mut().filter(|(_, entry)| !entry.deleted) {
-                if entry.replay_of.as_ref().is_some_and(|of| gone.contains(of)) {
+                if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
                     marked.push(id.clone());
@@ -69,7 +70,7 @@ impl Coming {
     pub fn is_replay(&self, owner: &UserId, of: &RequestId) {
         if let Some(entry) = self.table.entries().get_mut(&self.id) {
             entry.owner = owner.clone();
-            entry.replay_of = Some(of.clone());
+            entry.copy_of = Some(of.clone());
         }
     }
 

@@ -115,6 +115,7 @@ impl Archive {
             status: head.status,
             state: head.state.as_str().to_owned(),
             replay_of: head.replay_of.clone(),
+            shadow_of: head.shadow_of.clone(),
             head: serde_json::to_vec(&head).ok()?,
             bodies,
             id: head.id,

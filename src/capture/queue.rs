@@ -88,7 +88,8 @@ impl CaptureQueue {
 
     /// Leaves a capture that was not announced.
     pub fn offer(&self, capture: Capture) -> bool {
-        let coming = self.coming.announce(&capture.head.id, &capture.head.owner, capture.head.replay_of.as_ref());
+        let copy_of = capture.head.replay_of.as_ref().or(capture.head.shadow_of.as_ref());
+        let coming = self.coming.announce(&capture.head.id, &capture.head.owner, copy_of);
         self.offer_announced(capture.into(), coming)
     }
 

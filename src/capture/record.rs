@@ -108,6 +108,8 @@ pub struct Head {
     pub redacted: bool,
     pub replay_of: Option<RequestId>,
     pub replayed_by: Option<String>,
+    /// The live request that this is a copy of, sent to the shadow of its recipe.
+    pub shadow_of: Option<RequestId>,
     pub error: Option<String>,
 }
 
@@ -165,6 +167,7 @@ impl Head {
             redacted: false,
             replay_of: None,
             replayed_by: None,
+            shadow_of: None,
             error: None,
         }
     }
@@ -211,7 +214,7 @@ impl Head {
         });
         let served = self.served.as_ref().map(|served| json!({ "provider": served.provider, "model": served.model }));
         let not_replayable = self.not_replayable().map(|kind| kind.row().word);
-        let fields: [(&str, Value); 20] = [
+        let fields: [(&str, Value); 21] = [
             ("object", "replay".into()),
             ("id", self.id.as_str().into()),
             ("created_at", rfc3339(self.created_at).into()),
@@ -232,6 +235,7 @@ impl Head {
             ("not_replayable", not_replayable.into()),
             ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),
             ("replayed_by", self.replayed_by.as_deref().into()),
+            ("shadow_of", self.shadow_of.as_ref().map(RequestId::as_str).into()),
         ];
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -409,7 +413,7 @@ pub(crate) mod tests {
             "served": {"provider": "demo", "model": "echo"}, "status": 200, "stream": false,
             "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "cached_tokens": null, "estimated": false},
             "cost_usd": null, "latency": {"routing_us": 7, "ttft_ms": null, "total_ms": 934},
-            "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null,
+            "replayable": true, "not_replayable": null, "replay_of": null, "replayed_by": null, "shadow_of": null,
         });
         assert_eq!(capture.summary(), expected);
     }
@@ -452,8 +456,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_head_reads_back_equal() {
-        let head = capture(1, &UserId::known("usr_1"), &Random::seeded(1)).head;
+    fn a_head_reads_back_equal_also_from_before_there_were_shadows() {
+        let mut head = capture(1, &UserId::known("usr_1"), &Random::seeded(1)).head;
+        let mut old = json!(head);
+        assert_eq!(old.as_object_mut().unwrap().remove("shadow_of"), Some(Value::Null));
+        assert_eq!(serde_json::from_value::<Head>(old).unwrap(), head);
+        head.shadow_of = Some(RequestId::known("req_1"));
         let text = serde_json::to_vec(&head).unwrap();
         assert_eq!(serde_json::from_slice::<Head>(&text).unwrap(), head);
     }

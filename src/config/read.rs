@@ -316,7 +316,9 @@ pub(super) struct Section<'a> {
 impl<'a> Section<'a> {
     /// The value of a key, unless missing or null.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let unset = match &entry.node.value {
             Value::Null => true,

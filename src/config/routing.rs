@@ -12,7 +12,7 @@ use crate::bounds;
 use crate::capture::scrub::is_credential;
 use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
-    Strategy, TargetSpec, TimeoutsSpec,
+    ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::routing::recipe::{Authorities, HealthCheck};
 use crate::secret::Secret;
@@ -365,9 +365,28 @@ fn recipe(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Opti
     }
     let rules = rules.map(|field| field.each(faults, bounds::RULES, rule));
     let retry = retry(section.below("retry", faults), faults);
-    section.unsupported(&["shadow"], faults);
+    let shadow = section.read("shadow", faults, shadow);
     section.finish(faults);
-    Some(RecipeSpec { name, rules: rules?, retry })
+    Some(RecipeSpec { name, rules: rules?, retry, shadow })
+}
+
+fn shadow(field: &Field<'_>, faults: &mut Faults) -> Option<ShadowSpec> {
+    let mut section = field.section(faults)?;
+    let target = section.read("target", faults, |f, p| f.name(p));
+    let percent = section.read("percent", faults, |field, faults| {
+        let percent = field.number(faults)?;
+        if !(0.0..=100.0).contains(&percent) {
+            faults.push(field.fault("must be from 0 to 100").hint(Some("for example `1`, or `0.1` for one request in a thousand")));
+        }
+        Some(percent)
+    });
+    for key in ["target", "percent"] {
+        if section.take(key).is_none() {
+            section.missing(key, faults);
+        }
+    }
+    section.finish(faults);
+    Some(ShadowSpec { target: target?, percent: percent? })
 }
 
 fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {

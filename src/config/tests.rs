@@ -174,8 +174,8 @@ recipes:
       - { name: a, strategy: weighted, targets: [{ target: demo/m, weight: 0 }] }
       - { name: c, when: stream, stragety: x, targets: [{ target: demo/m, weight: 2 }, { target: nodes/q }] }
     retry: { attempts: 99, on: [429, 4xx], budget: 20 }
-    shadow: { target: demo/m, percent: 1 }
-  empty: { rules: [] }
+    shadow: { target: dem/m, percent: 101, rate: 1 }
+  empty: { rules: [], shadow: { target: openai/m } }
   headers: { rules: [{ name: x, when: \"headers['x-teir'] == 'a'\", targets: [{ target: openai/m }] }, { name: y, strategy: sticky, targets: [{ target: demo }] }] }
 aliases: { auto: balancd, agent/x: balanced }
 keywords: { code: [refactor, ' ', Refactor], 'a b': [x], none: [], n: [1] }
@@ -205,8 +205,11 @@ r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are 
 r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (left out, it has its default)
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
 r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)
-r.yaml:16:13: recipes.balanced.shadow: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:16:23: recipes.balanced.shadow.target: unknown provider `dem` (did you mean `demo`?)
+r.yaml:16:39: recipes.balanced.shadow.percent: must be from 0 to 100 (for example `1`, or `0.1` for one request in a thousand)
+r.yaml:16:44: recipes.balanced.shadow.rate: unknown key (known: target, percent)
 r.yaml:17:3: recipes.empty: a recipe needs at least one rule (for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`)
+r.yaml:17:31: recipes.empty.shadow: `percent` is missing (add `percent: …` here)
 r.yaml:18:39: recipes.headers.rules[0].when: the header `x-teir` is not in `routing.signal_headers` of the server document (did you mean `x-tier`?)
 r.yaml:18:110: recipes.headers.rules[1].name: a `sticky` rule needs a `key`: what stays together (for example `key: user.id`)
 r.yaml:18:151: recipes.headers.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)

@@ -29,7 +29,12 @@ use crate::routing::recipe::Provider;
 use crate::secret::Secret;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
-pub(super) static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
+static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
+
+/// Of a client's headers those that providers see.
+pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    FORWARDED.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))).collect()
+}
 
 /// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
 static KEPT_BACK: [HeaderName; 6] = [

@@ -11,9 +11,10 @@ use pingora::apps::HttpServerApp;
 use pingora::http::RequestHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
 use serde_json::json;
 
-use super::attempt::FORWARDED;
+use super::attempt::forwarded;
 use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
@@ -21,7 +22,7 @@ use super::failure::Failure;
 use super::record::{Outcome, Record};
 use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
-use super::{allowance, intake, reply};
+use super::{Gateway, allowance, intake, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
@@ -65,11 +66,12 @@ pub(super) async fn run(
             return answer(session, exchange, response, true).await;
         }
     };
+    shadow::send(edge, &live, &prompt, &record, shutdown);
     let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Relay));
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
-    let session = proxy(edge, Some(session), &call, shutdown).await;
+    let session = proxy(&edge.proxy, Some(session), &call, shutdown).await;
     let outcome = Outcome::take(&call, record.prompt_tokens());
     allowance::settle(permit, &outcome);
     let (ended, said) = match session {
@@ -120,7 +122,6 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(retry.attempts.max(1));
-    let forward = FORWARDED.iter().flat_map(|name| prompt.headers.get_all(name).iter().map(move |value| (name.clone(), value.clone())));
     Call {
         id: exchange.id.clone(),
         mode,
@@ -129,7 +130,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         budget,
         clock: app.clock.clone(),
         endpoint_path: prompt.endpoint.path(),
-        forward: forward.collect(),
+        forward: forwarded(&prompt.headers),
         rates: exchange.rates.clone(),
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
@@ -143,7 +144,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
 
 /// Through Pingora's proxy and back: upstream selection, failover, relaying. The session comes home with the wrap's end.
 pub(super) async fn proxy(
-    edge: &Edge,
+    proxy: &Arc<HttpProxy<Gateway>>,
     session: Option<Box<ServerSession>>,
     call: &Arc<Call>,
     shutdown: &ShutdownWatch,
@@ -154,7 +155,7 @@ pub(super) async fn proxy(
         None => Wrap::memory(head, call.clone()),
     };
     // For a session of ours it always gives `None`; the connection is the edge's to keep.
-    let _ = edge.proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
+    let _ = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
     call.take_home()
 }
 

@@ -22,6 +22,7 @@ mod reply;
 mod reroute;
 mod resolve;
 mod retry_after;
+mod shadow;
 mod under_way;
 mod upkeep;
 mod wrap;

@@ -19,7 +19,7 @@ use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
 use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
 use crate::error::Error;
-use crate::id::{KeyId, UserId};
+use crate::id::{KeyId, RequestId, UserId};
 use crate::limits::day;
 use crate::prompt::Prompt;
 use crate::protocol::openai::{self, Usage};
@@ -196,6 +196,39 @@ impl Record {
         self.head.routing_us = record::micros_of(took);
     }
 
+    /// What was decided on.
+    pub(super) fn inputs(&self) -> Option<&Inputs> {
+        self.head.inputs.as_ref()
+    }
+
+    /// What was decided.
+    pub(super) fn decision(&self) -> Option<&Arc<Decision>> {
+        self.head.decision.as_ref()
+    }
+
+    /// Its own id.
+    pub(super) fn id(&self) -> &RequestId {
+        &self.head.id
+    }
+
+    /// The record of a shadow of this request, which begins now: under an id of its own, as this was decided.
+    pub(super) fn shadow(&self, app: &App) -> Record {
+        let (at, original) = (app.clock.now(), &self.head.id);
+        let id = RequestId::new(at, &app.random);
+        let coming = self.coming.is_some().then(|| app.captures.coming().announce(&id, &self.head.owner, Some(original)));
+        let head = Box::new(Head { id, created_at: at, shadow_of: Some(original.clone()), ..Head::clone(&self.head) });
+        let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
+        // Nobody pays for it: [`Record::close_shadow`] counts nothing.
+        Record { head, request_headers, request, estimated: None, began: Instant::now(), payer: self.payer.clone(), coming }
+    }
+
+    /// Notes what is sent, where that is not what the client sent.
+    pub(super) fn sends(&mut self, app: &App, body: &Bytes) {
+        let most = app.server.capture.max_body;
+        self.head.request_truncated = body.len() > most;
+        self.request = body.slice(..body.len().min(most));
+    }
+
     pub(super) fn prompt_tokens(&self) -> u64 {
         self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
     }
@@ -229,27 +262,46 @@ impl Record {
         count(app, &outcome, ttft, self.head.replay_of.is_some());
         self.learn(app, &outcome);
         self.count_usage(app, &outcome);
-        let head = &mut self.head;
-        head.state = outcome.state(status);
-        head.status = status;
-        head.cost_usd = outcome.cost_usd();
-        head.response_stream = outcome.stream && !outcome.body.is_empty();
-        head.response_truncated = outcome.body_truncated;
-        head.ttft_ms = ttft.map(millis);
-        head.total_ms = millis(self.began.elapsed());
-        head.error = outcome.failure.map(|failure| failure.as_str().to_string());
+        self.ended(&outcome, status);
+        let head = &self.head;
         let line = &mut exchange.line;
         line.state = Some(head.state.as_str());
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
         line.attempts = Some(outcome.attempts.len());
         line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
-        head.served = outcome.served();
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
         line.served_model = head.served.as_ref().map(|served| served.model.clone());
         line.error = line.error.take().or_else(|| head.error.clone());
+        self.leave(app, outcome);
+    }
+
+    /// Ends a shadow: its capture is all that remains. What it used is in there, and in no counter. Gives how it ended.
+    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> State {
+        let gone = outcome.failure == Some(Failure::ClientGone);
+        self.ended(&outcome, if gone { 499 } else { outcome.status.unwrap_or(502) });
+        let state = self.head.state;
+        self.leave(app, outcome);
+        state
+    }
+
+    /// Notes how it went.
+    fn ended(&mut self, outcome: &Outcome, status: u16) {
+        let head = &mut self.head;
+        head.state = outcome.state(status);
+        head.status = status;
+        head.cost_usd = outcome.cost_usd();
+        head.response_stream = outcome.stream && !outcome.body.is_empty();
+        head.response_truncated = outcome.body_truncated;
+        head.ttft_ms = outcome.first_content.map(|at| millis(at.into_std().saturating_duration_since(self.began)));
+        head.total_ms = millis(self.began.elapsed());
+        head.error = outcome.failure.map(|failure| failure.as_str().to_string());
+        head.served = outcome.served();
         head.usage = outcome.usage;
-        head.attempts = outcome.attempts;
+    }
+
+    fn leave(mut self, app: &App, outcome: Outcome) {
+        self.head.attempts = outcome.attempts;
         let provider = outcome.target.map(|target| target.provider.clone());
         self.offer(app, outcome.body, outcome.headers, provider);
     }

@@ -114,7 +114,7 @@ async fn reroute(
     let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Collect));
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
-    proxy(edge, None, &call, shutdown).await;
+    proxy(&edge.proxy, None, &call, shutdown).await;
     Ok(unfinished.finish(&original.head))
 }
 

@@ -13,7 +13,7 @@ use super::document::{
 };
 use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
-use super::recipe::{Base, Choosable, Costly, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Target, Timeouts};
+use super::recipe::{Base, Choosable, Costly, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Shadow, Target, Timeouts};
 use crate::bounds;
 use crate::secret::Secret;
 
@@ -371,7 +371,8 @@ impl<'o> Build<'o> {
         let whens: Vec<Option<Located<String>>> = spec.rules.iter().map(|rule| rule.when.clone()).collect();
         let rules: Vec<Rule> = spec.rules.into_iter().map(|rule| self.rule(rule)).collect();
         self.reachable(&rules, &whens);
-        Recipe { name: spec.name.value.as_str().into(), rules, retry, budget: OnceLock::new() }
+        let shadow = spec.shadow.and_then(|shadow| Some(Shadow { target: self.target(&shadow.target)?, percent: shadow.percent }));
+        Recipe { name: spec.name.value.as_str().into(), rules, retry, shadow, budget: OnceLock::new() }
     }
 
     /// A rule whose condition holds only where that of an earlier one does is never reached.

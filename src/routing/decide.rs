@@ -148,6 +148,16 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
     }
 }
 
+/// Where a copy of a request is sent beside it, once it is decided: as pure as the decision, and no part of it. `None` unless
+/// the recipe has a shadow and the draw fell on this request; the error is what speaks against the target.
+pub fn shadow<'r>(routing: &'r Routing, inputs: &Inputs, decision: &Decision) -> Option<Result<&'r Arc<Target>, &'static str>> {
+    let shadow = routing.recipe(&decision.recipe)?.shadow().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
+    // The probe of a breaker is for live traffic: a copy proves nothing.
+    let probing = inputs.health.get(&*shadow.target.name).is_some_and(|health| health.breaker != Breaker::Closed);
+    let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
+    Some(against.map_or(Ok(&shadow.target), Err))
+}
+
 fn by_recipe(routing: &Routing, recipe: &Recipe, alias: &str, inputs: &Inputs) -> Result<Decision, Refusal> {
     let facts = Facts::new(inputs, routing.zone());
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
@@ -349,7 +359,7 @@ mod tests {
             providers: vec![provider],
             models: vec![model("p/lone", None, None), model("p/short", Some(100), Some(&["tools"]))],
             keywords: Vec::new(),
-            recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default() }],
+            recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default(), shadow: None }],
             aliases: vec![(at("auto".into()), at("r".into()))],
             timezone: None,
         };

@@ -175,6 +175,8 @@ pub struct RecipeSpec {
     pub rules: Vec<RuleSpec>,
     /// When to try the next target.
     pub retry: RetrySpec,
+    /// Where copies of its requests go.
+    pub shadow: Option<ShadowSpec>,
 }
 
 /// One rule of a recipe.
@@ -235,6 +237,15 @@ pub struct TargetSpec {
     pub target: Located<String>,
     /// Its weight, for `weighted` only.
     pub weight: Option<Located<f64>>,
+}
+
+/// Where copies of a recipe's requests go, as written.
+#[derive(Debug)]
+pub struct ShadowSpec {
+    /// `provider/model`.
+    pub target: Located<String>,
+    /// Of how many requests in a hundred.
+    pub percent: f64,
 }
 
 /// When to try the next target, as written.

@@ -367,6 +367,7 @@ pub struct Recipe {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
     pub(super) retry: Retry,
+    pub(super) shadow: Option<Shadow>,
     pub(super) budget: OnceLock<Arc<Budget>>,
 }
 
@@ -386,10 +387,24 @@ impl Recipe {
         self.retry
     }
 
+    /// Where copies of its requests go.
+    pub fn shadow(&self) -> Option<&Shadow> {
+        self.shadow.as_ref()
+    }
+
     /// Its requests and retries of the last seconds, shared as the states of targets are.
     pub fn budget(&self) -> &Arc<Budget> {
         self.budget.get_or_init(Arc::default)
     }
+}
+
+/// Where copies of a recipe's requests go, beside them.
+#[derive(Debug)]
+pub struct Shadow {
+    /// Who gets them.
+    pub target: Arc<Target>,
+    /// Of how many requests in a hundred, by a draw of each.
+    pub percent: f64,
 }
 
 /// One rule of a recipe.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::document::Strategy;
 use super::inputs::{Inputs, TargetHealth};
-use super::recipe::{Choosable, Target};
+use super::recipe::{Choosable, Shadow, Target};
 use crate::bounds;
 
 /// The targets in the order to try them, as indices into `from`, and the probability with which the first of them is first,
@@ -118,6 +118,11 @@ fn sticky(from: &[&Choosable], seed: u64, key: Option<&str>) -> (Vec<usize>, f64
     let seed = key.map_or(seed, |key| xxhash_rust::xxh3::xxh3_64(key.as_bytes()));
     let order = ranked(from, |target| Reverse(hash64(seed, "sticky", &target.name)));
     (order, if key.is_some() { 1.0 } else { 1.0 / from.len().max(1) as f64 })
+}
+
+/// Whether the request of this seed is one of those that are copied. The draw is its own: it says nothing of the plan.
+pub fn is_shadowed(seed: u64, shadow: &Shadow) -> bool {
+    draw(seed, "shadow", &shadow.target.name) * 100.0 < shadow.percent
 }
 
 /// A number in (0, 1) that depends on the seed, the purpose and the target only.

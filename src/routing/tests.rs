@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Decision, Refusal, decide};
+use super::decide::{Decision, Refusal, decide, shadow};
 use super::inputs::tests::chat;
 use super::inputs::{Breaker, Inputs, TargetHealth};
 use super::recipe::Routing;
@@ -47,6 +47,58 @@ fn state(inputs: &mut Inputs, target: &str, ewma_us: Option<u64>, inflight: u32)
 /// Seeds that look like those of traffic.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
+}
+
+/// A recipe over `p/a` and `p/b` with this shadow.
+fn shadowed(shadow: &str) -> Routing {
+    document(
+        &format!(
+            "{{ name: only, targets: [ {{ target: p/a }}, {{ target: p/b }} ] }} ]\n    shadow: {shadow}\n  other:\n    rules: [ {{ name: x, targets: [ {{ target: p/x }} ] }}"
+        ),
+        "p/s: { context: 100 }",
+    )
+}
+
+#[test]
+fn a_shadow_is_drawn_apart_from_the_plan() {
+    let inputs = |seed| chat("auto", seed);
+    let drawn = |routing: &Routing, inputs: &Inputs| {
+        let decision = decide(routing, inputs).unwrap();
+        shadow(routing, inputs, &decision).map(|target| target.map(|target| target.name.to_string()))
+    };
+    for (percent, least, most) in [("0", 0, 0), ("0.5", 1, 20), ("50", 925, 1075), ("100", 2000, 2000)] {
+        let routing = shadowed(&format!("{{ target: p/s, percent: {percent} }}"));
+        let count = seeds(2000).filter(|seed| drawn(&routing, &inputs(*seed)).is_some()).count();
+        assert!((least..=most).contains(&count), "{percent}: {count}");
+    }
+    let (half, more) = (shadowed("{ target: p/s, percent: 50 }"), shadowed("{ target: p/s, percent: 60 }"));
+    let plain = over(&["a", "b"], "priority");
+    for seed in seeds(500) {
+        let inputs = inputs(seed);
+        assert_eq!(drawn(&half, &inputs), drawn(&half, &inputs));
+        assert!(drawn(&half, &inputs).is_none() || drawn(&more, &inputs).is_some(), "a greater share holds the smaller one");
+        let of_plain = decide(&plain, &inputs).unwrap();
+        assert_eq!(decide(&half, &inputs).unwrap(), Decision { revision: half.revision().to_owned(), ..of_plain.clone() });
+        assert!(shadow(&plain, &inputs, &of_plain).is_none());
+    }
+}
+
+#[test]
+fn a_shadow_that_cannot_serve_the_request_says_why() {
+    let routing = shadowed("{ target: p/s, percent: 100 }");
+    let against = |inputs: &Inputs| shadow(&routing, inputs, &decide(&routing, inputs).unwrap()).unwrap().err();
+    let mut inputs = chat("auto", 1);
+    assert_eq!(against(&inputs), None);
+    // Also a free probe is not for it.
+    for breaker in [Breaker::Open, Breaker::HalfOpen] {
+        inputs.health.insert("p/s".into(), TargetHealth { breaker, probe_free: true, ..TargetHealth::default() });
+        assert_eq!(against(&inputs), Some("breaker_open"));
+    }
+    inputs.health.clear();
+    inputs.request.prompt_tokens = 101;
+    assert_eq!(against(&inputs), Some("context"));
+    let direct = chat("p/a", 1);
+    assert!(shadow(&routing, &direct, &decide(&routing, &direct).unwrap()).is_none(), "a direct name has no recipe");
 }
 
 #[test]

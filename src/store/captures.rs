@@ -14,8 +14,8 @@ pub(super) fn append(connection: &mut Connection, rows: &[CaptureRow]) -> Result
     {
         let mut head = transaction.prepare_cached(
             "INSERT INTO captures (id, created_at, owner, key, alias, recipe, provider, model, decided_provider, decided_model,
-               status, state, replay_of, head)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (id) DO NOTHING",
+               status, state, replay_of, shadow_of, head)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) ON CONFLICT (id) DO NOTHING",
         )?;
         let mut bodies = transaction.prepare_cached("INSERT INTO bodies (id, sealed) VALUES (?1, ?2) ON CONFLICT (id) DO NOTHING")?;
         for row in rows {
@@ -33,6 +33,7 @@ pub(super) fn append(connection: &mut Connection, rows: &[CaptureRow]) -> Result
                 row.status,
                 row.state,
                 row.replay_of.as_ref().map(RequestId::as_str),
+                row.shadow_of.as_ref().map(RequestId::as_str),
                 row.head
             ])?;
             if let Some(sealed) = &row.bodies {
@@ -69,8 +70,8 @@ pub(super) fn owner(connection: &Connection, id: &RequestId) -> Result<Option<Us
     Ok(statement.query_row([id.as_str()], |row| Ok(UserId::known(&row.get::<_, String>(0)?))).optional()?)
 }
 
-/// Deletes one capture and, where that is asked for, replays of it and theirs. What was committed survives the loss of
-/// power, and its pages are overwritten. Gives the replays that went.
+/// Deletes one capture and, where that is asked for, its shadow, replays of it and theirs. What was committed survives the
+/// loss of power, and its pages are overwritten. Gives the copies that went.
 pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "secure_delete", true)?;
@@ -98,13 +99,13 @@ pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool)
     deleted.map(|()| gone)
 }
 
-/// Deletes some of the replays of a capture, and of those.
+/// Deletes some of the replays and shadows of a capture, and of those.
 fn delete_step(connection: &mut Connection, id: &RequestId) -> Result<Vec<RequestId>, StoreError> {
     let most = i64::try_from(bounds::RETENTION_BATCH).unwrap_or(i64::MAX);
     let mut step = connection.prepare_cached(
         "WITH RECURSIVE replays (id, depth) AS (
-           SELECT id, 1 FROM captures WHERE replay_of = ?1
-           UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id)
+           SELECT id, 1 FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
+           UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
          DELETE FROM captures WHERE id IN (SELECT id FROM replays ORDER BY depth DESC LIMIT ?2) RETURNING id",
     )?;
     let gone = step.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
@@ -123,7 +124,8 @@ pub(super) fn list(
     limit: usize,
     after: Option<&RequestId>,
 ) -> Result<Vec<(RequestId, Vec<u8>)>, StoreError> {
-    let mut sql = String::from("SELECT id, head FROM captures WHERE 1");
+    let mut sql = String::from("SELECT id, head FROM captures WHERE shadow_of IS ");
+    sql.push_str(if filter.shadows { "NOT NULL" } else { "NULL" });
     let mut values = Vec::new();
     conditions(filter, after, &mut sql, &mut values);
     sql.push_str(" ORDER BY id DESC LIMIT ?");
@@ -148,6 +150,7 @@ fn conditions(filter: &CaptureFilter, after: Option<&RequestId>, sql: &mut Strin
         (" AND decided_model = ?", filter.decided_model.as_deref()),
         (" AND state = ?", filter.state.as_deref()),
         (" AND replay_of = ?", filter.replay_of.as_ref().map(RequestId::as_str)),
+        (" AND shadow_of = ?", filter.shadow_of.as_ref().map(RequestId::as_str)),
     ];
     for (condition, value) in texts {
         if let Some(value) = value {
@@ -190,6 +193,7 @@ pub(super) fn get(connection: &Connection, id: &RequestId) -> Result<Option<Capt
             status: row.get("status")?,
             state: row.get("state")?,
             replay_of: row.get::<_, Option<String>>("replay_of")?.as_deref().map(RequestId::known),
+            shadow_of: row.get::<_, Option<String>>("shadow_of")?.as_deref().map(RequestId::known),
             head: row.get("head")?,
             bodies: row.get("sealed")?,
         })

@@ -321,6 +321,8 @@ pub struct CaptureRow {
     pub state: String,
     /// The capture that this one ran again.
     pub replay_of: Option<RequestId>,
+    /// The capture that this one is a shadow of.
+    pub shadow_of: Option<RequestId>,
     /// The record without its bodies.
     pub head: Vec<u8>,
     /// The sealed bodies, when they were kept.
@@ -356,4 +358,8 @@ pub struct CaptureFilter {
     pub state: Option<String>,
     /// Replays of this capture.
     pub replay_of: Option<RequestId>,
+    /// Whether shadows are listed, and nothing else, or all but them.
+    pub shadows: bool,
+    /// The shadow of this capture; finds nothing unless `shadows` is set.
+    pub shadow_of: Option<RequestId>,
 }

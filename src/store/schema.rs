@@ -58,7 +58,8 @@ CREATE INDEX usage_user ON usage (user, day);
 ];
 
 /// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
-pub(super) const CAPTURES: &[&str] = &["
+pub(super) const CAPTURES: &[&str] = &[
+    "
 CREATE TABLE captures (
     id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
     model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT,
@@ -66,7 +67,12 @@ CREATE TABLE captures (
 CREATE INDEX captures_owner ON captures (owner, id);
 CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
 CREATE TABLE bodies (id TEXT PRIMARY KEY REFERENCES captures (id) ON DELETE CASCADE, sealed BLOB NOT NULL) STRICT;
-"];
+",
+    "
+ALTER TABLE captures ADD COLUMN shadow_of TEXT;
+CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
+",
+];
 
 /// Brings a file up to date; all steps or none.
 pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), StoreError> {

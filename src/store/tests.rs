@@ -84,6 +84,7 @@ fn capture(id: RequestId, owner: &UserId, status: u16) -> CaptureRow {
         status,
         state: "completed".into(),
         replay_of: None,
+        shadow_of: None,
         head: b"head".to_vec(),
         bodies: Some(b"sealed".to_vec()),
     }
@@ -234,6 +235,34 @@ async fn captures_are_listed_newest_first_and_by_filter() {
         assert_eq!(store.capture(&row.id).await.unwrap(), Some(row));
     }
     assert_eq!(store.capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn captures_of_the_first_schema_are_listed_and_shadows_join_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(9);
+    let owner = UserId::admin();
+    let (old, shadow) = (RequestId::new(at(0), &random), RequestId::new(at(1), &random));
+    {
+        let file = rusqlite::Connection::open(dir.path().join("captures.db")).unwrap();
+        file.execute_batch(schema::CAPTURES[0]).unwrap();
+        file.pragma_update(None, "user_version", 1).unwrap();
+        file.execute(
+            "INSERT INTO captures (id, created_at, owner, status, state, head) VALUES (?1, 5, ?2, 200, 'completed', ?3)",
+            (old.as_str(), owner.as_str(), &b"head"[..]),
+        )
+        .unwrap();
+    }
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let row = CaptureRow { shadow_of: Some(old.clone()), ..capture(shadow.clone(), &owner, 200) };
+    store.append_captures(vec![row.clone()]).await.unwrap();
+    let list = async |shadows: bool| {
+        let listed = store.list_captures(CaptureFilter { shadows, ..Default::default() }, 10, None).await.unwrap();
+        listed.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!((list(false).await, list(true).await), (vec![old.clone()], vec![shadow.clone()]));
+    assert_eq!(store.capture(&shadow).await.unwrap(), Some(row));
+    assert_eq!(store.capture(&old).await.unwrap().unwrap().shadow_of, None);
 }
 
 #[tokio::test]

@@ -1,0 +1,125 @@
+//! Shadows: copies of live requests for the target that their recipe names, to see how that would have answered. A copy
+//! is sent once, beside the request's path, through a memory session. Nobody gets its answer and nobody pays for it: it is
+//! captured, and counted apart.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use pingora::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Gateway;
+use super::attempt::forwarded;
+use super::call::Call;
+use super::edge::Edge;
+use super::failure::Failure;
+use super::inference::proxy;
+use super::record::{Outcome, Record};
+use super::relay::Mode;
+use crate::app::{App, Busy, Live};
+use crate::bounds;
+use crate::error::Result;
+use crate::prompt::Prompt;
+use crate::protocol::openai::{self, Endpoint};
+use crate::routing::decide::{Decision, shadow};
+use crate::routing::document::RetryOn;
+use crate::routing::recipe::{Retry, Target};
+
+/// Sends a copy of a decided request, if the draw falls on it. Waits for nothing: the copy is a task of its own, or dropped
+/// where too many are under way.
+pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Record, shutdown: &ShutdownWatch) {
+    let (Some(inputs), Some(decision)) = (record.inputs(), record.decision()) else { return };
+    let app = &edge.app;
+    let target = match shadow(&live.routing, inputs, decision) {
+        None => return,
+        Some(Err(_)) => return app.metrics.shadow("ineligible"),
+        Some(Ok(target)) => target.clone(),
+    };
+    let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
+    let Some(turn) = turn else { return app.metrics.shadow("dropped") };
+    let copy = Copied {
+        app: app.clone(),
+        proxy: edge.proxy.clone(),
+        live: live.clone(),
+        target,
+        decision: decision.clone(),
+        endpoint: prompt.endpoint,
+        body: prompt.body.clone(),
+        forward: forwarded(&prompt.headers),
+        record: record.shadow(app),
+        _turn: turn,
+        _busy: app.begin_request(),
+    };
+    tokio::spawn(copy.run(shutdown.clone()));
+}
+
+/// One copy on its way.
+struct Copied {
+    app: Arc<App>,
+    proxy: Arc<HttpProxy<Gateway>>,
+    live: Arc<Live>,
+    target: Arc<Target>,
+    decision: Arc<Decision>,
+    endpoint: Endpoint,
+    /// As the client sent it, and shared with that request.
+    body: Bytes,
+    forward: HeaderMap,
+    record: Record,
+    _turn: OwnedSemaphorePermit,
+    /// A drain waits for it, though not for long.
+    _busy: Busy,
+}
+
+impl Copied {
+    async fn run(mut self, shutdown: ShutdownWatch) {
+        let call = match self.call() {
+            Ok(call) => Arc::new(call),
+            Err(error) => {
+                log::warn!("{}: a body that was read cannot be copied: {error}", self.record.id());
+                return self.app.metrics.shadow("failed");
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = proxy(&self.proxy, None, &call, &shutdown) => {}
+            () = over(shutdown.clone()) => { call.attempt_failed(Failure::ClientGone, false); }
+        }
+        let outcome = Outcome::take(&call, self.record.prompt_tokens());
+        let state = self.record.close_shadow(&self.app, outcome);
+        self.app.metrics.shadow(state.as_str());
+    }
+
+    /// One attempt at the one target, with a body that asks for no stream, as that of a reroute.
+    fn call(&mut self) -> Result<Call> {
+        let body = openai::without_stream(&self.body)?;
+        let model = openai::read_request(&body, self.endpoint)?.model_span;
+        self.record.sends(&self.app, &body);
+        Ok(Call {
+            id: self.record.id().clone(),
+            live: self.live.clone(),
+            mode: Mode::Collect,
+            targets: vec![self.target.clone()],
+            retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
+            budget: None,
+            clock: self.app.clock.clone(),
+            endpoint_path: self.endpoint.path(),
+            forward: std::mem::take(&mut self.forward),
+            rates: Default::default(),
+            decision: self.decision.clone(),
+            capture_limit: self.app.server.capture.max_body,
+            body,
+            model,
+            state: Default::default(),
+            home: Default::default(),
+        })
+    }
+}
+
+/// Resolves when the process is leaving and has waited long enough.
+async fn over(mut shutdown: ShutdownWatch) {
+    // An error means that nobody is left to say it.
+    let _ = shutdown.wait_for(|leaving| *leaving).await;
+    tokio::time::sleep(bounds::SHADOW_GRACE).await;
+}
