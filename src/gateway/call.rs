@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
+use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::RequestId;
@@ -41,6 +42,8 @@ pub(super) struct Call {
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,
+    /// The captures on their way, to which this call's belongs.
+    pub(super) coming: Table,
     pub(super) state: Mutex<Progress>,
     pub(super) home: Mutex<Option<Box<ServerSession>>>,
 }
@@ -142,9 +145,15 @@ impl Call {
         self.mode == Mode::Collect
     }
 
+    /// The client is about to have all that it waits for, or the word of the provider that this is all.
+    pub(super) fn ends(&self) {
+        self.coming.ends(&self.id);
+    }
+
     pub(super) fn complete(&self) {
         self.state().relay.complete = true;
     }
+
     /// Judges a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
         let mut state = self.state();
@@ -158,6 +167,11 @@ impl Call {
         let verdict = state.relay.observe(tasks, rules);
         if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
             in_flight.content(started.elapsed());
+        }
+        if let Verdict::Forward { tasks, .. } = &verdict
+            && (tasks.iter().any(HttpTask::is_end) || state.relay.tally.done_seen())
+        {
+            self.ends();
         }
         verdict
     }
