@@ -177,6 +177,13 @@ async fn credentials_come_by_name_and_are_never_shown() {
         let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
         assert_eq!(looked.json()["valid"], valid, "{address}: {}", looked.text());
     }
+    for (second, valid) in [("OTHER_API_KEY", true), ("UPSTREAM_API_KEY", false)] {
+        let several = format!("api_keys: [ \"${{UPSTREAM_API_KEY}}\", \"${{{second}}}\" ]");
+        let text = document(&provider.url(), "one").replace("api_key: \"${UPSTREAM_API_KEY}\"", &several);
+        assert!(text.contains("api_keys"), "{text}");
+        let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
+        assert_eq!(looked.json()["valid"], valid, "{second}: {}", looked.text());
+    }
 
     assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
     assert_eq!(served(&gateway).await, "one");
