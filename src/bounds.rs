@@ -221,6 +221,8 @@ pub const CAPTURE_LINGER: Duration = Duration::from_millis(100);
 
 /// Longest that a reader of captures waits for those which are still to be written.
 pub const CAPTURE_SETTLE: Duration = Duration::from_millis(500);
+/// How often such a reader looks whether a capture that is not offered yet has come: that takes as long as a request's end.
+pub const CAPTURE_SETTLE_LOOK: Duration = Duration::from_millis(1);
 /// Longest that a deletion waits for captures that are being written: the writer's tries with their waits, and as much again.
 pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
@@ -228,6 +230,8 @@ pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 pub const LOG_QUEUE: usize = 8_192;
 /// How long the first access line of a batch waits for company, so that its writer is woken once a batch.
 pub const LOG_LINGER: Duration = Duration::from_millis(10);
+/// How often the end of the process looks whether a full log queue has room for its last word.
+pub const LOG_FLUSH_LOOK: Duration = Duration::from_millis(1);
 /// Bytes of access lines that are written at once.
 pub const LOG_BUFFER: usize = 64 << 10;
 /// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use http::Method;
 use jiff::Timestamp;
@@ -187,14 +188,21 @@ impl AccessLog {
     }
 
     /// Waits, at most `patience`, until the lines so far are written. Blocks: for the end of the process only.
-    pub fn flush(&self, patience: std::time::Duration) {
+    pub fn flush(&self, patience: Duration) {
         let Some(queue) = &self.queue else { return };
+        let until = Instant::now() + patience;
         let (done, written) = sync_channel(1);
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = queue.try_send(Message::Flush(done)) {
-            return;
+        let mut flush = Message::Flush(done);
+        // A full queue is the very one whose lines are to be waited for.
+        while let Err(refused) = queue.try_send(flush) {
+            match refused {
+                TrySendError::Full(back) if Instant::now() < until => flush = back,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
+            }
+            std::thread::park_timeout(bounds::LOG_FLUSH_LOOK);
         }
         // An error means that it took too long; the lines are lost with the process.
-        let _late = written.recv_timeout(patience);
+        let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -232,7 +240,6 @@ fn write_lines(out: impl Write, lines: &Receiver<Message>) {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Duration;
 
     use super::*;
 
@@ -296,7 +303,12 @@ mod tests {
         let taken = (0..100).filter(|_| log.line(AccessLine { path: path.clone(), ..blank("req_1") })).count();
         assert!(taken < 100);
         assert_eq!(log.dropped(), 100 - taken as u64);
+        let (began, patience) = (Instant::now(), Duration::from_millis(20));
+        log.flush(patience);
+        assert!(began.elapsed() >= patience, "the end of the process waits for a full queue too");
         drop(closed);
+        log.flush(Duration::from_secs(10));
+        assert_eq!(sink.bytes.lock().unwrap().iter().filter(|byte| **byte == b'\n').count(), taken);
         assert!(AccessLog::off().line(blank("req_1")));
         assert!(!AccessLog::off().is_on());
     }

@@ -2,6 +2,7 @@
 //! counter and the log.
 
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -27,6 +28,13 @@ struct Stamp {
     inode: u64,
 }
 
+/// Why a state of the file was not taken.
+struct Refused {
+    problems: Vec<String>,
+    /// Not by what it says: the same may be taken a moment later.
+    for_now: bool,
+}
+
 impl Watcher {
     /// A watcher that has not looked yet.
     pub fn new(app: Arc<App>) -> Self {
@@ -38,11 +46,13 @@ impl Watcher {
     pub async fn look(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let now = stamp(&file).await;
-        let first = self.seen.is_none();
+        let (first, before) = (self.seen.is_none(), self.seen);
         if now.is_some() && self.seen != now {
             self.seen = now;
             // The first look reads too: between the reading of the document at the start and now, it may have changed.
-            self.take(&file, first).await;
+            if !self.take(&file, first).await {
+                self.seen = before;
+            }
         }
     }
 
@@ -55,15 +65,18 @@ impl Watcher {
         self.take(file, false).await;
     }
 
-    async fn take(&self, file: &Path, first: bool) {
-        match self.replace(file).await {
+    /// Gives whether it is settled what this state of the file is worth; if not, it is worth another look.
+    async fn take(&self, file: &Path, first: bool) -> bool {
+        let taken = self.replace(file).await;
+        let settled = !matches!(&taken, Err(Refused { for_now: true, .. }));
+        match taken {
             Ok(None) if first => {}
             Ok(Some(revision)) => log::info!("routing document {} is live as revision {revision}", file.display()),
             Ok(None) => {
                 self.app.metrics.reload("unchanged");
                 log::info!("routing document {} says what it said before", file.display());
             }
-            Err(problems) => {
+            Err(Refused { problems, .. }) => {
                 self.app.metrics.reload("failure");
                 for problem in &problems {
                     log::error!("routing document not taken: {problem}");
@@ -76,12 +89,14 @@ impl Watcher {
                 );
             }
         }
+        settled
     }
 
-    async fn replace(&self, file: &Path) -> Result<Option<String>, Vec<String>> {
-        let said = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+    async fn replace(&self, file: &Path) -> Result<Option<String>, Refused> {
+        let said = |problems: Vec<Problem>| Refused { problems: problems.iter().map(ToString::to_string).collect(), for_now: false };
+        let for_now = |why: String| Refused { problems: vec![why], for_now: true };
         // Not while a document that came by the API is being written into this file.
-        let _turn = self.app.configuring.acquire().await.map_err(|closed| vec![closed.to_string()])?;
+        let _turn = self.app.configuring.acquire().await.map_err(|closed| for_now(closed.to_string()))?;
         // A megabyte at most, on a thread that serves no requests.
         let source = config::load(file).map_err(said)?;
         let app = &self.app;
@@ -92,7 +107,7 @@ impl Watcher {
             app.replace(routing);
             return Ok(None);
         }
-        keep(app, &routing).await.map_err(|error| vec![error.to_string()])?;
+        keep(app, &routing).await.map_err(|error| for_now(error.to_string()))?;
         app.replace(routing);
         app.metrics.reload("success");
         Ok(Some(revision))
@@ -125,6 +140,8 @@ pub enum NotTaken {
         /// The one that is.
         live: String,
     },
+    /// The caller named what is live, but the file holds what is not live yet, or cannot be.
+    Changed(PathBuf),
     /// The document does not come from a place that can be written.
     ReadOnly(String),
     /// Anything else.
@@ -158,6 +175,11 @@ pub async fn take(app: &App, text: String, coming: Coming, expected: Option<&str
     };
     let revision = routing.revision().to_string();
     let file = place(app)?;
+    if let Some(file) = file.as_ref().filter(|_| expected.is_some())
+        && is_changed(file.clone(), &previous.routing).await.map_err(NotTaken::Failed)?
+    {
+        return Err(NotTaken::Changed(file.clone()));
+    }
     keep(app, &routing).await.map_err(NotTaken::Failed)?;
     if let Some(file) = file
         && let Err(why) = write(file.clone(), routing.text().to_owned()).await
@@ -192,15 +214,19 @@ fn place(app: &App) -> Result<Option<PathBuf>, NotTaken> {
     config::routing_path(&app.server).map(Some).ok_or_else(|| NotTaken::ReadOnly(read_only.to_owned()))
 }
 
-/// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one.
+/// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one. It keeps its permissions, and its
+/// owner where this process may give files away.
 async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
     let writing = tokio::task::spawn_blocking(move || {
         // Through symbolic links, which stay what they are.
         let file = std::fs::canonicalize(&file)?;
         let draft = file.with_extension(format!("new-{}", std::process::id()));
         let written = (|| {
-            let mut out = std::fs::File::create(&draft)?;
-            out.set_permissions(std::fs::metadata(&file)?.permissions())?;
+            let before = std::fs::metadata(&file)?;
+            let mut out = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            // Only root may give a file to somebody else, but anybody to a group of his own.
+            let _ours = fchown(&out, Some(before.uid()), Some(before.gid())).or_else(|_| fchown(&out, None, Some(before.gid())));
+            out.set_permissions(before.permissions())?;
             out.write_all(text.as_bytes())?;
             out.sync_all()?;
             std::fs::rename(&draft, &file)?;
@@ -215,6 +241,13 @@ async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
     writing.await.map_err(std::io::Error::other)?
 }
 
+/// Whether the file says something else than what was taken from it: somebody has written it since, and a caller who looked
+/// at what is live has not seen that. One that cannot be read says nothing.
+async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
+    let found = tokio::task::spawn_blocking(move || config::load(&file)).await.map_err(Error::internal)?;
+    Ok(found.is_ok_and(|found| found.text != taken.text()))
+}
+
 /// The names that clients could ask for and no longer can.
 fn gone(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
@@ -225,7 +258,6 @@ fn gone(before: &Routing, after: &Routing) -> Vec<String> {
 }
 
 async fn stamp(file: &Path) -> Option<Stamp> {
-    use std::os::unix::fs::MetadataExt;
     let found = tokio::fs::metadata(file).await.ok()?;
     Some(Stamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })
 }

@@ -1,5 +1,7 @@
 //! The routing document by the API: what is live, another in its place, a look at one, the revisions so far, and back.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -160,6 +162,29 @@ async fn credentials_come_by_name_and_are_never_shown() {
         assert_eq!(ask(forbidden).await["valid"], false, "{forbidden}");
     }
 
+    // Nor does it blame a variable for what it may well hold.
+    for (address, valid) in [
+        ("https://${HOST_BASE_URL}/v1", true),
+        ("http://127.0.0.1:${PORT_BASE_URL}/v1", true),
+        ("http://${HOST_BASE_URL}:${PORT_BASE_URL}", true),
+        ("${SCHEME_BASE_URL}://example.com", true),
+        ("${ALL_BASE_URL}/v1", true),
+        ("ftp://${HOST_BASE_URL}", false),
+        ("https://${HOST_BASE_URL}?a=b", false),
+        ("https://me:${PASSWORD_BASE_URL}@example.com", false),
+    ] {
+        let text = document(&provider.url(), "one").replace(&provider.url(), address);
+        let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
+        assert_eq!(looked.json()["valid"], valid, "{address}: {}", looked.text());
+    }
+    for (second, valid) in [("OTHER_API_KEY", true), ("UPSTREAM_API_KEY", false)] {
+        let several = format!("api_keys: [ \"${{UPSTREAM_API_KEY}}\", \"${{{second}}}\" ]");
+        let text = document(&provider.url(), "one").replace("api_key: \"${UPSTREAM_API_KEY}\"", &several);
+        assert!(text.contains("api_keys"), "{text}");
+        let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
+        assert_eq!(looked.json()["valid"], valid, "{second}: {}", looked.text());
+    }
+
     assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
     assert_eq!(served(&gateway).await, "one");
     assert_eq!(provider.last().header("authorization").as_deref(), Some("Bearer sk-canary-of-the-environment"));
@@ -215,6 +240,37 @@ async fn what_cannot_be_written_stays_as_it_is() {
     assert_eq!((gateway.revision().await, served(&gateway).await), (before.clone(), "one".to_owned()));
     let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
     assert_eq!((&list["data"][0]["revision"], &list["data"][0]["live"]), (&json!(before), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_links_its_permissions_and_its_group() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let (link, file) = (gateway.dir().join("routing.yaml"), gateway.dir().join("elsewhere.yaml"));
+    std::fs::rename(&link, &file).unwrap();
+    std::os::unix::fs::symlink("elsewhere.yaml", &link).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    // Root may give it to anybody; others have at least the group that they gave it.
+    let _as_root = std::os::unix::fs::chown(&file, Some(1), Some(1));
+    let kept = || std::fs::metadata(&file).map(|file| (file.mode() & 0o7777, file.uid(), file.gid())).unwrap();
+    let (before, inode) = (kept(), file.metadata().unwrap().ino());
+    assert_eq!(put(&gateway, &document(&provider.url(), "two"), &[]).await.status, 200);
+    assert_eq!((kept(), std::fs::read_to_string(&file).unwrap()), (before, document(&provider.url(), "two")));
+    assert!(link.is_symlink() && file.metadata().unwrap().ino() != inode, "written aside, then put in its place");
+}
+
+#[tokio::test]
+async fn if_match_spares_what_somebody_has_just_written_into_the_file() {
+    let (gateway, provider) = start(|setup| setup).await;
+    let (revision, file) = (gateway.revision().await, gateway.dir().join("routing.yaml"));
+    // Never live: what is live stays what the caller has seen, however soon the file is looked at.
+    let begun = document(&provider.url(), "two").replace("aliases", "alaises");
+    std::fs::write(&file, &begun).unwrap();
+    let tag = format!("\"{revision}\"");
+    let refused = put(&gateway, &document(&provider.url(), "three"), &[("if-match", &tag)]).await;
+    envelope::management(&refused, 412, "precondition_failed");
+    assert_eq!((gateway.revision().await, std::fs::read_to_string(&file).unwrap()), (revision, begun));
+    assert_eq!(put(&gateway, &document(&provider.url(), "three"), &[]).await.status, 200, "who names nothing means it");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), document(&provider.url(), "three"));
 }
 
 /// Documents one after another, a third of them wrong, under requests that never stop.

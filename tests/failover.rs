@@ -424,6 +424,21 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
 }
 
 #[tokio::test]
+async fn what_speaks_of_the_providers_connection_stays_there() {
+    let body = scripted::completion_body("hello").to_string();
+    let hops = "te: trailers\r\nkeep-alive: timeout=1\r\nx-hop: 1\r\nconnection: x-hop\r\nproxy-connection: close\r\nupgrade: h2c";
+    let old = format!("HTTP/1.0 200 OK\r\ncontent-length: {}\r\n{hops}\r\n\r\n{body}", body.len());
+    let a = Provider::always(vec![Step::Write(old.into_bytes()), Step::Cut]).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    // The client of the tests takes no other version than 1.1 for an answer of ours.
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((answer.status, answer.text()), (200, body));
+    for gone in ["te", "keep-alive", "x-hop", "proxy-connection", "upgrade"] {
+        assert_eq!(answer.header(gone), None, "{gone}");
+    }
+}
+
+#[tokio::test]
 async fn an_unknown_model_is_a_404_that_calls_nobody() {
     let a = Provider::always(scripted::completion("hello")).await;
     let (gateway, key) = over(&[("a", &a.url())]).await;

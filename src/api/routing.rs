@@ -138,6 +138,10 @@ fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Respon
         Err(NotTaken::Stale { live }) => {
             Err(Error::new(Kind::PreconditionFailed, format!("Revision {live} is live; read it again before you change it.")))
         }
+        Err(NotTaken::Changed(file)) => {
+            let why = format!("{} was changed and is not live; look at it, then try again, or without If-Match.", file.display());
+            Err(Error::new(Kind::PreconditionFailed, why))
+        }
         Err(NotTaken::ReadOnly(why)) => Err(Error::new(Kind::ReadOnly, format!("The routing document is read-only here: {why}."))),
         Err(NotTaken::Failed(error)) => Err(error),
     }

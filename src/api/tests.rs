@@ -23,6 +23,7 @@ use crate::id::{Random, UserId};
 use crate::interface::Surface;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::reload::Watcher;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Faults, Store};
 
@@ -33,13 +34,18 @@ struct World {
 }
 
 async fn world() -> World {
+    world_with("").await
+}
+
+/// With this server document.
+async fn world_with(server: &str) -> World {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
     let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
     let auth = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), None, Duration::from_secs(1800));
     auth.attach(&store).await.unwrap();
     let random = Random::seeded(11);
-    let server = config::read_server("test", "", &|_| None).unwrap();
+    let server = config::read_server("test", server, &|_| None).unwrap();
     let routing = config::read_routing("demo", config::demo_routing(), &server, &|_| None, None).unwrap();
     let metrics = Arc::new(Metrics::new().unwrap());
     let (captures, _) = CaptureQueue::new(metrics.clone());
@@ -394,4 +400,19 @@ fn no_row_stands_twice() {
     for (at, row) in super::ROUTES.iter().enumerate() {
         assert!(!super::ROUTES.iter().skip(at + 1).any(|other| other.path == row.path && other.method == row.method), "{}", row.path);
     }
+}
+
+#[tokio::test]
+async fn a_document_that_the_store_could_not_keep_is_taken_as_soon_as_it_can() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let World { app, faults, _dir } = world_with(&format!("routing: {{ file: {:?} }}", file.path())).await;
+    let app = Arc::new(app);
+    let before = app.revision();
+    std::fs::write(file.path(), config::demo_routing().replace("latency: 20ms", "latency: 30ms")).unwrap();
+    let mut watcher = Watcher::new(app.clone());
+    faults.fail_writes(1);
+    watcher.look().await;
+    assert_eq!(app.revision(), before, "no capture may name what is not kept");
+    watcher.look().await;
+    assert_ne!(app.revision(), before, "though the file is as it was");
 }

@@ -8,7 +8,14 @@ use crate::id::{RequestId, UserId};
 
 /// The table of them. As large as the requests under way and the queue of the writer, both of which are bounded.
 #[derive(Clone, Debug, Default)]
-pub struct Table(Arc<Mutex<HashMap<RequestId, Entry>>>);
+pub struct Table(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    all: HashMap<RequestId, Entry>,
+    /// How many of them are ending: mostly none, and then no reader looks for them.
+    ending: usize,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -16,6 +23,8 @@ struct Entry {
     /// What it is a replay of, or a shadow.
     copy_of: Option<RequestId>,
     deleted: bool,
+    /// The client is about to have all of its answer.
+    ending: bool,
 }
 
 /// One capture on its way; the entry leaves the table with this value.
@@ -28,15 +37,38 @@ pub struct Coming {
 impl Table {
     /// Enters a capture that will be; `copy_of` is what it is a replay of, or a shadow.
     pub fn announce(&self, id: &RequestId, owner: &UserId, copy_of: Option<&RequestId>) -> Coming {
-        let entry = Entry { owner: owner.clone(), copy_of: copy_of.cloned(), deleted: false };
-        self.entries().insert(id.clone(), entry);
+        let entry = Entry { owner: owner.clone(), copy_of: copy_of.cloned(), deleted: false, ending: false };
+        self.entries().all.insert(id.clone(), entry);
         Coming { id: id.clone(), table: self.clone() }
+    }
+
+    /// Notes that the end of its answer is about to be written: who has seen that may ask for the capture.
+    pub fn ends(&self, id: &RequestId) {
+        let mut entries = self.entries();
+        let begun = entries.all.get_mut(id).is_some_and(|entry| !std::mem::replace(&mut entry.ending, true));
+        entries.ending += usize::from(begun);
+    }
+
+    /// Those whose answers end and which are not written yet, of one owner or of all.
+    pub fn ending(&self, owner: Option<&UserId>) -> Vec<RequestId> {
+        let entries = self.entries();
+        if entries.ending == 0 {
+            return Vec::new();
+        }
+        let ending = entries.all.iter().filter(|(_, entry)| entry.ending && owner.is_none_or(|owner| entry.owner == *owner));
+        ending.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether any of these is still on its way.
+    pub fn has_any(&self, ids: &[RequestId]) -> bool {
+        let entries = self.entries();
+        ids.iter().any(|id| entries.all.contains_key(id))
     }
 
     /// Marks one as deleted if it is on its way and, where an owner is given, that owner's. Whether it was.
     pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
         let mut entries = self.entries();
-        let found = entries.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
+        let found = entries.all.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
         found.map(|entry| entry.deleted = true).is_some()
     }
 
@@ -47,7 +79,7 @@ impl Table {
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
-            for (id, entry) in entries.iter_mut().filter(|(_, entry)| !entry.deleted) {
+            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted) {
                 if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
@@ -60,7 +92,7 @@ impl Table {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<RequestId, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,7 +100,7 @@ impl Table {
 impl Coming {
     /// It turns out to be a replay, and its original's owner's.
     pub fn is_replay(&self, owner: &UserId, of: &RequestId) {
-        if let Some(entry) = self.table.entries().get_mut(&self.id) {
+        if let Some(entry) = self.table.entries().all.get_mut(&self.id) {
             entry.owner = owner.clone();
             entry.copy_of = Some(of.clone());
         }
@@ -76,13 +108,15 @@ impl Coming {
 
     /// Whether it was deleted before it was written.
     pub fn is_deleted(&self) -> bool {
-        self.table.entries().get(&self.id).is_some_and(|entry| entry.deleted)
+        self.table.entries().all.get(&self.id).is_some_and(|entry| entry.deleted)
     }
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.table.entries().remove(&self.id);
+        let mut entries = self.table.entries();
+        let gone = entries.all.remove(&self.id);
+        entries.ending -= usize::from(gone.is_some_and(|entry| entry.ending));
     }
 }
 
@@ -113,6 +147,20 @@ mod tests {
         let another = table.announce(&original, &ann, None);
         assert!(table.delete(&original, None) && another.is_deleted());
         drop((coming, another));
-        assert!(!table.delete(&id, None) && table.entries().is_empty());
+        assert!(!table.delete(&id, None) && table.entries().all.is_empty());
+    }
+    #[test]
+    fn an_end_is_the_owners_to_wait_for_until_it_is_written() {
+        let table = Table::default();
+        let (id, other, ann) = (RequestId::known("req_1"), RequestId::known("req_2"), UserId::known("usr_ann"));
+        let (coming, begun) = (table.announce(&id, &ann, None), table.announce(&other, &ann, None));
+        table.ends(&id);
+        table.ends(&id);
+        table.ends(&RequestId::known("req_3"));
+        assert!(table.ending(Some(&UserId::known("usr_bob"))).is_empty());
+        assert_eq!((table.ending(Some(&ann)), table.ending(None)), (vec![id.clone()], vec![id.clone()]));
+        assert!(table.has_any(&[other, id.clone()]));
+        drop((coming, begun));
+        assert!(table.ending(None).is_empty() && !table.has_any(&[id]) && table.entries().ending == 0);
     }
 }

@@ -125,13 +125,23 @@ impl CaptureQueue {
         }
     }
 
-    /// Waits, at most `patience`, until what was offered so far can be read: whoever has seen an answer finds its capture.
-    /// Costs nothing when nothing waits.
-    pub async fn settle(&self, patience: Duration) {
-        if self.waiting.bytes.load(Ordering::Acquire) > 0 {
-            // Too late is no error: what is not written yet is read by a later call.
-            let _late = timeout(patience, self.flush()).await;
+    /// Waits, at most `patience`, until what was offered so far can be read, and what belongs to answers that `owner` (or
+    /// anybody) may have seen the end of: whoever has seen an answer finds its capture. Costs nothing when nothing waits.
+    pub async fn settle(&self, owner: Option<&UserId>, patience: Duration) {
+        // The end of an answer is at its client a moment before its capture is offered.
+        let ending = self.coming.ending(owner);
+        if ending.is_empty() && self.waiting.bytes.load(Ordering::Acquire) == 0 {
+            return;
         }
+        let settled = async {
+            self.flush().await;
+            while self.coming.has_any(&ending) {
+                tokio::time::sleep(bounds::CAPTURE_SETTLE_LOOK).await;
+                self.flush().await;
+            }
+        };
+        // Too late is no error: what is not written yet is read by a later call.
+        let _late = timeout(patience, settled).await;
     }
 }
 
@@ -266,16 +276,32 @@ mod tests {
     #[tokio::test]
     async fn a_reader_finds_what_was_offered_or_stops_waiting() {
         let room = room(100, usize::MAX).await;
-        room.queue.settle(Duration::from_secs(60)).await;
+        room.queue.settle(None, Duration::from_secs(60)).await;
         assert!(room.queue.offer(captures(1).remove(0)));
-        room.queue.settle(Duration::from_secs(60)).await;
+        room.queue.settle(None, Duration::from_secs(60)).await;
         assert_eq!(room.kept().await, 1);
         room.faults.stall_appends();
         assert!(room.queue.offer(captures(2).remove(1)));
-        room.queue.settle(Duration::from_millis(20)).await;
+        room.queue.settle(None, Duration::from_millis(20)).await;
         room.faults.clear();
-        room.queue.settle(Duration::from_secs(60)).await;
+        room.queue.settle(None, Duration::from_secs(60)).await;
         assert_eq!(room.kept().await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_reader_who_has_seen_the_end_of_an_answer_finds_its_capture() {
+        let room = room(100, usize::MAX).await;
+        let (capture, ann) = (captures(1).remove(0), UserId::known("usr_1"));
+        let coming = room.queue.announce(&capture.head.id, &ann);
+        room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
+        room.queue.coming().ends(&capture.head.id);
+        room.queue.settle(Some(&UserId::known("usr_2")), Duration::from_secs(60)).await;
+        let reader = async {
+            room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
+            room.kept().await
+        };
+        let (kept, offered) = tokio::join!(reader, async { room.queue.offer_announced(capture.into(), coming) });
+        assert_eq!((kept, offered), (1, true), "the reader came first");
     }
 
     #[tokio::test]

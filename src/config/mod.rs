@@ -182,7 +182,8 @@ pub fn read_given(text: &str, server: &Server, env: &Env<'_>, mock: Option<Socke
 /// Reads a routing document that came by the API, to look at: no variable is read, so that nothing can be learnt of the
 /// environment by asking. What comes of it must not be run.
 pub fn read_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
-    let lookup = |name: &str| allowed(name, server).map(|()| Some(PLACEHOLDER.to_owned()));
+    // By name, so that two variables are not taken for the same credential.
+    let lookup = |name: &str| allowed(name, server).map(|()| Some(format!("{}.{PLACEHOLDER}", name.replace('_', "-"))));
     read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: false }, mock)
 }
 

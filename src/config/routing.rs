@@ -14,7 +14,7 @@ use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
-use crate::routing::recipe::{Authorities, HealthCheck};
+use crate::routing::recipe::{Authorities, Base, HealthCheck};
 use crate::secret::Secret;
 
 /// Headers of a request to a provider that are ours to set.
@@ -40,6 +40,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 /// Errors of an hour ago say nothing of now.
 const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
+
+/// What a variable in a provider's address may stand for, besides a host or a path: all of it, its scheme, its port.
+const URL_FILLINGS: [&str; 3] = ["https://unexpanded.invalid", "https", "1"];
 
 /// How the texts that may hold variables are read.
 pub(super) struct Credentials<'a> {
@@ -105,13 +108,16 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
     Some(spec)
 }
 
-/// A provider's address. Where variables are not read, one that is nothing but a variable counts as well written.
+/// A provider's address. Where variables are not read, it is well written if some value of them makes it an address.
 fn url(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
     let url = secret(field, lookup, faults)?;
-    if lookup.expanded || url.value.expose().contains("://") {
+    if lookup.expanded || Base::parse(url.value.expose()).is_ok() {
         return Some(url);
     }
-    Some(field.located(Secret::new(format!("https://{}", url.value.expose()))))
+    let text = field.text(faults)?;
+    let filled = |filling: &&str| expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok();
+    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::parse(filled).is_ok());
+    Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 
 /// A text that is to be kept from readers of the document.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SET_COOKIE,
-    STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    STRICT_TRANSPORT_SECURITY, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::response::Parts as ResponseParts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use log::warn;
 use memchr::memmem::Finder;
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -37,10 +37,11 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
-static KEPT_BACK: [HeaderName; 6] = [
+static KEPT_BACK: [HeaderName; 7] = [
     SET_COOKIE,
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
+    TE,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     UPGRADE,
@@ -127,6 +128,8 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
         return Ok(());
     }
     let mut parts = ResponseParts::from(std::mem::replace(head, ResponseHeader::build_no_case(head.status, Some(0))?));
+    // The version speaks of one connection (RFC 9110 section 2.5); a client of HTTP/1.1 would close after an answer of 1.0.
+    parts.version = Version::HTTP_11;
     let headers = &mut parts.headers;
     if let Some(target) = call.target() {
         for name in saying_back(headers, &credentials(&target.provider)) {

@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
+use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::RequestId;
@@ -44,6 +45,8 @@ pub(super) struct Call {
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,
+    /// The captures on their way, to which this call's belongs.
+    pub(super) coming: Table,
     pub(super) state: Mutex<Progress>,
     pub(super) home: Mutex<Option<Box<ServerSession>>>,
 }
@@ -149,9 +152,15 @@ impl Call {
         self.mode == Mode::Collect
     }
 
+    /// The client is about to have all that it waits for, or the word of the provider that this is all.
+    pub(super) fn ends(&self) {
+        self.coming.ends(&self.id);
+    }
+
     pub(super) fn complete(&self) {
         self.state().relay.complete = true;
     }
+
     /// Judges a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
         let mut state = self.state();
@@ -170,6 +179,11 @@ impl Call {
         if ends && matches!(verdict, Verdict::Forward { then: None, .. }) {
             // Before the end is written: who has read it may ask again at once.
             state.slot = None;
+        }
+        if let Verdict::Forward { tasks, .. } = &verdict
+            && (tasks.iter().any(HttpTask::is_end) || state.relay.tally.done_seen())
+        {
+            self.ends();
         }
         verdict
     }

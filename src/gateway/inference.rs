@@ -137,6 +137,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         body: prompt.body,
         model: prompt.request.model_span,
         live,
+        coming: app.captures.coming().clone(),
         state: Default::default(),
         home: Default::default(),
     }
@@ -169,6 +170,7 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
     if outcome.failure == Some(Failure::ClientGone) {
         return (Ended { session: Some(session), status: 499, sent: 0, reusable: false }, Bytes::new());
     }
+    call.ends();
     if outcome.committed {
         // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
         // that nobody takes it for whole.

@@ -107,6 +107,7 @@ impl Copied {
             endpoint_path: self.endpoint.path(),
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),
+            coming: self.app.captures.coming().clone(),
             decision: self.decision.clone(),
             capture_limit: self.app.server.capture.max_body,
             body,

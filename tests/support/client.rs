@@ -180,7 +180,7 @@ impl Connection {
         let text = String::from_utf8(self.buffer.drain(..end + 4).collect()).unwrap();
         let mut lines = text.trim_end().split("\r\n");
         let first = lines.next().unwrap();
-        assert!(first.starts_with("HTTP/1."), "not a response: {first}");
+        assert!(first.starts_with("HTTP/1.1 "), "not a response: {first}");
         let status: u16 = first[9..12].parse().unwrap();
         let field = |line: &str| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
         let headers = lines.map(|line| field(line).unwrap_or_else(|| panic!("not a header: {line}"))).collect();
