@@ -273,12 +273,24 @@ async fn if_match_spares_what_somebody_has_just_written_into_the_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), document(&provider.url(), "three"));
 }
 
-/// Documents one after another, a third of them wrong, under requests that never stop.
+/// [`document`] with a second provider, which fails, behind a name of its own; its breaker stays open for long.
+fn with_a_failing_one(url: &str, failing: &str, model: &str) -> String {
+    let bad = format!("  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, open: 10m }} }}\n");
+    let recipe = "  bad: { rules: [ { name: default, targets: [ { target: b/model } ] } ] }\naliases: { auto: main, bad: bad }";
+    document(url, model).replacen("providers:\n", &format!("providers:\n{bad}"), 1).replace("aliases: { auto: main }", recipe)
+}
+
+/// Documents one after another, a third of them wrong, under requests that never stop, while a breaker is open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load_fail_no_request() {
     let rounds = count("REROUTER_ROUNDS", if full() { 200 } else { 30 });
     let (gateway, provider) = start(|setup| setup).await;
+    let failing = Provider::always(scripted::failure(500, "broken")).await;
+    let text = |model: &str| with_a_failing_one(&provider.url(), &failing.url(), model);
+    assert_eq!(put(&gateway, &text("first"), &[]).await.status, 200);
     let key = gateway.create_key().await;
+    let bad = async || gateway.chat(&key, chat_body("bad", false).as_bytes()).await.status;
+    assert_eq!([bad().await, bad().await, bad().await, bad().await], [500, 500, 500, 503], "then its breaker is open");
     let done = AtomicBool::new(false);
     let live = Mutex::new(vec![gateway.revision().await]);
     let so_far = || live.lock().unwrap().len();
@@ -294,19 +306,21 @@ async fn reloads_under_load_fail_no_request() {
     };
     let changing = async {
         for round in 0..rounds {
-            let text = document(&provider.url(), &format!("m{round}"));
+            let text = text(&format!("m{round}"));
             if round % 3 == 2 {
                 assert_eq!(put(&gateway, &text.replace("aliases", "alaises"), &[]).await.status, 400);
                 continue;
             }
             let taken = put(&gateway, &text, &[]).await;
             assert_eq!(taken.status, 200, "{}", taken.text());
+            assert_eq!(bad().await, 503, "the breaker is as it was");
             live.lock().unwrap().push(taken.json()["revision"].as_str().unwrap().to_owned());
         }
         done.store(true, Ordering::Release);
     };
     let (one, two, ()) = tokio::join!(asking, async { served(&gateway).await }, changing);
-    assert!(!one.is_empty() && two.starts_with(['o', 'm']));
+    assert!(!one.is_empty() && two.starts_with(['f', 'm']));
+    assert_eq!(failing.count(), 3, "nobody has asked it since");
     let live = live.into_inner().unwrap();
     for (before, revision, after) in one {
         let at = live.iter().position(|known| *known == revision).expect("a revision that was live");
