@@ -125,20 +125,18 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
     Ok(changes)
 }
 
-/// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. Keys that
-/// one of them made stay.
+/// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. One from which
+/// others descend stays for as long as they do: they draw on its limits, though it has ended.
 fn forget_keys(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) -> Result<Vec<Change>, StoreError> {
     let mut surplus = transaction.prepare_cached(
-        "SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2) ORDER BY id DESC LIMIT ?3 OFFSET ?4",
+        "SELECT id FROM
+           (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2) ORDER BY id DESC LIMIT -1 OFFSET ?4) old
+         WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = old.id) LIMIT ?3",
     )?;
     let [most, kept] = [bounds::RETENTION_BATCH, bounds::DEAD_KEYS_PER_OWNER].map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
     let ids = surplus.query_map(params![owner.as_str(), now.as_microsecond(), most, kept], |row| row.get::<_, String>(0))?;
     let mut changes = Vec::new();
     for id in ids.collect::<rusqlite::Result<Vec<_>>>()? {
-        let mut orphan = transaction.prepare_cached("UPDATE keys SET parent = NULL WHERE parent = ?1 RETURNING *")?;
-        for child in orphan.query_map([&id], key)? {
-            changes.push(Change::Key(child?.into()));
-        }
         transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([&id])?;
         changes.push(Change::KeyForgotten(KeyId::known(&id)));
     }
