@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use rerouter::config;
-use rerouter::protocol::openai::{Endpoint, read_request};
+use rerouter::protocol::endpoint::Endpoint;
+use rerouter::protocol::openai::read_request;
 use rerouter::protocol::tokens;
 use rerouter::routing::decide::decide;
 use rerouter::routing::inputs::{Inputs, RequestFacts};

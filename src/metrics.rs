@@ -23,6 +23,7 @@
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
@@ -65,6 +66,8 @@ pub struct Metrics {
     captures: IntCounterVec,
     capture_queue: Gauge,
     routing: IntGaugeVec,
+    /// Held while the live revision changes and while series are read: nobody sees two, or none.
+    changing: Arc<Mutex<()>>,
     reloads: IntCounterVec,
     log_dropped: IntCounter,
 }
@@ -109,6 +112,7 @@ impl Metrics {
             captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
             capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
+            changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
             log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
             registry,
@@ -211,6 +215,7 @@ impl Metrics {
 
     /// This revision is the live one, and no other.
     pub fn live_revision(&self, revision: &str) {
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.routing.reset();
         self.routing.with_label_values(&[revision]).set(1);
     }
@@ -244,7 +249,11 @@ impl Metrics {
 
     /// Everything in Prometheus' text format.
     pub fn render(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_else(|error| {
+        let gathered = {
+            let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.registry.gather()
+        };
+        TextEncoder::new().encode_to_string(&gathered).unwrap_or_else(|error| {
             log::error!("metrics do not encode: {error}");
             String::new()
         })
@@ -327,6 +336,18 @@ mod tests {
         let text = metrics.render();
         assert!(text.contains("rerouter_routing_info{revision=\"bbbbbbbbbbbb\"} 1"));
         assert!(!text.contains("aaaaaaaaaaaa"));
+    }
+
+    #[test]
+    fn one_revision_shows_at_any_moment() {
+        let metrics = Metrics::new().unwrap();
+        metrics.live_revision("aaaaaaaaaaaa");
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| (0..2_000).for_each(|n: u32| metrics.live_revision(&format!("{n:012}"))));
+            while !changing.is_finished() {
+                assert_eq!(metrics.render().matches("rerouter_routing_info{").count(), 1);
+            }
+        });
     }
 
     #[test]

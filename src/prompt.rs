@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::Result;
-use crate::protocol::openai::{self, ChatRequest, Endpoint};
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::openai::{self, ChatRequest};
 use crate::routing::decide::Refusal;
 use crate::routing::inputs::{Inputs, RequestFacts, Who};
 

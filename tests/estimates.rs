@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rerouter::protocol::openai::{self, Endpoint};
+use rerouter::protocol::endpoint::Endpoint;
+use rerouter::protocol::openai;
 use serde_json::Value;
 
 use crate::support::recorded::{self, Exchange};

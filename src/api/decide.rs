@@ -12,7 +12,7 @@ use crate::auth::Principal;
 use crate::capture::record;
 use crate::error::Result;
 use crate::prompt::{Prompt, gather, may_ask_for};
-use crate::protocol::openai::Endpoint;
+use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::decide;
 
 /// `POST /v1/router/decide`: the body is a chat completion request's.

@@ -10,7 +10,8 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
-use crate::routing::recipe::{Provider, Target};
+use crate::routing::provider::Provider;
+use crate::routing::recipe::Target;
 
 /// `GET /v1/router/providers`, in document order.
 pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {

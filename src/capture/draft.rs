@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::record::{Bodies, Capture, Head};
 use super::scrub::{credentials, keep_headers};
-use crate::routing::recipe::Provider;
+use crate::routing::provider::Provider;
 
 /// A finished call as its request leaves it: what can be written out later is still as it came. The capture's writer makes
 /// the rest of it, beside the request's path.

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
-use crate::protocol::openai::Usage;
 use crate::protocol::stream;
+use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
-use crate::routing::recipe::Provider;
+use crate::routing::provider::Provider;
 use crate::secret::Secret;
 
 /// What stands in a body where a credential stood.

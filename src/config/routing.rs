@@ -14,7 +14,7 @@ use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
-use crate::routing::recipe::{Authorities, Base, HealthCheck};
+use crate::routing::provider::{Authorities, Base, HealthCheck};
 use crate::secret::Secret;
 
 /// Headers of a request to a provider that are ours to set.

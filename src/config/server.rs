@@ -9,7 +9,7 @@ use super::net::Net;
 use super::read::{Faults, Field, Section};
 use crate::bounds;
 use crate::interface::Interface;
-use crate::routing::recipe::Base;
+use crate::routing::provider::Base;
 
 /// The settings of this process.
 #[derive(Clone)]

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::routing::recipe::{Protocol, Retry};
+use crate::routing::provider::Protocol;
+use crate::routing::recipe::Retry;
 
 fn env(name: &str) -> Option<String> {
     match name {

@@ -13,7 +13,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, Left, Permit, Rates};
-use crate::protocol::openai::Usage;
+use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 use crate::routing::recipe::Target;

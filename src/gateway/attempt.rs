@@ -25,7 +25,7 @@ use super::resolve::Unresolved;
 use super::under_way::UnderWay;
 use crate::app::App;
 use crate::capture::scrub::credentials;
-use crate::routing::recipe::Provider;
+use crate::routing::provider::Provider;
 use crate::secret::Secret;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.

@@ -28,7 +28,7 @@ use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, gather, may_ask_for};
-use crate::protocol::openai::Endpoint;
+use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
 

@@ -12,7 +12,7 @@ use pingora::utils::tls::{WrappedX509, parse_x509};
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
 use crate::bounds;
-use crate::routing::recipe::{Authorities, Protocol, Provider};
+use crate::routing::provider::{Authorities, Protocol, Provider};
 
 /// The way to every provider, shared by calls and health checks.
 pub(super) struct Reach {

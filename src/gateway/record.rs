@@ -22,10 +22,11 @@ use crate::error::Error;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::limits::day;
 use crate::prompt::Prompt;
-use crate::protocol::openai::{self, Usage};
+use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::recipe::{Prices, Provider, Target};
+use crate::routing::provider::Provider;
+use crate::routing::recipe::{Prices, Target};
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// How a call went, copied out of its progress.
@@ -78,7 +79,7 @@ impl Outcome {
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
-            () => openai::read_usage(&body),
+            () => usage::read(&body),
         };
         Outcome {
             complete: state.relay.complete,

@@ -27,6 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, may_ask_for};
+use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{openai, stream};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
@@ -158,7 +159,7 @@ impl Drop for Unfinished<'_> {
 /// for the provider a body that asks for no stream.
 fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
     let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
-    let endpoint = openai::Endpoint::ChatCompletions;
+    let endpoint = Endpoint::ChatCompletions;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {

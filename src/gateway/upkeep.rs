@@ -21,7 +21,7 @@ use super::reach::Reach;
 use super::resolve::Unresolved;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::recipe::{HealthCheck, Protocol, Provider};
+use crate::routing::provider::{HealthCheck, Protocol, Provider};
 
 /// The upkeep of one gateway's providers.
 pub struct Upkeep {

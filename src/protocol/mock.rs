@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::openai::{self, ChatRequest, Endpoint, Usage};
+use super::endpoint::Endpoint;
+use super::openai::{self, ChatRequest};
+use super::usage::Usage;
 use crate::bounds;
 use crate::error::{Error, Kind};
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::openai::Usage;
 use super::sse::{self, Event, Splitter};
+use super::usage::Usage;
 
 /// What one event is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use super::document::{
 };
 use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
-use super::recipe::{Base, Choosable, Costly, Origin, Prices, Protocol, Provider, Recipe, Retry, Routing, Rule, Shadow, Target, Timeouts};
+use super::provider::{Base, Protocol, Provider, Timeouts};
+use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
 use crate::bounds;
 use crate::secret::Secret;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::recipe::{Authorities, HealthCheck};
+use super::provider::{Authorities, HealthCheck};
 use crate::secret::Secret;
 
 /// A position in a document, both counted from one; columns in characters.

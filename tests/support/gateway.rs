@@ -181,7 +181,13 @@ impl Gateway {
         }
     }
 
+    /// Whether it answers, and each of its listeners accepts: the services of a process come up one after another.
     async fn is_healthy(&self) -> bool {
+        for port in [Some(self.metrics_port), self.tls.as_ref().map(|(port, _)| *port)].into_iter().flatten() {
+            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+                return false;
+            }
+        }
         let head = client::request("GET", "/health", &self.host(), &[], None);
         match Connection::try_open(self.address()).await {
             Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),

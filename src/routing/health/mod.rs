@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use jiff::Timestamp;
 
 use super::inputs::{Breaker, TargetHealth};
-use super::recipe::{Provider, Routing, Target};
+use super::provider::Provider;
+use super::recipe::{Routing, Target};
 pub use budget::Budget;
 pub use circuit::BreakerSettings;
 use circuit::{Circuit, pending};
