@@ -290,6 +290,35 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     assert!(world.store.usage(query).await.unwrap().is_empty());
 }
 
+/// A provider may say anything of the tokens that it took. Were the sums refused, so would be every grant in the same batch.
+#[tokio::test]
+async fn usage_beyond_measure_holds_nothing_up() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let paid = world.key(None, limits(60, day(1_000))).await;
+    let most = u64::MAX;
+    for model in ["a/m", "a/m", "b/m"] {
+        let key = UsageKey {
+            day: super::day(at(0)),
+            user: world.user.id.clone(),
+            key: None,
+            model: Some(model.into()),
+            recipe: "main".into(),
+            replay: false,
+        };
+        let sums = UsageSums { requests: 1, prompt_tokens: most, completion_tokens: most, nano: most, priced: 1, ..UsageSums::default() };
+        limiter.used(key, &sums);
+        limiter.write(&world.store, at(0)).await.unwrap();
+    }
+    limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
+    let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
+    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    let query = UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
+    let sum = world.store.usage(query).await.unwrap()[0].own;
+    assert_eq!(sum.requests, 3);
+    assert!(sum.prompt_tokens > 1 << 50 && sum.nano > 1 << 50, "{sum:?}");
+}
+
 /// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_go_over_together() {
