@@ -207,6 +207,30 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     assert!(world.dir.path().exists());
 }
 
+/// A process ended out of order just before midnight, when it had the first grant of the next day; the one after it lives to
+/// see that day and leaves in order.
+#[tokio::test]
+async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
+    let (evening, midnight) = (at(28_795_000_000), at(28_800_000_000));
+    let world = World::new(Limits::default()).await;
+    let key = world.key(None, limits(1_000, day(10_000))).await;
+    let draws = world.draws(&key);
+    let first = Limiter::default();
+    first.open(&world.auth, &world.store, evening).await.unwrap();
+    let second = Limiter::default();
+    second.open(&world.auth, &world.store, evening).await.unwrap();
+    let mut permit = second.admit(&draws, 1, midnight).unwrap();
+    assert!(second.reserve(&mut permit, 9_000, midnight).is_err(), "the first grant is smaller");
+    second.write(&world.store, midnight).await.unwrap();
+    second.reserve(&mut permit, 9_000, midnight).unwrap();
+    permit.settle(None, Some(9_000));
+    second.close(&world.store).await.unwrap();
+    let third = Limiter::default();
+    third.open(&world.auth, &world.store, midnight).await.unwrap();
+    let counted = third.counted(&draws[0].subject);
+    assert_eq!(counted.counts().account.as_ref().unwrap().spent(), 9_000);
+}
+
 #[tokio::test]
 async fn without_a_durable_grant_nothing_is_spent() {
     let world = World::new(Limits::default()).await;
