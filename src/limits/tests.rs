@@ -196,6 +196,8 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let refused = after.reserve(&mut permit, 9_500_000_001, at(0)).unwrap_err();
     assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
+    assert_eq!(after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap_err().error.retry_after_s(), Some(1), "more than is granted");
+    after.write(&world.store, at(0)).await.unwrap();
     after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap();
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
@@ -229,6 +231,27 @@ async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
     third.open(&world.auth, &world.store, midnight).await.unwrap();
     let counted = third.counted(&draws[0].subject);
     assert_eq!(counted.counts().account.as_ref().unwrap().spent(), 9_000);
+}
+
+#[tokio::test]
+async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
+    let world = World::new(Limits::default()).await;
+    let wide = world.key(None, limits(1_000, day(100_000_000_000))).await;
+    let narrow = world.key(Some(&wide), limits(1_000, day(10_000_000_000))).await;
+    let limiter = world.start().await;
+    let draws = world.draws(&narrow);
+    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
+    // Within the wide budget, were it alone; both refuse the last.
+    for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
+        let refused = limiter.reserve(&mut permit, amount, at(0)).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::InsufficientQuota);
+    }
+    limiter.write(&world.store, at(0)).await.unwrap();
+    let after = world.start().await;
+    for (key, twentieth) in [(&wide, 5_000_000_000), (&narrow, 500_000_000)] {
+        let counted = after.counted(&Subject::Key(key.id.clone()));
+        assert_eq!(counted.counts().account.as_ref().unwrap().spent(), twentieth, "what a crash costs");
+    }
 }
 
 #[tokio::test]
