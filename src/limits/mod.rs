@@ -359,4 +359,6 @@ fn signed(count: u64) -> i64 {
 }
 
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use crate::store::{
     Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey, UsageQuery, UsageSums, UserRow,
 };
 
-fn at(micros: i64) -> Timestamp {
+pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn draw(name: &str, caps: Caps) -> Draw {
     Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: "your key" }
 }
 
-fn day(nano: NanoUsd) -> Option<Budget> {
+pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
     Some(Budget { nano, per: Per::Day })
 }
 
@@ -30,17 +30,17 @@ fn limits(rpm: u64, budget: Option<Budget>) -> Limits {
     Limits { rpm: Some(rpm), budget, ..Limits::default() }
 }
 
-struct World {
-    auth: Auth,
-    store: Store,
-    faults: Faults,
+pub(super) struct World {
+    pub(super) auth: Auth,
+    pub(super) store: Store,
+    pub(super) faults: Faults,
     user: UserRow,
     random: Random,
     dir: tempfile::TempDir,
 }
 
 impl World {
-    async fn new(user: Limits) -> Self {
+    pub(super) async fn new(user: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let faults = Faults::default();
         let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
@@ -62,7 +62,7 @@ impl World {
         World { auth, store, faults, user, random, dir }
     }
 
-    async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
+    pub(super) async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
         let mut digest = [0; 32];
         self.random.fill(&mut digest);
         let key = KeyRow {
@@ -92,7 +92,7 @@ impl World {
         key
     }
 
-    fn draws(&self, key: &KeyRow) -> Vec<Draw> {
+    pub(super) fn draws(&self, key: &KeyRow) -> Vec<Draw> {
         draws(&self.auth, &Principal::User { user: Arc::new(self.user.clone()), via: Credential::Key(Arc::new(key.clone())) })
     }
 
