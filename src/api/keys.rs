@@ -144,7 +144,7 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let grace = grace(&mut fields)?;
     fields.finish()?;
     let key = find(app, shelf, who, &user, request)?;
-    may_hold(who, key.row())?;
+    may_hold(app, who, key.row())?;
     if matches!(who, Principal::AgentTenant { via: AgentCredential::Open }) && !key.row().made_open {
         // Its new secret would be good once AGENT is enforced again, and nobody has shown who they are.
         return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not rotated while it is open."));
@@ -210,17 +210,26 @@ fn grace(fields: &mut Fields) -> Result<Option<std::time::Duration>> {
     Ok((seconds > 0).then(|| std::time::Duration::from_secs(seconds)))
 }
 
-/// A rotation hands out a secret, so a key gets by it only its own, or that of a key which it could have made itself.
-fn may_hold(who: &Principal, wanted: &KeyRow) -> Result<()> {
+/// A rotation hands out a secret, so a key gets by it only its own, or that of a key which it could have made itself: one that may
+/// do no more, and draws on all that this one draws on.
+fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> Result<()> {
     let Some(own) = who.key().filter(|own| own.id != wanted.id) else {
         return Ok(());
     };
     let lasting = own.expires_at.is_none_or(|end| wanted.expires_at.is_some_and(|wanted| wanted <= end));
     let labels = who.is_admin() || own.labels == wanted.labels;
-    if wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels {
+    let draws = counted(app, own).is_subset(&counted(app, wanted));
+    if wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels && draws {
         return Ok(());
     }
     Err(Error::new(Kind::Forbidden, "This key may do more than yours: rotate it by itself or by a session."))
+}
+
+/// The keys with limits that are counted on which a request of `key` draws: those above it, and itself.
+fn counted(app: &App, key: &KeyRow) -> BTreeSet<KeyId> {
+    let above = app.auth.ancestors(key);
+    let all = above.iter().map(|above| &**above).chain([key]);
+    all.filter(|key| key.limits.are_counted()).map(|key| key.id.clone()).collect()
 }
 
 /// The key of the path; another owner's is no other than one that is not there.

@@ -98,12 +98,14 @@ impl Limiter {
     pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         self.closed.store(true, Ordering::Release);
-        let mut last = self.each_account(|account| account.close());
         let without = self.carried.iter().map(|entry| {
             let (subject, period) = entry.key();
             (subject.clone(), Grant { period: *period, counted: *entry.value() })
         });
-        last.extend(without);
+        let mut last: Vec<(Subject, Grant)> = without.collect();
+        // After what was carried, and so in its place: an account may have come to a period of which a process before this one
+        // had a grant.
+        last.extend(self.each_account(|account| account.close()));
         self.keep(store, &last).await
     }
 

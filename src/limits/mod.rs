@@ -238,7 +238,6 @@ impl Limiter {
         let mut short = None;
         for account in all.iter_mut().filter_map(|counts| counts.account()) {
             account.turn(now);
-            wanted |= account.expect(amount);
             let found = account.check(amount).err().map(|found| (found, account.budget()));
             // What is spent is spent; the others pass.
             short = match (short, found) {
@@ -246,11 +245,16 @@ impl Limiter {
                 (before, found) => found.or(before),
             };
         }
+        // One that a budget cannot pay will not come to be reserved: grants for it would only be lost in a crash.
+        let hopeless = matches!(short, Some((Short::Spent, _)));
+        for account in all.iter_mut().filter_map(|counts| counts.account()).filter(|_| !hopeless) {
+            wanted |= account.expect(amount);
+        }
         if short.is_none() {
             let mut periods = Vec::with_capacity(all.len());
             for counts in &mut all {
                 periods.push(counts.account().map(|account| (account.reserve(amount), amount)));
-                wanted |= counts.account().is_some_and(|account| account.expect(amount));
+                wanted |= counts.account().is_some_and(|account| account.expect(0));
             }
             drop(all);
             for (held, money) in permit.held.iter_mut().zip(periods) {
@@ -354,5 +358,7 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod restart_tests;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! A bucket that holds a minute's worth and fills up all the time. Time is handed in; a clock that goes back fills nothing.
+//! A bucket that holds a minute's worth and fills up all the time. Time is handed in; a clock that goes back fills nothing, and
+//! neither do requests that come out of order.
 
 use std::time::Duration;
 
@@ -6,6 +7,9 @@ use jiff::Timestamp;
 
 /// Microseconds of a minute: what one unit of a rate weighs in a bucket, so that a rate is what flows in a microsecond.
 const MINUTE_US: i64 = 60_000_000;
+/// Time that goes back by less than this is of a request that looked at the clock before another and came here after it: the time
+/// between the two has flowed in already. By more, the clock itself was set back, and the flow goes on from there.
+const OUT_OF_ORDER_US: i64 = 1_000_000;
 
 /// What is left of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,11 @@ impl Bucket {
 
     /// Lets flow in what has come since the last look.
     pub(super) fn fill(&mut self, now: Timestamp) {
-        let passed = now.as_microsecond().saturating_sub(self.at.as_microsecond()).clamp(0, 2 * MINUTE_US);
+        let passed = now.as_microsecond().saturating_sub(self.at.as_microsecond());
+        if (-OUT_OF_ORDER_US..0).contains(&passed) {
+            return;
+        }
+        let passed = passed.clamp(0, 2 * MINUTE_US);
         self.at = now;
         self.level = self.bound(self.level.saturating_add(passed * self.limit));
     }
@@ -125,6 +133,20 @@ mod tests {
         assert_eq!(bucket.left().remaining, 2, "and does not stop the flow");
         bucket.fill(at(600_000_000));
         assert!(bucket.is_full());
+    }
+
+    #[test]
+    fn requests_out_of_order_make_no_time() {
+        let mut bucket = Bucket::full(60, at(0));
+        bucket.take(60);
+        for _ in 0..1_000 {
+            // Two that looked at the clock in one order and came here in the other.
+            bucket.fill(at(900_000));
+            bucket.fill(at(899_000));
+        }
+        assert!(!bucket.has(1));
+        bucket.fill(at(1_000_000));
+        assert!(bucket.has(1) && !bucket.has(2));
     }
 
     #[test]

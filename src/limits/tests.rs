@@ -14,7 +14,7 @@ use crate::store::{
     Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey, UsageQuery, UsageSums, UserRow,
 };
 
-fn at(micros: i64) -> Timestamp {
+pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn draw(name: &str, caps: Caps) -> Draw {
     Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: "your key" }
 }
 
-fn day(nano: NanoUsd) -> Option<Budget> {
+pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
     Some(Budget { nano, per: Per::Day })
 }
 
@@ -30,17 +30,17 @@ fn limits(rpm: u64, budget: Option<Budget>) -> Limits {
     Limits { rpm: Some(rpm), budget, ..Limits::default() }
 }
 
-struct World {
-    auth: Auth,
-    store: Store,
-    faults: Faults,
+pub(super) struct World {
+    pub(super) auth: Auth,
+    pub(super) store: Store,
+    pub(super) faults: Faults,
     user: UserRow,
     random: Random,
     dir: tempfile::TempDir,
 }
 
 impl World {
-    async fn new(user: Limits) -> Self {
+    pub(super) async fn new(user: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let faults = Faults::default();
         let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
@@ -62,7 +62,7 @@ impl World {
         World { auth, store, faults, user, random, dir }
     }
 
-    async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
+    pub(super) async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
         let mut digest = [0; 32];
         self.random.fill(&mut digest);
         let key = KeyRow {
@@ -92,7 +92,7 @@ impl World {
         key
     }
 
-    fn draws(&self, key: &KeyRow) -> Vec<Draw> {
+    pub(super) fn draws(&self, key: &KeyRow) -> Vec<Draw> {
         draws(&self.auth, &Principal::User { user: Arc::new(self.user.clone()), via: Credential::Key(Arc::new(key.clone())) })
     }
 
@@ -196,6 +196,8 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let refused = after.reserve(&mut permit, 9_500_000_001, at(0)).unwrap_err();
     assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
+    assert_eq!(after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap_err().error.retry_after_s(), Some(1), "more than is granted");
+    after.write(&world.store, at(0)).await.unwrap();
     after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap();
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
@@ -205,6 +207,51 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let last = world.start().await;
     assert_eq!(spent(&last), 500_000_001);
     assert!(world.dir.path().exists());
+}
+
+/// A process ended out of order just before midnight, when it had the first grant of the next day; the one after it lives to
+/// see that day and leaves in order.
+#[tokio::test]
+async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
+    let (evening, midnight) = (at(28_795_000_000), at(28_800_000_000));
+    let world = World::new(Limits::default()).await;
+    let key = world.key(None, limits(1_000, day(10_000))).await;
+    let draws = world.draws(&key);
+    let first = Limiter::default();
+    first.open(&world.auth, &world.store, evening).await.unwrap();
+    let second = Limiter::default();
+    second.open(&world.auth, &world.store, evening).await.unwrap();
+    let mut permit = second.admit(&draws, 1, midnight).unwrap();
+    assert!(second.reserve(&mut permit, 9_000, midnight).is_err(), "the first grant is smaller");
+    second.write(&world.store, midnight).await.unwrap();
+    second.reserve(&mut permit, 9_000, midnight).unwrap();
+    permit.settle(None, Some(9_000));
+    second.close(&world.store).await.unwrap();
+    let third = Limiter::default();
+    third.open(&world.auth, &world.store, midnight).await.unwrap();
+    let counted = third.counted(&draws[0].subject);
+    assert_eq!(counted.counts().account.as_ref().unwrap().spent(), 9_000);
+}
+
+#[tokio::test]
+async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
+    let world = World::new(Limits::default()).await;
+    let wide = world.key(None, limits(1_000, day(100_000_000_000))).await;
+    let narrow = world.key(Some(&wide), limits(1_000, day(10_000_000_000))).await;
+    let limiter = world.start().await;
+    let draws = world.draws(&narrow);
+    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
+    // Within the wide budget, were it alone; both refuse the last.
+    for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
+        let refused = limiter.reserve(&mut permit, amount, at(0)).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::InsufficientQuota);
+    }
+    limiter.write(&world.store, at(0)).await.unwrap();
+    let after = world.start().await;
+    for (key, twentieth) in [(&wide, 5_000_000_000), (&narrow, 500_000_000)] {
+        let counted = after.counted(&Subject::Key(key.id.clone()));
+        assert_eq!(counted.counts().account.as_ref().unwrap().spent(), twentieth, "what a crash costs");
+    }
 }
 
 #[tokio::test]
@@ -288,6 +335,35 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     assert_eq!(world.store.usage(other).await.unwrap()[0].own, UsageSums::default());
     limiter.trim(&world.store, at(86_400_000_000 * (bounds::USAGE_DAYS + 1))).await.unwrap();
     assert!(world.store.usage(query).await.unwrap().is_empty());
+}
+
+/// A provider may say anything of the tokens that it took. Were the sums refused, so would be every grant in the same batch.
+#[tokio::test]
+async fn usage_beyond_measure_holds_nothing_up() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let paid = world.key(None, limits(60, day(1_000))).await;
+    let most = u64::MAX;
+    for model in ["a/m", "a/m", "b/m"] {
+        let key = UsageKey {
+            day: super::day(at(0)),
+            user: world.user.id.clone(),
+            key: None,
+            model: Some(model.into()),
+            recipe: "main".into(),
+            replay: false,
+        };
+        let sums = UsageSums { requests: 1, prompt_tokens: most, completion_tokens: most, nano: most, priced: 1, ..UsageSums::default() };
+        limiter.used(key, &sums);
+        limiter.write(&world.store, at(0)).await.unwrap();
+    }
+    limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
+    let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
+    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    let query = UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
+    let sum = world.store.usage(query).await.unwrap()[0].own;
+    assert_eq!(sum.requests, 3);
+    assert!(sum.prompt_tokens > 1 << 50 && sum.nano > 1 << 50, "{sum:?}");
 }
 
 /// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.

@@ -127,6 +127,10 @@ pub struct UsageGroup {
     pub replays: UsageSums,
 }
 
+/// Most that a sum comes to, 2^53: many of them fit 63 bits together, and as a number of JSON it is exact. What providers report
+/// has no bound, and a sum that a column cannot hold would be refused with all of its batch, again and again.
+const SUM_MOST: i64 = 1 << 53;
+
 /// Writes a batch, all or none.
 pub(super) fn write(transaction: &Transaction<'_>, spend: &[SpendRow], usage: &[(UsageKey, UsageSums)]) -> Result<Vec<Change>, StoreError> {
     let mut count = transaction.prepare_cached(
@@ -138,9 +142,11 @@ pub(super) fn write(transaction: &Transaction<'_>, spend: &[SpendRow], usage: &[
     let mut sum = transaction.prepare_cached(
         "INSERT INTO usage (day, user, key, model, recipe, replay, requests, prompt_tokens, completion_tokens, cached_tokens, nano, priced, unpriced)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT DO UPDATE SET requests = requests + excluded.requests, prompt_tokens = prompt_tokens + excluded.prompt_tokens,
-           completion_tokens = completion_tokens + excluded.completion_tokens, cached_tokens = cached_tokens + excluded.cached_tokens,
-           nano = nano + excluded.nano, priced = priced + excluded.priced, unpriced = unpriced + excluded.unpriced",
+         ON CONFLICT DO UPDATE SET requests = min(requests + excluded.requests, ?14),
+           prompt_tokens = min(prompt_tokens + excluded.prompt_tokens, ?14),
+           completion_tokens = min(completion_tokens + excluded.completion_tokens, ?14),
+           cached_tokens = min(cached_tokens + excluded.cached_tokens, ?14), nano = min(nano + excluded.nano, ?14),
+           priced = min(priced + excluded.priced, ?14), unpriced = min(unpriced + excluded.unpriced, ?14)",
     )?;
     for (key, sums) in usage {
         sum.execute(params![
@@ -150,13 +156,14 @@ pub(super) fn write(transaction: &Transaction<'_>, spend: &[SpendRow], usage: &[
             key.model.as_deref().unwrap_or_default(),
             key.recipe,
             key.replay,
-            signed(sums.requests),
-            signed(sums.prompt_tokens),
-            signed(sums.completion_tokens),
-            signed(sums.cached_tokens),
-            signed(sums.nano),
-            signed(sums.priced),
-            signed(sums.unpriced)
+            bounded(sums.requests),
+            bounded(sums.prompt_tokens),
+            bounded(sums.completion_tokens),
+            bounded(sums.cached_tokens),
+            bounded(sums.nano),
+            bounded(sums.priced),
+            bounded(sums.unpriced),
+            SUM_MOST
         ])?;
     }
     Ok(Vec::new())
@@ -221,7 +228,11 @@ fn read_sums(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<UsageSums
     })
 }
 
-/// SQLite's integers have a sign; no sum of ours comes near the end of them.
+fn bounded(sum: u64) -> i64 {
+    signed(sum).min(SUM_MOST)
+}
+
+/// SQLite's integers have a sign.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -124,6 +124,30 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     world.rotate(&ann, text(&labelled["id"]), json!({})).await.unwrap();
 }
 
+/// What is counted of one key is not counted of another: with the secret of one as narrow a key would have its limits twice.
+#[tokio::test]
+async fn no_key_leaves_its_limits_behind_by_a_rotation() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let limited = json!({"limits": {"rpm": 10, "budget": {"usd": 5, "per": "day"}}});
+    let own = world.create(&ann, limited.clone()).await.unwrap();
+    let twin = world.create(&ann, limited).await.unwrap();
+    let by_own = world.router(text(&own["key"]));
+    let child = world.create(&by_own, json!({})).await.unwrap();
+    let by_child = world.router(text(&child["key"]));
+    let grandchild = world.create(&by_child, json!({})).await.unwrap();
+    for (by, other) in [(&by_own, &twin), (&by_child, &own), (&by_child, &twin)] {
+        assert_eq!(kind(world.rotate(by, text(&other["id"]), json!({})).await).0, Kind::Forbidden);
+        assert_eq!(world.why(&other["key"]), "good");
+    }
+    world.rotate(&by_own, text(&grandchild["id"]), json!({})).await.unwrap();
+    world.rotate(&by_own, text(&child["id"]), json!({})).await.unwrap();
+    world.rotate(&ann, text(&twin["id"]), json!({})).await.unwrap();
+    // Of keys that nothing is counted of, each is as good as the other.
+    let (free, other) = (world.create(&ann, json!({})).await.unwrap(), world.create(&ann, json!({})).await.unwrap());
+    world.rotate(&world.router(text(&free["key"])), text(&other["id"]), json!({})).await.unwrap();
+}
+
 #[tokio::test]
 async fn pin_keys_are_of_users_and_only_admins_make_admin_keys() {
     let world = world().await;

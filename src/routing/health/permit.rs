@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::circuit::{Pass, micros};
+use super::circuit::{Pass, micros, pending};
 use crate::bounds;
 use crate::routing::recipe::Target;
 use crate::secret::Secret;
@@ -126,7 +126,10 @@ impl Permit {
         };
         if let Some(wait) = wait {
             // Also after a replay: it is what the provider said, not what we measured.
-            vitals.cooldown_until = vitals.cooldown_until.max(now.saturating_add(micros(wait.min(bounds::COOL_DOWN_MAX))));
+            let until = now.saturating_add(micros(wait.min(bounds::COOL_DOWN_MAX)));
+            // A longer one stands, unless it is from before the clock was set back.
+            let before = Some(vitals.cooldown_until).filter(|before| pending(*before, now));
+            vitals.cooldown_until = before.map_or(until, |before| before.max(until));
         }
         if !self.counted {
             vitals.circuit.left(pass);

@@ -66,6 +66,17 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
 }
 
 #[test]
+fn a_wait_from_before_the_clock_was_set_back_hides_no_other() {
+    let routing = live(&Health::default(), DOCUMENT);
+    let hour = 3_600_000;
+    attempt(&routing, "p/a", SECONDS_7, hour);
+    assert_eq!(take(&routing, "p/a", hour).err(), Some(Barred::CoolDown));
+    attempt(&routing, "p/a", SECONDS_7, 0);
+    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(Barred::CoolDown));
+    assert!(take(&routing, "p/a", 7_000).is_ok());
+}
+
+#[test]
 fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
     let health = Health::default();
     let routing = live(&health, DOCUMENT);
