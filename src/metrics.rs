@@ -219,6 +219,13 @@ impl Metrics {
         self.capture_queue.set(bytes as f64);
     }
 
+    /// How many bytes wait for the capture writer, as it was last told.
+    pub fn capture_queue_bytes_now(&self) -> usize {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it was a usize
+        let bytes = self.capture_queue.get() as usize;
+        bytes
+    }
+
     /// A routing document was offered: `success`, `unchanged` or `failure`.
     pub fn reload(&self, result: &str) {
         self.reloads.with_label_values(&[result]).inc();

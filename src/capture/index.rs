@@ -209,14 +209,12 @@ impl Archive {
         let delete = self.store.write_captures(move |index| {
             let (mut shelf, mut gone) = (archive.lock(), Vec::new());
             archive.shared.log_to_empty.store(true, Ordering::Release);
-            while replays {
-                // The deepest first, so that what is left when a step fails is still found from the first capture.
-                let step = index.family(&id, bounds::RETENTION_BATCH)?;
-                if step.is_empty() {
-                    break;
-                }
+            // The deepest first, so that what is left when a step fails is still found from the first capture.
+            let mut step = if replays { index.family(&id, bounds::RETENTION_BATCH)? } else { Vec::new() };
+            while !step.is_empty() {
                 shelf.bury(index, &step)?;
-                gone.extend(step);
+                gone.append(&mut step);
+                step = index.family(&id, bounds::RETENTION_BATCH)?;
             }
             if index.holds(&id)? {
                 shelf.bury(index, std::slice::from_ref(&id))?;

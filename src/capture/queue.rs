@@ -376,6 +376,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_full_disk_costs_captures_and_nothing_else() {
+        let room = room(100, usize::MAX).await;
+        room.faults.fill_disk();
+        for capture in captures(2) {
+            assert!(room.queue.offer(capture));
+            room.queue.flush().await;
+        }
+        assert_eq!((room.metrics.captures_so_far("dropped_disk_full"), room.counts()), (2, [0; 3]));
+        room.faults.clear();
+        assert!(room.queue.offer(captures(3).remove(2)));
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 0]));
+        assert!(room.is_empty());
+    }
+
+    #[test]
+    fn the_more_waits_the_less_is_done() {
+        let efforts = [0, 25, 26, 75, 76, 100].map(|used| Effort::at(used, 100));
+        use Effort::{Less, None, Usual};
+        assert_eq!(efforts, [Usual, Usual, Less, Less, None, None]);
+        assert_eq!(Usual.max(Less).max(None), None);
+    }
+
+    #[tokio::test]
     async fn what_is_deleted_while_it_waits_is_never_written() {
         let room = room(100, usize::MAX).await;
         let captures = captures(3);

@@ -13,16 +13,25 @@ const REDACTED: &str = "[redacted]";
 
 /// The expressions; without any it does nothing. They match in linear time whatever they are held against.
 #[derive(Clone, Debug, Default)]
-pub struct Redactor(Vec<Regex>);
+pub struct Redactor(Vec<Expression>);
 
-/// Compiles one expression; the error says what is wrong with it.
-pub fn compile(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(text).size_limit(bounds::REDACT_COMPILED).build().map_err(|error| error.to_string())
+/// A regular expression that matches something.
+#[derive(Clone, Debug)]
+pub struct Expression(Regex);
+
+impl Expression {
+    /// Compiles one; the error says what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let compiled = RegexBuilder::new(text).size_limit(bounds::REDACT_COMPILED).build();
+        let expression = compiled.map_err(|error| error.to_string().lines().last().unwrap_or_default().replace("error: ", ""))?;
+        // It would match everywhere, and what it matches is nothing.
+        if expression.is_match("") { Err("it matches the empty text".into()) } else { Ok(Expression(expression)) }
+    }
 }
 
 impl Redactor {
     /// A redactor of these expressions.
-    pub fn new(expressions: Vec<Regex>) -> Self {
+    pub fn new(expressions: Vec<Expression>) -> Self {
         Redactor(expressions)
     }
 
@@ -91,7 +100,7 @@ impl Redactor {
     }
 
     fn text(&self, text: &mut String, found: &mut bool) {
-        for expression in &self.0 {
+        for Expression(expression) in &self.0 {
             if let std::borrow::Cow::Owned(without) = expression.replace_all(text, regex::NoExpand(REDACTED)) {
                 *text = without;
                 *found = true;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::net::Net;
 use super::read::{Faults, Field, Section};
 use crate::bounds;
-use crate::capture::redact::{self, Redactor};
+use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
 use crate::routing::provider::Base;
 
@@ -361,21 +361,9 @@ fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
     found
 }
 
-fn expression(field: &Field<'_>, faults: &mut Faults) -> Option<regex::Regex> {
-    let text = field.text(faults)?;
-    match redact::compile(text) {
-        // It would match everywhere and take nothing out.
-        Ok(expression) if expression.is_match("") => {
-            faults.push(field.fault("matches the empty text").hint(Some("an expression that every match of has a character")));
-            None
-        }
-        Ok(expression) => Some(expression),
-        Err(why) => {
-            let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            faults.push(field.fault(format!("no regular expression: {why}")).hint(Some("for example `\\b\\d{16}\\b`")));
-            None
-        }
-    }
+fn expression(field: &Field<'_>, faults: &mut Faults) -> Option<Expression> {
+    let wrong = |why| field.fault(format!("no expression to redact by: {why}")).hint(Some("for example `\\b\\d{16}\\b`"));
+    Expression::new(field.text(faults)?).map_err(|why| faults.push(wrong(why))).ok()
 }
 
 fn retention(capture: &mut Section<'_>, faults: &mut Faults) -> Retention {
