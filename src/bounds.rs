@@ -215,9 +215,40 @@ pub const CAPTURE_QUEUE_RECORDS: usize = 16_384;
 /// Bytes waiting for the capture writer.
 pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 /// Records of one transaction of the capture writer.
-pub const CAPTURE_BATCH: usize = 500;
-/// Longest a record waits for company before it is written: the window that a crash may lose.
-pub const CAPTURE_LINGER: Duration = Duration::from_millis(100);
+pub const CAPTURE_BATCH: usize = 1_000;
+/// Longest a record waits for company before it is written: with the write itself the quarter of a second that a crash may lose.
+pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
+/// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
+pub const CAPTURE_BLOCK: usize = 256 << 10;
+/// Bytes of finished blocks that are written at once.
+pub const CAPTURE_COMMIT: usize = 4 << 20;
+/// How often captures are made to survive the loss of power; each time the disk has to catch up.
+pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
+/// Bytes of a segment before the next one begins, and the least that a small `retention.size` makes of it. Captures leave
+/// the disk a segment at a time.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// See [`SEGMENT_BYTES`].
+pub const SEGMENT_BYTES_LEAST: u64 = 1 << 20;
+/// Longest that a segment is written to.
+pub const SEGMENT_AGE: Duration = Duration::from_secs(600);
+/// Parts of `retention` that a segment is at most: so much more may be kept than is asked for.
+pub const SEGMENT_SHARE: u32 = 16;
+/// Segments that are kept open to be read.
+pub const SEGMENTS_OPEN: usize = 64;
+/// How long the bytes of a deleted capture may wait for others to be deleted with them: their segment is written anew.
+pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
+/// Rows of the index that are looked at for one page of a list: some ten milliseconds.
+pub const LIST_ROWS: usize = 50_000;
+/// How exact the time in an id is, in microseconds.
+pub const ID_PRECISION_US: i64 = 1_000;
+/// Bytes of an index that is read through at the start to see whether it is whole; of a larger one only its length is looked at.
+pub const INDEX_CHECK: u64 = 64 << 20;
+/// Damaged blocks that are remembered, so that each is reported once.
+pub const DAMAGED_BLOCKS: usize = 1_000;
+/// Expressions of `capture.redact`.
+pub const REDACT_EXPRESSIONS: usize = 32;
+/// Bytes of one of those, compiled.
+pub const REDACT_COMPILED: usize = 1 << 20;
 
 /// Longest that a reader of captures waits for those which are still to be written.
 pub const CAPTURE_SETTLE: Duration = Duration::from_millis(500);
@@ -253,7 +284,7 @@ pub const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 pub const MOCK_BODY: usize = 32 << 20;
 /// Connections that the mock provider serves at once; more wait to be accepted.
 pub const MOCK_CONNECTIONS: usize = 1_024;
-/// Captures deleted in one transaction when they are beyond their retention.
+/// Keys that are forgotten, and copies of a capture that are deleted, in one transaction.
 pub const RETENTION_BATCH: usize = 500;
 /// Characters that are kept of a client's own name for its request.
 pub const CLIENT_REQUEST_ID_CHARS: usize = 200;

@@ -62,6 +62,10 @@ const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 fn mint(prefix: &str, at: Timestamp, random: &Random) -> Arc<str> {
     let mut noise = [0; 10];
     random.fill(&mut noise);
+    spell(prefix, at, noise)
+}
+
+fn spell(prefix: &str, at: Timestamp, noise: [u8; 10]) -> Arc<str> {
     let millis = u64::try_from(at.as_millisecond()).unwrap_or(0);
     let value = uuid::Builder::from_unix_timestamp_millis(millis, &noise).into_uuid().as_u128();
     let mut text = String::with_capacity(prefix.len() + 26);
@@ -130,6 +134,14 @@ ids! {
     SessionId "sess_";
 }
 
+impl RequestId {
+    /// The least id that a request may have which came at this time or later, in microseconds since the epoch; `None` when
+    /// that is no time.
+    pub fn first_at(at_us: i64) -> Option<Self> {
+        Some(RequestId(spell(Self::PREFIX, Timestamp::from_microsecond(at_us).ok()?, [0; 10])))
+    }
+}
+
 impl UserId {
     /// The built-in user behind `ADMIN_API_KEY`.
     pub fn admin() -> Self {
@@ -152,6 +164,9 @@ mod tests {
         let early = RequestId::new(Timestamp::from_second(1_000).unwrap(), &random);
         let late = RequestId::new(Timestamp::from_second(1_001).unwrap(), &random);
         assert!(early < late);
+        let second = |second: i64| RequestId::first_at(second * 1_000_000).unwrap();
+        assert!(second(1_000) <= early && early < second(1_001) && second(1_001) <= late);
+        assert_eq!((RequestId::first_at(i64::MAX), RequestId::first_at(-5)), (None, Some(second(0))));
         assert_eq!(RequestId::parse(early.as_str()), Some(early.clone()));
         assert_eq!(KeyId::parse(early.as_str()), None);
         assert_eq!(RequestId::parse("req_ILOU"), None);

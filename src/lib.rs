@@ -7,7 +7,7 @@
 //! |---|---|
 //! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
-//! | adapters | [`store`] accounts, keys, documents, captures in SQLite · [`protocol`] what providers and clients speak, as bytes |
+//! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |

@@ -17,7 +17,8 @@
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
-//! | `rerouter_captures_total` | outcome | captures: stored, dropped_full (no room in the queue), dropped_store (the store refused) |
+//! | `rerouter_captures_total` | outcome | captures: stored, dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full |
+//! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
@@ -36,7 +37,7 @@ const TARGET: &[&str] = &["provider", "model"];
 /// What becomes of a routing document that is offered.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
-const CAPTURES: [&str; 3] = ["stored", "dropped_full", "dropped_store"];
+const CAPTURES: [&str; 4] = ["stored", "dropped_full", "dropped_store", "dropped_disk_full"];
 /// What becomes of a copy that is drawn for a shadow.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
@@ -64,6 +65,7 @@ pub struct Metrics {
     keys: IntGaugeVec,
     agent_open: IntGauge,
     captures: IntCounterVec,
+    blocks_damaged: IntCounter,
     capture_queue: Gauge,
     routing: IntGaugeVec,
     /// Held while the live revision changes and while series are read: nobody sees two, or none.
@@ -110,6 +112,10 @@ impl Metrics {
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
             agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
             captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
+            blocks_damaged: kept(
+                r,
+                IntCounter::with_opts(opts("capture_blocks_damaged_total", "Blocks of captures that could not be read.")),
+            )?,
             capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
@@ -202,10 +208,22 @@ impl Metrics {
         self.captures.with_label_values(&[outcome]).get()
     }
 
+    /// A block of captures turned out to be damaged.
+    pub fn capture_block_damaged(&self) {
+        self.blocks_damaged.inc();
+    }
+
     /// So many bytes wait for the capture writer.
     pub fn capture_queue_bytes(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.capture_queue.set(bytes as f64);
+    }
+
+    /// How many bytes wait for the capture writer, as it was last told.
+    pub fn capture_queue_bytes_now(&self) -> usize {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it was a usize
+        let bytes = self.capture_queue.get() as usize;
+        bytes
     }
 
     /// A routing document was offered: `success`, `unchanged` or `failure`.
@@ -373,10 +391,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 19);
+        assert_eq!(listed.len(), 20);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 19);
+        assert_eq!(text.matches("# TYPE").count(), 20);
     }
 }

@@ -102,6 +102,45 @@ pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>>
     Some(body)
 }
 
+/// An AES-256-GCM key under which each message has a number of its own, which makes its nonce.
+pub struct BlockKey(LessSafeKey);
+
+impl BlockKey {
+    /// Bytes that [`BlockKey::seal`] adds.
+    pub const TAG: usize = 16;
+
+    /// A key of these bytes, which must be used for nothing else.
+    pub fn new(bytes: &SecretBytes) -> Option<Self> {
+        Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
+    }
+
+    /// Seals a message where it is. No number may come twice under one key, whatever became of the first.
+    pub fn seal(&self, number: u64, context: &[u8], message: &mut Vec<u8>) -> Option<()> {
+        self.0.seal_in_place_append_tag(BlockKey::nonce(number), Aad::from(context), message).ok()
+    }
+
+    /// Opens what [`BlockKey::seal`] made; `None` when a bit of it, its number or the context differs.
+    pub fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
+        let plain = self.0.open_in_place(BlockKey::nonce(number), Aad::from(context), &mut sealed).ok()?.len();
+        sealed.truncate(plain);
+        Some(sealed)
+    }
+
+    fn nonce(number: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        for (to, from) in nonce.iter_mut().skip(4).zip(number.to_be_bytes()) {
+            *to = from;
+        }
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+impl fmt::Debug for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
 /// Compares without telling by its duration where two values differ.
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
@@ -130,6 +169,18 @@ mod tests {
             bent[at] ^= 1;
             assert_eq!(open(&key, b"req_1", &bent), None);
         }
+    }
+
+    #[test]
+    fn a_block_opens_under_its_number_and_context_only() {
+        let key = BlockKey::new(&SecretBytes::new([3; 32])).unwrap();
+        let mut sealed = b"prompt".to_vec();
+        key.seal(7, b"place", &mut sealed).unwrap();
+        assert_eq!(sealed.len(), b"prompt".len() + BlockKey::TAG);
+        assert_eq!(key.open(7, b"place", sealed.clone()).as_deref(), Some(&b"prompt"[..]));
+        assert_eq!((key.open(8, b"place", sealed.clone()), key.open(7, b"other", sealed.clone())), (None, None));
+        assert_eq!(BlockKey::new(&SecretBytes::new([4; 32])).unwrap().open(7, b"place", sealed), None);
+        assert_eq!(format!("{key:?}"), "[secret]");
     }
 
     #[test]

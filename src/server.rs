@@ -96,6 +96,7 @@ impl Gateway {
         server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
+        server.add_service(background_service("captures", Tending { app: self.app.clone() }));
         server.add_service(background_service("sessions", Sweeping { app: self.app }));
         Ok(())
     }
@@ -173,6 +174,9 @@ pub async fn drained(app: &App) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     app.captures.flush().await;
+    if let Err(error) = app.archive.close().await {
+        warn!("captures could not be closed, and are looked through at the next start: {error}");
+    }
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
     }
@@ -330,7 +334,7 @@ impl BackgroundService for Mocking {
     }
 }
 
-/// Ends what is over: sessions, and captures beyond their retention.
+/// Ends what is over: sessions, and what was counted long ago.
 struct Sweeping {
     app: Arc<App>,
 }
@@ -350,25 +354,35 @@ impl BackgroundService for Sweeping {
                     if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
                         warn!("old usage could not be deleted: {error}");
                     }
-                    self.trim_captures().await;
                 }
             }
         }
     }
 }
 
-impl Sweeping {
-    /// A batch at a time, so that captures waiting to be written are not held up for long.
-    async fn trim_captures(&self) {
-        let retention = &self.app.server.capture.retention;
-        let now = self.app.clock.now();
-        let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
-        loop {
-            match self.app.store.trim_captures(before, retention.size, bounds::RETENTION_BATCH).await {
-                Ok(bounds::RETENTION_BATCH) => {}
-                Ok(_) => return,
-                Err(error) => return warn!("captures beyond their retention could not be deleted: {error}"),
+/// Completes the index of captures, and keeps captures for as long and as many as the server document says.
+struct Tending {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Tending {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let tend = async {
+            self.app.archive.catch_up_at_last().await;
+            let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+            loop {
+                tick.tick().await;
+                let (retention, now) = (&self.app.server.capture.retention, self.app.clock.now());
+                let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+                if let Err(error) = self.app.archive.tend(now, before, retention.size).await {
+                    warn!("captures beyond their retention, or deleted ones, could not be taken off the disk: {error}");
+                }
             }
+        };
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = tend => {}
         }
     }
 }

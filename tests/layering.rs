@@ -49,6 +49,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("argon2", &["auth/password"]),
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),
+    ("zstd", &["capture/segment"]),
+    ("regex", &["capture/redact"]),
     ("aho_corasick", &["routing/keywords"]),
     ("whatlang", &["routing/language"]),
     ("env_logger", &["log"]),

@@ -11,6 +11,8 @@ mod support;
 mod access_log;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
+/// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.
+mod captures;
 /// What `rerouter serve` says about bad documents.
 mod cli;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.

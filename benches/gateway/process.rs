@@ -17,7 +17,7 @@ const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 /// Longest that a process may take to serve, and the gateway to store what a window left.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A capture waits that long for company, and something for the write.
-const LINGER: Duration = Duration::from_millis(150);
+const LINGER: Duration = Duration::from_millis(250);
 
 /// A proxy as a process.
 pub struct Process {

@@ -54,7 +54,12 @@ pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next = if has_more { found.last().and_then(|last| last.get("id")).cloned().unwrap_or(Value::Null) } else { Value::Null };
-    json!({"object": "list", "data": found, "has_more": has_more, "next": next})
+    part(&found, next)
+}
+
+/// A page that is over before its limit, or not: `next` is the cursor, null when nothing follows.
+pub(super) fn part(found: &[Value], next: Value) -> Value {
+    json!({"object": "list", "data": found, "has_more": !next.is_null(), "next": next})
 }
 
 /// The first value of a parameter in a query that may hold others too; `None` also for one that is not well encoded.

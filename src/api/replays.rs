@@ -15,7 +15,7 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
-use crate::capture::record::{Capture, State};
+use crate::capture::record::{Capture, Head, State};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
@@ -149,8 +149,9 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
     let limit = query.limit()?;
     let after = read(&query, "after", "the id of a replay", RequestId::parse)?;
     let filter = filter(&query, who)?;
-    let heads = archive.list(filter, limit + 1, after).await?;
-    Ok(page::list(heads.iter().map(|head| head.summary()).collect(), limit))
+    let found = archive.page(filter, limit, after).await?;
+    let summaries: Vec<Value> = found.heads.iter().map(Head::summary).collect();
+    Ok(page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into())))
 }
 
 fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {

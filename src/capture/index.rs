@@ -1,241 +1,323 @@
-//! The archive of captures over the store: heads as JSON, bodies sealed with AES-256-GCM under a key of their own, bound
-//! to the capture's id. The interface that any other keeping of captures will take.
+//! The archive of captures: whole in segments, sealed block by block, and found by the store's index of them.
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bytes::Bytes;
-
+use super::prepare;
 use super::record::{Bodies, Capture, Head};
-use super::scrub;
+use super::redact::Redactor;
+use super::segment::group::Parts;
+use super::segment::reader::{Damage, Segment};
+use super::segment::writer::Effort;
+use super::shelf::{Make, Shelf};
+use crate::bounds;
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
+use crate::metrics::Metrics;
 use crate::secret::{self, SecretBytes};
-use crate::store::{CaptureFilter, CaptureRow, Store, StoreError};
-
-/// First byte of kept bodies: sealed, or in clear where the server document says so.
-const SEALED: u8 = 1;
-/// See [`SEALED`].
-const CLEAR: u8 = 0;
-/// First byte of a sealed text: this layout (request length, response length, both bodies).
-const FRAME: u8 = 1;
-/// The frame byte and two lengths.
-const FRAME_HEAD: usize = 17;
+use crate::store::{CaptureFilter, Place, Store, StoreError};
 
 /// Where captures are kept. Cloning is cheap.
+///
+/// What is appended is in its file, beyond the end of this process, when that returns; a second later it survives the loss of
+/// power too ([`bounds::CAPTURE_SYNC`]).
 #[derive(Clone)]
 pub struct Archive {
-    store: Store,
-    key: SecretBytes,
-    random: Random,
-    encrypt: bool,
+    pub(super) store: Store,
+    pub(super) make: Make,
+    pub(super) shelf: Arc<Mutex<Shelf>>,
+    pub(super) shared: Arc<Shared>,
+    redactor: Arc<Redactor>,
+    metrics: Option<Metrics>,
+}
+
+/// What clones of an archive share beside the segment that is written to.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Segments that were read from.
+    segments: Mutex<HashMap<i64, Arc<Segment>>>,
+    /// Damaged blocks that were reported.
+    damaged: Mutex<HashSet<(i64, u64)>>,
+    /// The index does not know all segments yet.
+    pub(super) incomplete: AtomicBool,
+    /// Something was written that might not survive the loss of power.
+    unsynced: AtomicBool,
+    /// Rows were deleted that may still be in the index's write-ahead log.
+    pub(super) log_to_empty: AtomicBool,
+}
+
+/// A page of heads, newest first.
+pub struct Page {
+    /// The heads that can be read.
+    pub heads: Vec<Head>,
+    /// What the next page is after, if there may be one.
+    pub next: Option<RequestId>,
 }
 
 impl Archive {
-    /// An archive in `store`, its key derived from the master key. `encrypt` concerns what is written from now on;
-    /// either kind is read.
+    /// An archive in `store` and beside it, its key derived from the master key. `encrypt` concerns what is written from now
+    /// on; either kind is read.
     pub fn new(store: Store, master: &SecretBytes, random: Random, encrypt: bool) -> Self {
-        Archive { store, key: secret::derive(master, "rerouter capture key v1"), random, encrypt }
+        let make = Make {
+            dir: store.dir().join("captures"),
+            key: secret::derive(master, "rerouter capture key v1"),
+            random,
+            encrypt,
+            clock: Clock::System,
+            bytes: bounds::SEGMENT_BYTES,
+            age: bounds::SEGMENT_AGE,
+        };
+        let shelf = Arc::new(Mutex::new(Shelf::new(make.clone())));
+        Archive { store, make, shelf, shared: Arc::default(), redactor: Arc::default(), metrics: None }
     }
 
-    /// Keeps a batch, all or none, and tells how many that is: one that cannot be sealed is left out.
+    /// The same before anything is written, with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        let make = Make { clock, ..self.make.clone() };
+        self.remade(make)
+    }
+
+    /// The same before anything is written, for captures to be kept so long and while they have so many bytes: segments are
+    /// small enough to follow that.
+    #[must_use]
+    pub fn kept_for(self, age: Duration, size: u64) -> Self {
+        let share = u64::from(bounds::SEGMENT_SHARE);
+        let bytes = (size / share).clamp(bounds::SEGMENT_BYTES_LEAST, bounds::SEGMENT_BYTES);
+        let age = (age / bounds::SEGMENT_SHARE).clamp(bounds::CAPTURE_SYNC, bounds::SEGMENT_AGE);
+        let make = Make { bytes, age, ..self.make.clone() };
+        self.remade(make)
+    }
+
+    /// The same, with this taken out of what is written.
+    #[must_use]
+    pub fn redacting(self, redactor: Redactor) -> Self {
+        Archive { redactor: Arc::new(redactor), ..self }
+    }
+
+    /// The same, with damage counted there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Archive { metrics: Some(metrics), ..self }
+    }
+
+    fn remade(self, make: Make) -> Self {
+        Archive { shelf: Arc::new(Mutex::new(Shelf::new(make.clone()))), make, ..self }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a batch, all or none, and tells how many that is: one that cannot be written out is left out.
     pub async fn append(&self, captures: Arc<Vec<Capture>>) -> Result<usize, StoreError> {
-        let archive = self.clone();
-        // Sealing megabytes takes milliseconds that belong to requests.
-        let sealed = tokio::task::spawn_blocking(move || captures.iter().filter_map(|capture| archive.seal(capture)).collect());
-        let rows: Vec<CaptureRow> = sealed.await.map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        let count = rows.len();
-        self.store.append_captures(rows).await.map(|()| count)
+        self.append_with(captures, Effort::Usual).await
     }
 
-    /// Heads, newest first, older than `after`, up to `limit`.
+    /// The same with so much effort.
+    pub async fn append_with(&self, captures: Arc<Vec<Capture>>, effort: Effort) -> Result<usize, StoreError> {
+        let archive = self.clone();
+        self.store
+            .write_captures(move |index| {
+                archive.shared.unsynced.store(true, Ordering::Release);
+                let ready = captures.iter().filter_map(|capture| prepare::ready(capture, &archive.redactor));
+                archive.lock().append(index, ready, effort)
+            })
+            .await
+    }
+
+    /// Makes everything that was appended survive the loss of power. Costs nothing when it does.
+    pub async fn sync(&self) -> Result<(), StoreError> {
+        if !self.shared.unsynced.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let archive = self.clone();
+        let synced = self.store.write_captures(move |index| archive.lock().sync(index)).await;
+        if synced.is_err() {
+            self.shared.unsynced.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    /// Closes the segment that is written to: all of it is durable then, and a start after it has nothing to look at.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        let archive = self.clone();
+        self.store.write_captures(move |index| archive.lock().close(index)).await
+    }
+
+    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter than that although more follow.
+    pub async fn page(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<Page, Error> {
+        let mut tried = false;
+        loop {
+            let page = self.store.list_captures(filter.clone(), limit, after.clone()).await.map_err(Error::store_unavailable)?;
+            let archive = self.clone();
+            let read = tokio::task::spawn_blocking(move || archive.read_heads(&page.found)).await;
+            let (heads, moved) = read.map_err(|error| Error::internal(error.to_string()))?;
+            // A segment may leave or be made anew between the two; then the index knows by now.
+            if !moved || tried {
+                return Ok(Page { heads, next: page.next });
+            }
+            tried = true;
+        }
+    }
+
+    /// The heads of such a page.
     pub async fn list(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<Vec<Head>, Error> {
-        let rows = self.store.list_captures(filter, limit, after).await.map_err(Error::store_unavailable)?;
-        rows.iter().map(|(id, head)| read_head(id, head)).collect()
+        Ok(self.page(filter, limit, after).await?.heads)
     }
 
     /// One capture, whole.
     pub async fn get(&self, id: &RequestId) -> Result<Option<Capture>, Error> {
-        let Some(row) = self.store.capture(id).await.map_err(Error::store_unavailable)? else { return Ok(None) };
-        let head = read_head(&row.id, &row.head)?;
-        let bodies = match &row.bodies {
-            None => Bodies::default(),
-            Some(kept) => self.unseal(&row.id, kept).ok_or_else(|| Error::internal(format!("bodies of {id} do not open")))?,
-        };
-        Ok(Some(Capture { head, bodies }))
+        let mut tried = false;
+        loop {
+            let Some(place) = self.store.locate_capture(id).await.map_err(Error::store_unavailable)? else {
+                return self.absent();
+            };
+            let (archive, wanted) = (self.clone(), id.clone());
+            let read = tokio::task::spawn_blocking(move || archive.read(&wanted, place)).await;
+            match read.map_err(|error| Error::internal(error.to_string()))? {
+                Ok(capture) => return Ok(Some(capture)),
+                Err(damage) if damage.is_absent() && !tried => tried = true,
+                Err(damage) => return Err(Error::internal(format!("capture {id} cannot be read: {damage}"))),
+            }
+        }
     }
 
     /// Whose a capture is, if it is there.
     pub async fn owner(&self, id: &RequestId) -> Result<Option<UserId>, Error> {
-        self.store.capture_owner(id).await.map_err(Error::store_unavailable)
+        match self.store.capture_owner(id).await.map_err(Error::store_unavailable)? {
+            None => self.absent(),
+            found => Ok(found),
+        }
     }
 
-    /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns. Gives the
-    /// replays that went.
+    /// While the index is being made again, what it does not know may still be there.
+    fn absent<T>(&self) -> Result<Option<T>, Error> {
+        if self.shared.incomplete.load(Ordering::Acquire) { Err(Error::store_unavailable(INCOMPLETE)) } else { Ok(None) }
+    }
+
+    /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns; its bytes leave
+    /// the disk when its segment is [made anew](Archive::tend). Gives the replays that went.
     pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, Error> {
-        self.store.delete_capture(id, replays).await.map_err(Error::store_unavailable)
+        if self.shared.incomplete.load(Ordering::Acquire) {
+            return Err(Error::store_unavailable(INCOMPLETE));
+        }
+        let (archive, id) = (self.clone(), id.clone());
+        let delete = self.store.write_captures(move |index| {
+            let (mut shelf, mut gone) = (archive.lock(), Vec::new());
+            archive.shared.log_to_empty.store(true, Ordering::Release);
+            // The deepest first, so that what is left when a step fails is still found from the first capture.
+            let mut step = if replays { index.family(&id, bounds::RETENTION_BATCH)? } else { Vec::new() };
+            while !step.is_empty() {
+                shelf.bury(index, &step)?;
+                gone.append(&mut step);
+                step = index.family(&id, bounds::RETENTION_BATCH)?;
+            }
+            if index.holds(&id)? {
+                shelf.bury(index, std::slice::from_ref(&id))?;
+            }
+            Ok(gone)
+        });
+        delete.await.map_err(Error::store_unavailable)
     }
 
-    fn unseal(&self, id: &RequestId, kept: &[u8]) -> Option<Bodies> {
-        let plain = match kept.split_first()? {
-            (&SEALED, sealed) => secret::open(&self.key, id.as_str().as_bytes(), sealed)?,
-            (&CLEAR, plain) => plain.to_vec(),
-            _ => return None,
-        };
-        unframe(&Bytes::from(plain))
+    /// The heads that can be read, and whether a segment was not there.
+    fn read_heads(&self, found: &[(RequestId, Place)]) -> (Vec<Head>, bool) {
+        let (mut heads, mut moved) = (Vec::with_capacity(found.len()), false);
+        let mut block: Option<(i64, u64, Result<Parts, Damage>)> = None;
+        for (id, place) in found {
+            if block.as_ref().is_none_or(|(segment, at, _)| (*segment, *at) != (place.segment, place.heads)) {
+                let parts = self.segment(place.segment).and_then(|segment| Parts::heads(&segment, place.heads));
+                if let Err(damage) = &parts {
+                    self.report(place.segment, place.heads, damage);
+                }
+                block = Some((place.segment, place.heads, parts));
+            }
+            match block.as_ref().map(|(_, _, parts)| parts) {
+                Some(Ok(parts)) => match read_head(id, parts, *place) {
+                    Ok(head) => heads.push(head),
+                    Err(damage) => self.report(place.segment, place.heads, &damage),
+                },
+                Some(Err(damage)) => moved |= damage.is_absent(),
+                None => {}
+            }
+        }
+        (heads, moved)
     }
 
-    fn seal(&self, capture: &Capture) -> Option<CaptureRow> {
-        let mut head = capture.head.clone();
-        let (request, redacted) = if head.request_captured {
-            let scrubbed = scrub::scrub_body(&capture.bodies.request);
-            (scrubbed.body, scrubbed.redacted)
-        } else {
-            (Bytes::new(), false)
+    fn read(&self, id: &RequestId, place: Place) -> Result<Capture, Damage> {
+        let segment = self.segment(place.segment)?;
+        let reported = |at: u64| {
+            move |damage: Damage| {
+                self.report(place.segment, at, &damage);
+                damage
+            }
         };
-        head.redacted |= redacted;
-        let bodies = if request.is_empty() && capture.bodies.response.is_empty() {
-            None
-        } else {
-            let mut kept = vec![if self.encrypt { SEALED } else { CLEAR }];
-            let plain = frame(&request, &capture.bodies.response);
-            kept.extend(if self.encrypt { secret::seal(&self.key, head.id.as_str().as_bytes(), &plain, &self.random)? } else { plain });
-            Some(kept)
+        let heads = Parts::heads(&segment, place.heads).map_err(reported(place.heads))?;
+        let head = read_head(id, &heads, place).map_err(reported(place.heads))?;
+        let bodies = match place.bodies {
+            None => Bodies::default(),
+            Some(at) => {
+                let bodies = Parts::bodies(&segment, at).map_err(reported(at))?;
+                bodies.bodies_at(place.position).ok_or(Damage::Bytes("it holds fewer bodies")).map_err(reported(at))?
+            }
         };
-        let decision = head.decision.as_ref();
-        Some(CaptureRow {
-            created_at_us: head.created_at.as_microsecond(),
-            owner: head.owner.clone(),
-            key: head.key.clone(),
-            alias: decision.and_then(|decision| decision.alias.clone()),
-            recipe: decision.map(|decision| decision.recipe.clone()),
-            provider: head.served.as_ref().map(|served| served.provider.to_string()),
-            model: head.served.as_ref().map(|served| served.model.to_string()),
-            decided_provider: decision.map(|decision| decision.provider.clone()),
-            decided_model: decision.map(|decision| decision.model.clone()),
-            status: head.status,
-            state: head.state.as_str().to_owned(),
-            replay_of: head.replay_of.clone(),
-            shadow_of: head.shadow_of.clone(),
-            head: serde_json::to_vec(&head).ok()?,
-            bodies,
-            id: head.id,
-        })
+        Ok(Capture { head, bodies })
+    }
+
+    /// A segment, open to be read.
+    pub(super) fn segment(&self, number: i64) -> Result<Arc<Segment>, Damage> {
+        let segments = || self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = segments().get(&number) {
+            return Ok(open.clone());
+        }
+        let opened = Segment::open(&self.make.dir, number, &self.make.key).inspect_err(|damage| self.report(number, 0, damage))?;
+        let opened = Arc::new(opened);
+        let mut segments = segments();
+        if segments.len() >= bounds::SEGMENTS_OPEN
+            && let Some(oldest) = segments.keys().min().copied()
+        {
+            segments.remove(&oldest);
+        }
+        segments.insert(number, opened.clone());
+        Ok(opened)
+    }
+
+    /// Lets go of a segment that has left, so that the disk gets its bytes back.
+    pub(super) fn let_go(&self, number: i64) {
+        self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// Says once that a block is damaged.
+    pub(super) fn report(&self, segment: i64, at: u64, damage: &Damage) {
+        if damage.is_absent() {
+            return;
+        }
+        let mut damaged = self.shared.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.len() < bounds::DAMAGED_BLOCKS && damaged.insert((segment, at)) {
+            log::error!("captures are lost in segment {segment:016x}, in the block at {at}: {damage}");
+            if let Some(metrics) = &self.metrics {
+                metrics.capture_block_damaged();
+            }
+        }
     }
 }
 
-fn read_head(id: &RequestId, head: &[u8]) -> Result<Head, Error> {
-    let read = serde_json::from_slice::<Head>(head).map_err(|error| Error::internal(format!("head of {id}: {error}")))?;
-    if read.version > Head::VERSION {
-        return Err(Error::internal(format!("head of {id} has version {}, written by a newer build", read.version)));
-    }
-    Ok(read)
-}
+/// What is said while the index does not know all.
+const INCOMPLETE: &str = "the index of captures is being made again";
 
-fn frame(request: &[u8], response: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(FRAME_HEAD + request.len() + response.len());
-    out.push(FRAME);
-    out.extend_from_slice(&(request.len() as u64).to_be_bytes());
-    out.extend_from_slice(&(response.len() as u64).to_be_bytes());
-    out.extend_from_slice(request);
-    out.extend_from_slice(response);
-    out
-}
-
-/// Reads what [`frame`] wrote; `None` unless every byte is accounted for.
-fn unframe(plain: &Bytes) -> Option<Bodies> {
-    let (&version, rest) = plain.split_first()?;
-    let (request, rest) = rest.split_first_chunk::<8>()?;
-    let (response, rest) = rest.split_first_chunk::<8>()?;
-    let request = usize::try_from(u64::from_be_bytes(*request)).ok()?;
-    let response = usize::try_from(u64::from_be_bytes(*response)).ok()?;
-    if version != FRAME || request.checked_add(response)? != rest.len() {
-        return None;
+fn read_head(id: &RequestId, parts: &Parts, place: Place) -> Result<Head, Damage> {
+    let head = parts.head(place.position).ok_or(Damage::Bytes("it holds fewer heads"))?;
+    let head = serde_json::from_slice::<Head>(&head).map_err(|_| Damage::Bytes("a head of it does not read"))?;
+    if head.version > Head::VERSION {
+        return Err(Damage::Bytes("a head of it was written by a newer build"));
     }
-    let middle = FRAME_HEAD + request;
-    Some(Bodies { request: plain.slice(FRAME_HEAD..middle), response: plain.slice(middle..) })
+    if head.id == *id { Ok(head) } else { Err(Damage::Bytes("it holds another capture there")) }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::record::tests::capture;
-    use super::*;
-
-    async fn archive(dir: &tempfile::TempDir) -> Archive {
-        let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
-        Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
-    }
-
-    #[tokio::test]
-    async fn captures_come_back_whole_and_lie_sealed() {
-        let dir = tempfile::tempdir().unwrap();
-        let archive = archive(&dir).await;
-        let (owner, random) = (UserId::known("usr_1"), Random::seeded(1));
-        let (first, mut second) = (capture(0, &owner, &random), capture(1, &owner, &random));
-        second.bodies.request = Bytes::from_static(br#"{"model":"auto","tools":[{"authorization":"canary-mcp"}],"text":"canary-prompt"}"#);
-        assert_eq!(archive.append(Arc::new(vec![first.clone(), second.clone()])).await.unwrap(), 2);
-        assert_eq!(archive.get(&first.head.id).await.unwrap().as_ref(), Some(&first));
-        let read = archive.get(&second.head.id).await.unwrap().unwrap();
-        assert!(read.head.redacted && std::str::from_utf8(&read.bodies.request).unwrap().contains("canary-prompt"));
-        let heads = archive.list(CaptureFilter::default(), 10, None).await.unwrap();
-        assert_eq!(heads.iter().map(|head| &head.id).collect::<Vec<_>>(), [&second.head.id, &first.head.id]);
-        for entry in std::fs::read_dir(dir.path()).unwrap() {
-            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-            assert!(memchr::memmem::find(&bytes, b"canary").is_none());
-        }
-    }
-
-    #[tokio::test]
-    async fn what_lies_in_the_clear_reads_as_well() {
-        let dir = tempfile::tempdir().unwrap();
-        let sealing = archive(&dir).await;
-        let clear = Archive { encrypt: false, ..sealing.clone() };
-        let (owner, random) = (UserId::known("usr_1"), Random::seeded(1));
-        let (first, second) = (capture(0, &owner, &random), capture(1, &owner, &random));
-        clear.append(Arc::new(vec![first.clone()])).await.unwrap();
-        sealing.append(Arc::new(vec![second.clone()])).await.unwrap();
-        let stored = clear.store.capture(&first.head.id).await.unwrap().unwrap().bodies.unwrap();
-        assert!(memchr::memmem::find(&stored, &first.bodies.request).is_some());
-        assert_eq!(sealing.get(&first.head.id).await.unwrap(), Some(first));
-        assert_eq!(clear.get(&second.head.id).await.unwrap(), Some(second));
-    }
-
-    #[tokio::test]
-    async fn what_is_damaged_or_under_another_id_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let archive = archive(&dir).await;
-        let (owner, random) = (UserId::known("usr_1"), Random::seeded(1));
-        let mut row = archive.seal(&capture(0, &owner, &random)).unwrap();
-        row.id = RequestId::known("req_other");
-        let mut newer = archive.seal(&capture(1, &owner, &random)).unwrap();
-        newer.head = String::from_utf8(newer.head).unwrap().replace("\"version\":1,\"id\"", "\"version\":2,\"id\"").into_bytes();
-        let ids = [row.id.clone(), newer.id.clone()];
-        archive.store.append_captures(vec![row, newer]).await.unwrap();
-        for id in ids {
-            assert_eq!(archive.get(&id).await.unwrap_err().status().as_u16(), 500, "{id}");
-        }
-        assert_eq!(archive.get(&RequestId::known("req_none")).await.unwrap(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn frames_read_back_and_nothing_else_does(request: Vec<u8>, response: Vec<u8>, noise: Vec<u8>) {
-            let plain = Bytes::from(frame(&request, &response));
-            let bodies = Bodies { request: request.into(), response: response.into() };
-            prop_assert_eq!(unframe(&plain), Some(bodies));
-            prop_assert_eq!(unframe(&plain.slice(..plain.len() - 1)), None);
-            prop_assert_eq!(unframe(&Bytes::from([&plain[..], &[0]].concat())), None);
-            let _ = unframe(&Bytes::from(noise));
-        }
-
-        #[test]
-        fn a_bent_seal_does_not_open(at: prop::sample::Index, bit in 0u8..8) {
-            let key = SecretBytes::new([1; 32]);
-            let mut sealed = secret::seal(&key, b"req_1", &frame(b"request", b"response"), &Random::System).unwrap();
-            let at = at.index(sealed.len());
-            sealed[at] ^= 1 << bit;
-            prop_assert_eq!(secret::open(&key, b"req_1", &sealed), None);
-        }
-    }
-}
+#[path = "index_tests.rs"]
+pub(crate) mod tests;

@@ -4,6 +4,14 @@
 pub mod coming;
 pub mod draft;
 pub mod index;
+mod prepare;
 pub mod queue;
 pub mod record;
+pub mod redact;
+mod restore;
 pub mod scrub;
+pub mod segment;
+mod shelf;
+mod tend;
+
+pub use restore::Recovered;

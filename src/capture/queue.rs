@@ -12,9 +12,11 @@ use super::coming::{Coming, Table};
 use super::draft::Draft;
 use super::index::Archive;
 use super::record::Capture;
+use super::segment::writer::Effort;
 use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
+use crate::store::StoreError;
 
 enum Message {
     Draft(Box<(Draft, Coming)>),
@@ -59,6 +61,8 @@ pub struct CaptureWriter {
     receiver: mpsc::Receiver<Message>,
     waiting: Waiting,
     hurry: Arc<Notify>,
+    /// The last batch was lost.
+    failing: bool,
 }
 
 impl CaptureQueue {
@@ -73,7 +77,7 @@ impl CaptureQueue {
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
         let hurry = Arc::new(Notify::new());
         let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone() };
-        (queue, CaptureWriter { receiver, waiting, hurry })
+        (queue, CaptureWriter { receiver, waiting, hurry, failing: false })
     }
 
     /// Announces the capture of a request that begins, so that a deletion finds it before it is written.
@@ -148,7 +152,15 @@ impl CaptureQueue {
 impl CaptureWriter {
     /// Writes batches until every queue handle is gone.
     pub async fn run(mut self, archive: Archive) {
-        while let Some(first) = self.receiver.recv().await {
+        loop {
+            let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
+                Ok(Some(first)) => first,
+                Ok(None) => break,
+                Err(_) => {
+                    sync(&archive).await;
+                    continue;
+                }
+            };
             if matches!(first, Message::Draft(_)) {
                 // Not by waiting for the next one: each would have to wake this task, at its request's cost.
                 let _called = timeout(bounds::CAPTURE_LINGER, self.hurry.notified()).await;
@@ -163,6 +175,7 @@ impl CaptureWriter {
                 }
             }
         }
+        sync(&archive).await;
     }
 
     /// From `next` on what is there, up to a batch or a flush; leaves in `next` what comes after.
@@ -181,7 +194,15 @@ impl CaptureWriter {
         (batch, None)
     }
 
-    async fn write(&self, archive: &Archive, batch: Vec<(Draft, Coming)>) {
+    /// How much work the next batch may take: the more waits, the less.
+    fn effort(&self) -> Effort {
+        let records = (self.receiver.len(), self.receiver.max_capacity());
+        let bytes = (self.waiting.bytes.load(Ordering::Acquire), self.waiting.limit);
+        let (by_records, by_bytes) = (Effort::at(records.0, records.1), Effort::at(bytes.0, bytes.1));
+        by_records.max(by_bytes)
+    }
+
+    async fn write(&mut self, archive: &Archive, batch: Vec<(Draft, Coming)>) {
         let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, coming)| coming.is_deleted());
         self.waiting.metrics.captures("deleted", deleted.len() as u64);
         self.waiting.give_back(deleted.iter().map(|(draft, _)| draft.size()).sum());
@@ -192,27 +213,48 @@ impl CaptureWriter {
             return;
         }
         let batch = Arc::new(batch);
-        let (mut stored, mut wait) = (0, bounds::CAPTURE_RETRY);
+        let effort = self.effort();
+        let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {
-            match archive.append(Arc::clone(&batch)).await {
-                Ok(count) => {
-                    stored = count;
+            match archive.append_with(Arc::clone(&batch), effort).await {
+                Ok(stored) => {
+                    self.stored(stored, batch.len() - stored);
                     break;
                 }
-                Err(error) if left > 0 => {
-                    log::warn!("captures are not stored, trying again: {error}");
+                Err(_) if left > 0 => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                 }
-                Err(error) => log::error!("{} captures are lost: {error}", batch.len()),
+                Err(error) => self.lost(&error, batch.len()),
             }
         }
-        let metrics = &self.waiting.metrics;
-        metrics.captures("stored", stored as u64);
-        if stored < batch.len() {
-            metrics.captures("dropped_store", (batch.len() - stored) as u64);
-        }
         self.waiting.give_back(size);
+    }
+
+    fn stored(&mut self, count: usize, left_out: usize) {
+        if std::mem::take(&mut self.failing) {
+            log::info!("captures are stored again");
+        }
+        let metrics = &self.waiting.metrics;
+        metrics.captures("stored", count as u64);
+        if left_out > 0 {
+            metrics.captures("dropped_store", left_out as u64);
+        }
+    }
+
+    fn lost(&mut self, error: &StoreError, count: usize) {
+        let outcome = if matches!(error, StoreError::Full(_)) { "dropped_disk_full" } else { "dropped_store" };
+        self.waiting.metrics.captures(outcome, count as u64);
+        // Once, until it is well again: a full disk is not helped by a log that grows.
+        if !std::mem::replace(&mut self.failing, true) {
+            log::error!("captures are lost until the store takes them again: {error}");
+        }
+    }
+}
+
+async fn sync(archive: &Archive) {
+    if let Err(error) = archive.sync().await {
+        log::warn!("captures may not survive the loss of power: {error}");
     }
 }
 
@@ -331,6 +373,30 @@ mod tests {
         room.queue.flush().await;
         assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 1]));
         assert!(room.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_costs_captures_and_nothing_else() {
+        let room = room(100, usize::MAX).await;
+        room.faults.fill_disk();
+        for capture in captures(2) {
+            assert!(room.queue.offer(capture));
+            room.queue.flush().await;
+        }
+        assert_eq!((room.metrics.captures_so_far("dropped_disk_full"), room.counts()), (2, [0; 3]));
+        room.faults.clear();
+        assert!(room.queue.offer(captures(3).remove(2)));
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 0]));
+        assert!(room.is_empty());
+    }
+
+    #[test]
+    fn the_more_waits_the_less_is_done() {
+        let efforts = [0, 25, 26, 75, 76, 100].map(|used| Effort::at(used, 100));
+        use Effort::{Less, None, Usual};
+        assert_eq!(efforts, [Usual, Usual, Less, Less, None, None]);
+        assert_eq!(Usual.max(Less).max(None), None);
     }
 
     #[tokio::test]

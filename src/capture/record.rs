@@ -104,8 +104,12 @@ pub struct Head {
     pub request_captured: bool,
     pub request_truncated: bool,
     pub response_truncated: bool,
-    /// Whether a credential was taken out of the request's body. Set where the bodies are sealed.
+    /// Whether something was taken out of the capture: a credential in the request's body, or what the server document keeps
+    /// out. Set where captures are written.
     pub redacted: bool,
+    /// Whether the response's body is not the stream that passed, but what it amounts to.
+    #[serde(default)]
+    pub response_assembled: bool,
     pub replay_of: Option<RequestId>,
     pub replayed_by: Option<String>,
     /// The live request that this is a copy of, sent to the shadow of its recipe.
@@ -165,6 +169,7 @@ impl Head {
             request_truncated: false,
             response_truncated: false,
             redacted: false,
+            response_assembled: false,
             replay_of: None,
             replayed_by: None,
             shadow_of: None,
@@ -197,7 +202,7 @@ impl Head {
             None => return Ok(()),
             Some(Kind::NotCaptured) => "The request's body was not captured.",
             Some(Kind::Truncated) => "The request's body was captured in part only.",
-            Some(_) => "A credential was taken out of the captured body, so it cannot be sent again.",
+            Some(_) => "Something was taken out of the captured body, so it cannot be sent again.",
         };
         Err(Error::new(self.not_replayable().unwrap_or(Kind::NotCaptured), detail))
     }
@@ -289,8 +294,12 @@ impl Capture {
         // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
         let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
-        let (body, body_base64) = if kept { body_json(&self.bodies.response) } else { (Value::Null, None) };
-        let assembled = if kept && head.response_stream { stream::assemble(&self.bodies.response) } else { Value::Null };
+        let (body, body_base64) = if kept && !head.response_assembled { body_json(&self.bodies.response) } else { (Value::Null, None) };
+        let assembled = match (kept && head.response_stream, head.response_assembled) {
+            (false, _) => Value::Null,
+            (true, false) => stream::assemble(&self.bodies.response),
+            (true, true) => serde_json::from_slice(&self.bodies.response).unwrap_or_default(),
+        };
         let mut response = json!({
             "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
             "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,

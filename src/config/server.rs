@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::net::Net;
 use super::read::{Faults, Field, Section};
 use crate::bounds;
+use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
 use crate::routing::provider::Base;
 
@@ -97,6 +98,8 @@ pub struct CaptureSettings {
     pub client_opt_out: bool,
     /// Bytes of a body beyond which it is cut and the capture marked.
     pub max_body: usize,
+    /// What is taken out of captures before they are written.
+    pub redactor: Redactor,
     /// How long, and how much.
     pub retention: Retention,
 }
@@ -345,19 +348,22 @@ fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
         client_opt_out: flag(&mut section, "client_opt_out", faults),
         max_body: section.read("max_body", faults, |f, p| f.size(p)).map_or(8 << 20, to_usize),
         retention: retention(&mut section, faults),
+        redactor: Redactor::new(
+            section.read("redact", faults, |f, p| Some(f.each(p, bounds::REDACT_EXPRESSIONS, expression))).unwrap_or_default(),
+        ),
     };
     if let Some(field) = section.take("objects")
         && !field.is_null()
     {
         field.unsupported(faults);
     }
-    if let Some(field) = section.take("redact")
-        && field.list(faults).is_some_and(|items| !items.is_empty())
-    {
-        field.unsupported(faults);
-    }
     section.finish(faults);
     found
+}
+
+fn expression(field: &Field<'_>, faults: &mut Faults) -> Option<Expression> {
+    let wrong = |why| field.fault(format!("no expression to redact by: {why}")).hint(Some("for example `\\b\\d{16}\\b`"));
+    Expression::new(field.text(faults)?).map_err(|why| faults.push(wrong(why))).ok()
 }
 
 fn retention(capture: &mut Section<'_>, faults: &mut Faults) -> Retention {

@@ -99,7 +99,7 @@ public_url: https://u:p@x
 threads: many
 data_dir: [x]
 store: { url: postgres://u:canary@h/db }
-capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a], objects: x }
+capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a, '(', 'b*'], objects: x }
 session: { idle: 2h, absolute: 1h }
 limits: { request_body: 2GiB, header_timeout: 0s }
 egress: { deny: [10.0.0.0/99] }
@@ -120,8 +120,9 @@ s.yaml:6:11: data_dir: must be text, not a list (for example `\"text\"`)
 s.yaml:7:15: store.url: not supported by this version (see \"What is not here yet\" in the README)
 s.yaml:8:25: capture.retention.ages: unknown key (did you mean `age`?)
 s.yaml:8:47: capture.max_body: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
-s.yaml:8:60: capture.redact: not supported by this version (see \"What is not here yet\" in the README)
-s.yaml:8:74: capture.objects: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:8:64: capture.redact[1]: no expression to redact by: unclosed group (for example `\\b\\d{16}\\b`)
+s.yaml:8:69: capture.redact[2]: no expression to redact by: it matches the empty text (for example `\\b\\d{16}\\b`)
+s.yaml:8:85: capture.objects: not supported by this version (see \"What is not here yet\" in the README)
 s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
 s.yaml:10:47: limits.header_timeout: must be more than nothing (for example `30s`)

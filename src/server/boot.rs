@@ -86,7 +86,13 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
         warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
     }
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
+    let kept = &server.capture.retention;
     let archive = Archive::new(store.clone(), &master, random.clone(), server.capture.encrypt);
+    let archive = archive.kept_for(kept.age, kept.size).counting(Metrics::clone(&metrics)).redacting(server.capture.redactor.clone());
+    if let Err(error) = archive.recover().await {
+        // A full disk, or a damaged file: that is no reason to refuse traffic.
+        warn!("captures of the last run could not be looked through: {error}");
+    }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = if server.access_log {
         AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))?

@@ -1,67 +1,203 @@
-//! The statements of `captures.db`. Heads and bodies are opaque here; only what lists filter by is in columns.
+//! The index of captures, `captures.db`: where each is, and what lists filter by. It holds nothing that the segments do not
+//! say as well, but for what they say of each other, so it can be made again from them.
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::StoreError;
-use super::rows::{CaptureFilter, CaptureRow};
+use super::rows::{CaptureRow, OldCapture, Place, SegmentRow};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
-/// Writes a batch, all or none. A row that is there already is left alone, so a batch may be tried again.
-pub(super) fn append(connection: &mut Connection, rows: &[CaptureRow]) -> Result<(), StoreError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    {
-        let mut head = transaction.prepare_cached(
-            "INSERT INTO captures (id, created_at, owner, key, alias, recipe, provider, model, decided_provider, decided_model,
-               status, state, replay_of, shadow_of, head)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) ON CONFLICT (id) DO NOTHING",
-        )?;
-        let mut bodies = transaction.prepare_cached("INSERT INTO bodies (id, sealed) VALUES (?1, ?2) ON CONFLICT (id) DO NOTHING")?;
-        for row in rows {
-            head.execute(params![
-                row.id.as_str(),
-                row.created_at_us,
-                row.owner.as_str(),
-                row.key.as_ref().map(KeyId::as_str),
-                row.alias,
-                row.recipe,
-                row.provider,
-                row.model,
-                row.decided_provider,
-                row.decided_model,
-                row.status,
-                row.state,
-                row.replay_of.as_ref().map(RequestId::as_str),
-                row.shadow_of.as_ref().map(RequestId::as_str),
-                row.head
-            ])?;
-            if let Some(sealed) = &row.bodies {
-                bodies.execute(params![row.id.as_str(), sealed])?;
-            }
-        }
-    }
-    transaction.commit()?;
-    Ok(())
+/// The index on its writer's thread, for one job.
+pub struct CaptureIndex<'a> {
+    connection: &'a mut Connection,
 }
 
-/// Deletes up to `most` of the oldest captures: those made before `before_us`, and any while the file holds more than
-/// `bytes`. Gives how many went; pages that become free are used again.
-pub(super) fn trim(connection: &mut Connection, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let used: i64 = transaction.query_row(
-        "SELECT (p.page_count - f.freelist_count) * s.page_size FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s",
-        [],
-        |row| row.get(0),
-    )?;
-    let too_large = u64::try_from(used).unwrap_or(0) > bytes;
-    let gone = transaction.execute(
-        "DELETE FROM captures WHERE id IN (SELECT id FROM captures ORDER BY id LIMIT ?1) AND (?2 OR created_at < ?3)",
-        params![most, too_large, before_us],
-    )?;
-    transaction.commit()?;
-    Ok(gone)
+impl<'a> CaptureIndex<'a> {
+    pub(super) fn new(connection: &'a mut Connection) -> Self {
+        CaptureIndex { connection }
+    }
+
+    /// One transaction; commits survive the end of the process, and the loss of power after a while.
+    fn change<T>(&mut self, change: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let changed = change(&transaction)?;
+        transaction.commit()?;
+        Ok(changed)
+    }
+
+    /// All segments, the oldest first.
+    pub fn segments(&self) -> Result<Vec<SegmentRow>, StoreError> {
+        let mut statement = self.connection.prepare_cached("SELECT * FROM segments ORDER BY number")?;
+        let rows = statement.query_map([], |row| {
+            Ok(SegmentRow {
+                number: row.get("number")?,
+                sealed: row.get("sealed")?,
+                newest_us: row.get("newest")?,
+                bytes: unsigned(row.get("bytes")?),
+                synced: unsigned(row.get("synced")?),
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Enters captures and what is known of their segment then: all or none. One that is there already stays as it is; one
+    /// that is in a grave stays there, and the grave learns where it is.
+    pub fn append(&mut self, segment: &SegmentRow, rows: &[(CaptureRow, Place)]) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            put_segment(transaction, segment)?;
+            insert(transaction, rows)
+        })
+    }
+
+    /// Notes what is known of a segment.
+    pub fn put_segment(&mut self, segment: &SegmentRow) -> Result<(), StoreError> {
+        self.change(|transaction| put_segment(transaction, segment))
+    }
+
+    /// Takes captures out of the index and keeps where they are until their segment is made anew. What is not in the index
+    /// yet is kept from entering it. The segment is the one that says so.
+    pub fn bury(&mut self, segment: Option<&SegmentRow>, graves: &[(RequestId, i64)]) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            if let Some(segment) = segment {
+                put_segment(transaction, segment)?;
+            }
+            let mut dig = transaction.prepare_cached(
+                "INSERT INTO graves (id, at, segment, heads, position)
+                 SELECT ?1, ?2, segment, heads, position FROM (SELECT 1) LEFT JOIN captures ON id = ?1 WHERE true ON CONFLICT (id) DO NOTHING",
+            )?;
+            let mut delete = transaction.prepare_cached("DELETE FROM captures WHERE id = ?1")?;
+            for (id, at_us) in graves {
+                dig.execute(params![id.as_str(), at_us])?;
+                delete.execute([id.as_str()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets graves whose captures are nowhere: every segment has been looked at.
+    pub fn forget_empty_graves(&mut self) -> Result<(), StoreError> {
+        self.change(|transaction| Ok(transaction.execute("DELETE FROM graves WHERE segment IS NULL", []).map(|_| ())?))
+    }
+
+    /// What was deleted of a segment is somewhere else now: in the one that stands for it, which is yet to be entered.
+    pub fn move_graves(&mut self, segment: i64) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            transaction.execute("UPDATE graves SET segment = NULL, heads = NULL, position = NULL WHERE segment = ?1", [segment])?;
+            Ok(())
+        })
+    }
+
+    /// The deleted captures whose bytes are still in a segment: where the block with their head begins, and their position.
+    pub fn graves(&self, segment: i64) -> Result<Vec<(u64, u32)>, StoreError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT heads, position FROM graves WHERE segment = ?1 ORDER BY heads, position")?;
+        let rows = statement.query_map([segment], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Closed segments that hold captures deleted before this time, in microseconds since the epoch.
+    pub fn due(&self, before_us: i64) -> Result<Vec<i64>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT DISTINCT g.segment FROM graves g JOIN segments s ON s.number = g.segment WHERE s.sealed AND g.at <= ?1 ORDER BY 1",
+        )?;
+        let rows = statement.query_map([before_us], |row| row.get(0))?;
+        Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// The shadow and replays of a capture, and theirs: some of them, the deepest first.
+    pub fn family(&self, id: &RequestId, most: usize) -> Result<Vec<RequestId>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "WITH RECURSIVE replays (id, depth) AS (
+               SELECT id, 1 FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
+               UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
+             SELECT id FROM replays ORDER BY depth DESC LIMIT ?2",
+        )?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
+        Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Whether a capture is in the index.
+    pub fn holds(&self, id: &RequestId) -> Result<bool, StoreError> {
+        let mut statement = self.connection.prepare_cached("SELECT 1 FROM captures WHERE id = ?1")?;
+        Ok(statement.exists([id.as_str()])?)
+    }
+
+    /// Takes up to `most` captures of a segment out of the index; gives how many that were.
+    pub fn forget(&mut self, segment: i64, most: usize) -> Result<usize, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.change(|transaction| {
+            let mut statement =
+                transaction.prepare_cached("DELETE FROM captures WHERE id IN (SELECT id FROM captures WHERE segment = ?1 LIMIT ?2)")?;
+            Ok(statement.execute([segment, most])?)
+        })
+    }
+
+    /// Takes captures out of the index that are said to be in a segment from `offset` on, where nothing is. Gives how many.
+    pub fn cut(&mut self, segment: i64, offset: u64) -> Result<usize, StoreError> {
+        self.change(|transaction| {
+            Ok(transaction.execute("DELETE FROM captures WHERE segment = ?1 AND heads >= ?2", params![segment, signed(offset)])?)
+        })
+    }
+
+    /// Forgets a segment, whose captures were taken out before, and what was deleted of it.
+    pub fn forget_segment(&mut self, segment: i64) -> Result<(), StoreError> {
+        self.change(|transaction| forget_segment(transaction, segment))
+    }
+
+    /// Puts a segment in another's place: of each capture where it is now. What is not among them is gone.
+    pub fn replace(&mut self, old: i64, new: &SegmentRow, rows: &[(RequestId, Place)]) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            put_segment(transaction, new)?;
+            let mut statement = transaction.prepare_cached(
+                "UPDATE captures SET segment = ?2, heads = ?3, bodies = ?4, position = ?5 WHERE id = ?1 AND segment = ?6",
+            )?;
+            for (id, place) in rows {
+                let bodies = place.bodies.map(signed);
+                statement.execute(params![id.as_str(), place.segment, signed(place.heads), bodies, place.position, old])?;
+            }
+            transaction.execute("DELETE FROM captures WHERE segment = ?1", [old])?;
+            forget_segment(transaction, old)
+        })
+    }
+
+    /// Empties the write-ahead log, where deleted rows lie until then. Whether that worked: a reader may be in the way.
+    pub fn empty_log(&self) -> Result<bool, StoreError> {
+        Ok(self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))? == 0)
+    }
+
+    /// Whether there are captures from before there were segments.
+    pub fn has_old(&self) -> Result<bool, StoreError> {
+        let mut statement = self.connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'old_captures'")?;
+        Ok(statement.exists([])?)
+    }
+
+    /// Some of those, the newest first.
+    pub fn old(&self, most: usize) -> Result<Vec<OldCapture>, StoreError> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT c.*, b.sealed FROM old_captures c LEFT JOIN old_bodies b ON b.id = c.id ORDER BY c.id DESC LIMIT ?1")?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows =
+            statement.query_map([most], |row| Ok(OldCapture { row: capture(row)?, head: row.get("head")?, bodies: row.get("sealed")? }))?;
+        Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Deletes some of those, which are in segments now; the tables too when they are empty then.
+    pub fn forget_old(&mut self, ids: &[RequestId]) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            let mut statement = transaction.prepare_cached("DELETE FROM old_captures WHERE id = ?1")?;
+            for id in ids {
+                statement.execute([id.as_str()])?;
+            }
+            let left = transaction.prepare("SELECT 1 FROM old_captures")?.exists([])?;
+            if !left {
+                transaction.execute_batch("DROP TABLE old_bodies; DROP TABLE old_captures;")?;
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Whose a capture is.
@@ -70,133 +206,101 @@ pub(super) fn owner(connection: &Connection, id: &RequestId) -> Result<Option<Us
     Ok(statement.query_row([id.as_str()], |row| Ok(UserId::known(&row.get::<_, String>(0)?))).optional()?)
 }
 
-/// Deletes one capture and, where that is asked for, its shadow, replays of it and theirs. What was committed survives the
-/// loss of power, and its pages are overwritten. Gives the copies that went.
-pub(super) fn delete(connection: &mut Connection, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "secure_delete", true)?;
-    let mut gone = Vec::new();
-    let mut deleted = Ok(());
-    if replays {
-        // In steps, so that the writer of captures is never held up for long; the deepest first, so that what is
-        // left when a step fails is still found from the first capture.
-        while deleted.is_ok() {
-            match delete_step(connection, id) {
-                Ok(step) => {
-                    let last = step.len() < bounds::RETENTION_BATCH;
-                    gone.extend(step);
-                    if last {
-                        break;
-                    }
-                }
-                Err(error) => deleted = Err(error),
-            }
-        }
-    }
-    let deleted = deleted.and_then(|()| Ok(connection.execute("DELETE FROM captures WHERE id = ?1", [id.as_str()]).map(|_| ())?));
-    connection.pragma_update(None, "secure_delete", false)?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    deleted.map(|()| gone)
+/// Where a capture is.
+pub(super) fn locate(connection: &Connection, id: &RequestId) -> Result<Option<Place>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT segment, heads, bodies, position FROM captures WHERE id = ?1")?;
+    Ok(statement.query_row([id.as_str()], place).optional()?)
 }
 
-/// Deletes some of the replays and shadows of a capture, and of those.
-fn delete_step(connection: &mut Connection, id: &RequestId) -> Result<Vec<RequestId>, StoreError> {
-    let most = i64::try_from(bounds::RETENTION_BATCH).unwrap_or(i64::MAX);
-    let mut step = connection.prepare_cached(
-        "WITH RECURSIVE replays (id, depth) AS (
-           SELECT id, 1 FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
-           UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
-         DELETE FROM captures WHERE id IN (SELECT id FROM replays ORDER BY depth DESC LIMIT ?2) RETURNING id",
+/// The place in a row.
+pub(super) fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {
+    Ok(Place {
+        segment: row.get("segment")?,
+        heads: unsigned(row.get("heads")?),
+        bodies: row.get::<_, Option<i64>>("bodies")?.map(unsigned),
+        position: row.get("position")?,
+    })
+}
+
+fn capture(row: &rusqlite::Row<'_>) -> rusqlite::Result<CaptureRow> {
+    Ok(CaptureRow {
+        id: RequestId::known(&row.get::<_, String>("id")?),
+        created_at_us: row.get("created_at")?,
+        owner: UserId::known(&row.get::<_, String>("owner")?),
+        key: row.get::<_, Option<String>>("key")?.as_deref().map(KeyId::known),
+        alias: row.get("alias")?,
+        recipe: row.get("recipe")?,
+        provider: row.get("provider")?,
+        model: row.get("model")?,
+        decided_provider: row.get("decided_provider")?,
+        decided_model: row.get("decided_model")?,
+        status: row.get("status")?,
+        state: row.get("state")?,
+        replay_of: row.get::<_, Option<String>>("replay_of")?.as_deref().map(RequestId::known),
+        shadow_of: row.get::<_, Option<String>>("shadow_of")?.as_deref().map(RequestId::known),
+    })
+}
+
+fn put_segment(transaction: &Transaction<'_>, segment: &SegmentRow) -> Result<(), StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO segments (number, sealed, newest, bytes, synced) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (number) DO UPDATE SET sealed = ?2, newest = ?3, bytes = ?4, synced = ?5",
     )?;
-    let gone = step.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
-    Ok(gone.collect::<rusqlite::Result<Vec<_>>>()?)
+    let SegmentRow { number, sealed, newest_us, bytes, synced } = segment;
+    statement.execute(params![number, sealed, newest_us, signed(*bytes), signed(*synced)])?;
+    Ok(())
 }
 
-/// Empties the write-ahead log, where deleted pages lie until then. Whether that worked: a reader may be in the way.
-pub(super) fn empty_log(connection: &Connection) -> Result<bool, StoreError> {
-    Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))? == 0)
+fn forget_segment(transaction: &Transaction<'_>, segment: i64) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM graves WHERE segment = ?1", [segment])?;
+    transaction.execute("DELETE FROM segments WHERE number = ?1", [segment])?;
+    Ok(())
 }
 
-/// Heads, newest first, that match the filter and are older than `after`.
-pub(super) fn list(
-    connection: &Connection,
-    filter: &CaptureFilter,
-    limit: usize,
-    after: Option<&RequestId>,
-) -> Result<Vec<(RequestId, Vec<u8>)>, StoreError> {
-    let mut sql = String::from("SELECT id, head FROM captures WHERE shadow_of IS ");
-    sql.push_str(if filter.shadows { "NOT NULL" } else { "NULL" });
-    let mut values = Vec::new();
-    conditions(filter, after, &mut sql, &mut values);
-    sql.push_str(" ORDER BY id DESC LIMIT ?");
-    values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement
-        .query_map(params_from_iter(values), |row| Ok((RequestId::known(&row.get::<_, String>(0)?), row.get::<_, Vec<u8>>(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
-}
-
-/// Adds a condition for each filter that is set. Only fixed text goes into the statement, every value by a parameter.
-fn conditions(filter: &CaptureFilter, after: Option<&RequestId>, sql: &mut String, values: &mut Vec<Value>) {
-    let texts = [
-        (" AND id < ?", after.map(RequestId::as_str)),
-        (" AND owner = ?", filter.owner.as_ref().map(UserId::as_str)),
-        (" AND key = ?", filter.key.as_ref().map(KeyId::as_str)),
-        (" AND alias = ?", filter.alias.as_deref()),
-        (" AND recipe = ?", filter.recipe.as_deref()),
-        (" AND provider = ?", filter.provider.as_deref()),
-        (" AND model = ?", filter.model.as_deref()),
-        (" AND decided_provider = ?", filter.decided_provider.as_deref()),
-        (" AND decided_model = ?", filter.decided_model.as_deref()),
-        (" AND state = ?", filter.state.as_deref()),
-        (" AND replay_of = ?", filter.replay_of.as_ref().map(RequestId::as_str)),
-        (" AND shadow_of = ?", filter.shadow_of.as_ref().map(RequestId::as_str)),
-    ];
-    for (condition, value) in texts {
-        if let Some(value) = value {
-            sql.push_str(condition);
-            values.push(Value::Text(value.to_owned()));
+fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)]) -> Result<(), StoreError> {
+    let graves = transaction.prepare_cached("SELECT 1 FROM graves LIMIT 1")?.exists([])?;
+    let mut buried = transaction.prepare_cached("UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1")?;
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO captures (id, created_at, owner, key, alias, recipe, provider, model, decided_provider, decided_model,
+           status, state, replay_of, shadow_of, segment, heads, bodies, position)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) ON CONFLICT (id) DO NOTHING",
+    )?;
+    for (row, place) in rows {
+        if graves && buried.execute(params![row.id.as_str(), place.segment, signed(place.heads), place.position])? > 0 {
+            continue;
         }
+        statement.execute(params![
+            row.id.as_str(),
+            row.created_at_us,
+            row.owner.as_str(),
+            row.key.as_ref().map(KeyId::as_str),
+            row.alias,
+            row.recipe,
+            row.provider,
+            row.model,
+            row.decided_provider,
+            row.decided_model,
+            row.status,
+            row.state,
+            row.replay_of.as_ref().map(RequestId::as_str),
+            row.shadow_of.as_ref().map(RequestId::as_str),
+            place.segment,
+            signed(place.heads),
+            place.bodies.map(signed),
+            place.position
+        ])?;
     }
-    for (condition, value) in [(" AND created_at >= ?", filter.since_us), (" AND created_at < ?", filter.until_us)] {
-        if let Some(value) = value {
-            sql.push_str(condition);
-            values.push(Value::Integer(value));
-        }
-    }
-    for (at, (low, high)) in filter.statuses.iter().enumerate() {
-        sql.push_str(if at == 0 { " AND (status BETWEEN ? AND ?" } else { " OR status BETWEEN ? AND ?" });
-        values.push(Value::Integer((*low).into()));
-        values.push(Value::Integer((*high).into()));
-    }
-    if !filter.statuses.is_empty() {
-        sql.push(')');
-    }
+    Ok(())
 }
 
-/// One capture with its bodies.
-pub(super) fn get(connection: &Connection, id: &RequestId) -> Result<Option<CaptureRow>, StoreError> {
-    let mut statement =
-        connection.prepare_cached("SELECT c.*, b.sealed FROM captures c LEFT JOIN bodies b ON b.id = c.id WHERE c.id = ?1")?;
-    let row = statement.query_row([id.as_str()], |row| {
-        Ok(CaptureRow {
-            id: RequestId::known(&row.get::<_, String>("id")?),
-            created_at_us: row.get("created_at")?,
-            owner: UserId::known(&row.get::<_, String>("owner")?),
-            key: row.get::<_, Option<String>>("key")?.as_deref().map(KeyId::known),
-            alias: row.get("alias")?,
-            recipe: row.get("recipe")?,
-            provider: row.get("provider")?,
-            model: row.get("model")?,
-            decided_provider: row.get("decided_provider")?,
-            decided_model: row.get("decided_model")?,
-            status: row.get("status")?,
-            state: row.get("state")?,
-            replay_of: row.get::<_, Option<String>>("replay_of")?.as_deref().map(RequestId::known),
-            shadow_of: row.get::<_, Option<String>>("shadow_of")?.as_deref().map(RequestId::known),
-            head: row.get("head")?,
-            bodies: row.get("sealed")?,
-        })
-    });
-    Ok(row.optional()?)
+/// Rows that one job takes out of the index; more take another job, so that captures that wait are not held up.
+pub const INDEX_STEP: usize = bounds::CAPTURE_BATCH;
+
+/// Offsets of files fit 63 bits.
+fn signed(offset: u64) -> i64 {
+    i64::try_from(offset).unwrap_or(i64::MAX)
+}
+
+fn unsigned(offset: i64) -> u64 {
+    u64::try_from(offset).unwrap_or(0)
 }

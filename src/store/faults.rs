@@ -15,6 +15,7 @@ struct Switches {
     writes_left: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
+    disk_full: AtomicBool,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -36,6 +37,11 @@ impl Faults {
         self.0.appends_left.store(count, Ordering::Release);
     }
 
+    /// Every append of captures finds the disk full until [`Faults::clear`].
+    pub fn fill_disk(&self) {
+        self.0.disk_full.store(true, Ordering::Release);
+    }
+
     /// Appends of captures hang until [`Faults::clear`].
     pub fn stall_appends(&self) {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -51,6 +57,7 @@ impl Faults {
         self.0.writes_left.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
+        self.0.disk_full.store(false, Ordering::Release);
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
     }
@@ -74,6 +81,9 @@ impl Faults {
                 stalled = self.0.released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
             }
             self.0.hanging.fetch_sub(1, Ordering::AcqRel);
+        }
+        if self.0.disk_full.load(Ordering::Acquire) {
+            return Err(StoreError::Full("on demand".into()));
         }
         if spend(&self.0.appends_left) { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
     }

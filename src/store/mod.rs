@@ -4,6 +4,7 @@
 mod accounts;
 mod agents;
 mod books;
+mod capture_list;
 mod captures;
 mod faults;
 mod limits;
@@ -23,11 +24,12 @@ use crate::error::{Error, Kind};
 use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
 
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
+pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::Faults;
 pub use limits::{Budget, Limits, NanoUsd, Per, dollars, nano_usd};
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen,
-    SessionRow, Snapshot, UserRow,
+    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, OldCapture,
+    Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 
@@ -61,19 +63,38 @@ pub enum StoreError {
     OtherMasterKey,
     /// Another process has the directory.
     Locked(PathBuf),
-    /// Everything that may pass by itself: a full disk, a queue, an engine's error.
+    /// A file is not what was written.
+    Damaged(String),
+    /// There is no room on the disk.
+    Full(String),
+    /// Everything that may pass by itself: a queue, an engine's error.
     Unavailable(String),
 }
 
 impl StoreError {
-    fn unavailable(cause: impl fmt::Display) -> Self {
+    /// A failure of this cause that may pass by itself.
+    pub fn unavailable(cause: impl fmt::Display) -> Self {
         StoreError::Unavailable(cause.to_string())
     }
 }
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        StoreError::unavailable(error)
+        use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase};
+        match error.sqlite_error_code() {
+            Some(DatabaseCorrupt | NotADatabase) => StoreError::Damaged(error.to_string()),
+            Some(DiskFull) => StoreError::Full(error.to_string()),
+            _ => StoreError::unavailable(error),
+        }
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            _ => StoreError::unavailable(error),
+        }
     }
 }
 
@@ -92,6 +113,8 @@ impl fmt::Display for StoreError {
                 f.write_str("the store was made with another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
             }
             StoreError::Locked(path) => write!(f, "another process uses the data directory {}", path.display()),
+            StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
+            StoreError::Full(what) => write!(f, "the disk is full: {what}"),
             StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
         }
     }
@@ -299,51 +322,50 @@ impl Store {
         sqlite.accounts.run(move |connection| accounts::documents(connection, limit, after.as_deref())).await
     }
 
-    /// Writes a batch of captures, all or none; a batch may be tried again.
-    pub async fn append_captures(&self, rows: Vec<CaptureRow>) -> Result<(), StoreError> {
+    /// Where the files of the store are; captures have a directory of their own below it.
+    pub fn dir(&self) -> &Path {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.append(&self.faults, rows).await
+        sqlite.dir()
     }
 
-    /// Deletes up to `most` of the oldest captures made before `before_us`, or standing while more than `bytes` are used;
-    /// gives how many went.
-    pub async fn trim_captures(&self, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
+    /// Does `work` with the index of captures, on the one thread that writes captures: after what was sent there before, and
+    /// alone. It may wait for the disk, and runs to its end whatever becomes of the caller.
+    pub async fn write_captures<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut CaptureIndex<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.trim(&self.faults, before_us, bytes, most).await
-    }
-
-    /// Deletes one capture for good, and its replays with theirs if so asked; one that is not there is no failure. Gives
-    /// the replays that went.
-    pub async fn delete_capture(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.delete(&self.faults, id.clone(), replays).await
+        sqlite.marked(sqlite.write_captures(&self.faults, work).await)
     }
 
     /// Whose a capture is, if it is there.
     pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.reader.run(move |connection| captures::owner(connection, &id)).await
+        sqlite.marked(sqlite.reader.run(move |connection| captures::owner(connection, &id)).await)
     }
 
-    /// Heads, newest first, older than `after`, up to `limit`.
-    pub async fn list_captures(
-        &self,
-        filter: CaptureFilter,
-        limit: usize,
-        after: Option<RequestId>,
-    ) -> Result<Vec<(RequestId, Vec<u8>)>, StoreError> {
+    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at.
+    pub async fn list_captures(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<CapturePage, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.reader.run(move |connection| captures::list(connection, &filter, limit, after.as_ref())).await
+        let list = move |connection: &mut rusqlite::Connection| {
+            capture_list::list(connection, &filter, limit, after.as_ref(), crate::bounds::LIST_ROWS)
+        };
+        sqlite.marked(sqlite.reader.run(list).await)
     }
 
-    /// One capture with its bodies.
-    pub async fn capture(&self, id: &RequestId) -> Result<Option<CaptureRow>, StoreError> {
+    /// Where a capture is, if it is there.
+    pub async fn locate_capture(&self, id: &RequestId) -> Result<Option<Place>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.reader.run(move |connection| captures::get(connection, &id)).await
+        sqlite.marked(sqlite.reader.run(move |connection| captures::locate(connection, &id)).await)
     }
 }
 
 #[cfg(test)]
+mod captures_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use captures_tests::make_captures_of_the_second_schema;

@@ -292,8 +292,8 @@ pub struct Snapshot {
     pub agents: Vec<AgentRow>,
 }
 
-/// A stored request: what lists filter by, and two values that only `capture/` can read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A capture as the index knows it: what lists filter by. The capture itself is in a segment, which says the same of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureRow {
     /// The request's id; the order of ids is the order of time.
     pub id: RequestId,
@@ -323,10 +323,54 @@ pub struct CaptureRow {
     pub replay_of: Option<RequestId>,
     /// The capture that this one is a shadow of.
     pub shadow_of: Option<RequestId>,
+}
+
+/// Where a capture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of its segment.
+    pub segment: i64,
+    /// Where in it the block with its head begins.
+    pub heads: u64,
+    /// Where the block with its bodies does; none: it has none.
+    pub bodies: Option<u64>,
+    /// The how manieth it is of those blocks.
+    pub position: u32,
+}
+
+/// A segment as the index knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Its number.
+    pub number: i64,
+    /// Whether it is closed.
+    pub sealed: bool,
+    /// Microseconds since the epoch of the newest capture in it.
+    pub newest_us: i64,
+    /// Its bytes, as far as the index knows what is in them.
+    pub bytes: u64,
+    /// Those of them that survive the loss of power.
+    pub synced: u64,
+}
+
+/// A capture as the store kept it before there were segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldCapture {
+    /// What lists filter by.
+    pub row: CaptureRow,
     /// The record without its bodies.
     pub head: Vec<u8>,
     /// The sealed bodies, when they were kept.
     pub bodies: Option<Vec<u8>>,
+}
+
+/// A page of captures, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapturePage {
+    /// Which, and where they are.
+    pub found: Vec<(RequestId, Place)>,
+    /// What the next page is after, if there may be one: the last of these, or the last that was looked at.
+    pub next: Option<RequestId>,
 }
 
 /// Which captures to list; what is not set does not filter.

@@ -57,7 +57,7 @@ CREATE INDEX usage_user ON usage (user, day);
 ",
 ];
 
-/// Of `captures.db`. Bodies lie apart, so that a list never reads over them.
+/// Of `captures.db`.
 pub(super) const CAPTURES: &[&str] = &[
     "
 CREATE TABLE captures (
@@ -71,6 +71,26 @@ CREATE TABLE bodies (id TEXT PRIMARY KEY REFERENCES captures (id) ON DELETE CASC
     "
 ALTER TABLE captures ADD COLUMN shadow_of TEXT;
 CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
+",
+    // Captures are in segments now, and this is their index. What was here waits to be moved there.
+    "
+DROP INDEX captures_owner;
+DROP INDEX captures_replay_of;
+DROP INDEX captures_shadow_of;
+ALTER TABLE captures RENAME TO old_captures;
+ALTER TABLE bodies RENAME TO old_bodies;
+CREATE TABLE segments (
+    number INTEGER PRIMARY KEY, sealed INTEGER NOT NULL, newest INTEGER NOT NULL, bytes INTEGER NOT NULL, synced INTEGER NOT NULL) STRICT;
+CREATE TABLE captures (
+    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
+    model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
+    segment INTEGER NOT NULL, heads INTEGER NOT NULL, bodies INTEGER, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX captures_owner ON captures (owner, id);
+CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
+CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
+CREATE INDEX captures_segment ON captures (segment);
+CREATE TABLE graves (id TEXT PRIMARY KEY, at INTEGER NOT NULL, segment INTEGER, heads INTEGER, position INTEGER) STRICT, WITHOUT ROWID;
+CREATE INDEX graves_segment ON graves (segment);
 ",
 ];
 

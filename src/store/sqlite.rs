@@ -1,16 +1,16 @@
-//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and `captures.db`, which may
-//! be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
+//! The embedded store: `accounts.db`, where an acknowledged write survives anything, and `captures.db`, the index of captures,
+//! which may be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::captures::CaptureIndex;
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
-use super::{Faults, Follower, StoreError, accounts, captures, schema};
-use crate::id::RequestId;
+use super::{Faults, Follower, StoreError, accounts, schema};
+use crate::bounds;
 
 /// The three threads. The lock is given back last, when they have ended (fields drop in order).
 pub(super) struct Sqlite {
@@ -18,9 +18,7 @@ pub(super) struct Sqlite {
     pub(super) captures: Worker,
     pub(super) reader: Worker,
     follower: Arc<OnceLock<Follower>>,
-    /// Captures were deleted whose bytes are still in the write-ahead log.
-    log_to_empty: Arc<AtomicBool>,
-    _dir: DataDir,
+    dir: DataDir,
 }
 
 impl Sqlite {
@@ -30,15 +28,13 @@ impl Sqlite {
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
         accounts::claim(&accounts, master_fingerprint)?;
         let path = dir.path.join("captures.db");
-        let mut captures = open(&path, Durability::Process)?;
-        schema::migrate(&mut captures, schema::CAPTURES)?;
+        let captures = open_index(&path)?;
         Ok(Sqlite {
             reader: Worker::start("store-reader", open_to_read(&path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
             follower: Arc::new(OnceLock::new()),
-            log_to_empty: Arc::default(),
-            _dir: dir,
+            dir,
         })
     }
 
@@ -65,39 +61,76 @@ impl Sqlite {
         self.accounts.run(work).await
     }
 
-    /// Appends on the capture writer's thread.
-    pub(super) async fn append(&self, faults: &Faults, rows: Vec<super::CaptureRow>) -> Result<(), StoreError> {
+    /// Does `work` on the capture writer's thread, after what was sent there before.
+    pub(super) async fn write_captures<T, F>(&self, faults: &Faults, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut CaptureIndex<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
         let faults = faults.clone();
         let work = move |connection: &mut rusqlite::Connection| {
             faults.before_append()?;
-            captures::append(connection, &rows)
+            work(&mut CaptureIndex::new(connection))
         };
         self.captures.run(work).await
     }
 
-    /// Deletes some of the oldest captures beyond an age and a size.
-    pub(super) async fn trim(&self, faults: &Faults, before_us: i64, bytes: u64, most: usize) -> Result<usize, StoreError> {
-        let (faults, log_to_empty) = (faults.clone(), Arc::clone(&self.log_to_empty));
-        let work = move |connection: &mut rusqlite::Connection| {
-            faults.before_append()?;
-            if log_to_empty.load(Ordering::Acquire) && captures::empty_log(connection)? {
-                log_to_empty.store(false, Ordering::Release);
+    /// Notes that the index turned out to be damaged, so that the next start makes it again.
+    pub(super) fn marked<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Damaged(what)) = &done {
+            let mark = self.dir.path().join(DAMAGED);
+            if !mark.exists() {
+                log::error!("the index of captures is damaged ({what}): the next start makes it again");
+                // A later failure tries again.
+                let _unmarked = File::create(mark);
             }
-            captures::trim(connection, before_us, bytes, most)
-        };
-        self.captures.run(work).await
+        }
+        done
     }
 
-    /// Deletes one capture, with its replays if so asked, on the writer's thread: after what was appended before.
-    pub(super) async fn delete(&self, faults: &Faults, id: RequestId, replays: bool) -> Result<Vec<RequestId>, StoreError> {
-        let (faults, log_to_empty) = (faults.clone(), Arc::clone(&self.log_to_empty));
-        let work = move |connection: &mut rusqlite::Connection| {
-            faults.before_append()?;
-            log_to_empty.store(true, Ordering::Release);
-            captures::delete(connection, &id, replays)
-        };
-        self.captures.run(work).await
+    /// Where the files are.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
     }
+}
+
+/// A file that says that the index is damaged, which is not seen in every file at the start.
+const DAMAGED: &str = "captures.db-damaged";
+
+/// Opens the index of captures, or makes it. One that is damaged is put aside, as it can be made again.
+fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+    let mark = path.with_file_name(DAMAGED);
+    let opened = if mark.exists() { Err(StoreError::Damaged("as was seen before".into())) } else { open_whole(path) };
+    let Err(StoreError::Damaged(why)) = opened else { return opened };
+    let aside = path.with_extension("damaged");
+    log::error!("the index of captures is damaged ({why}) and is made again; what it was is {}", aside.display());
+    std::fs::rename(path, &aside)?;
+    for journal in ["db-wal", "db-shm"] {
+        // They belong to what was put aside, and may not be there.
+        let _none = std::fs::remove_file(path.with_extension(journal));
+    }
+    let index = open_whole(path)?;
+    let _none = std::fs::remove_file(mark);
+    Ok(index)
+}
+
+fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+    let mut index = open(path, Durability::Process)?;
+    let whole = |found: bool, why: &str| if found { Ok(()) } else { Err(StoreError::Damaged(why.into())) };
+    // Rows that were deleted leave the file with the transaction that does it.
+    index.pragma_update(None, "secure_delete", true)?;
+    index.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    let size: u64 = index.query_row("SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s", [], |row| {
+        Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))
+    })?;
+    let length = std::fs::metadata(path).map_err(StoreError::unavailable)?.len();
+    whole(length >= size, "it is cut off")?;
+    if length <= bounds::INDEX_CHECK {
+        let said: String = index.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        whole(said == "ok", &said)?;
+    }
+    schema::migrate(&mut index, schema::CAPTURES)?;
+    Ok(index)
 }
 
 /// The data directory: whoever has this value has it alone, in this process and among all.

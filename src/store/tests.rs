@@ -69,27 +69,6 @@ fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
     }
 }
 
-fn capture(id: RequestId, owner: &UserId, status: u16) -> CaptureRow {
-    CaptureRow {
-        id,
-        created_at_us: at(5).as_microsecond(),
-        owner: owner.clone(),
-        key: None,
-        alias: Some("auto".into()),
-        recipe: Some("balanced".into()),
-        provider: Some("demo".into()),
-        model: Some("echo".into()),
-        decided_provider: Some("demo".into()),
-        decided_model: Some("echo".into()),
-        status,
-        state: "completed".into(),
-        replay_of: None,
-        shadow_of: None,
-        head: b"head".to_vec(),
-        bodies: Some(b"sealed".to_vec()),
-    }
-}
-
 async fn refused(dir: &Path, fingerprint: &[u8]) -> StoreError {
     match Store::open(dir, fingerprint).await {
         Ok(_) => panic!("opened"),
@@ -204,111 +183,6 @@ async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durab
     assert!(store.healthy().await);
     store.create_user(user("d@e.f", &random)).await.unwrap();
     assert_eq!(*heard.lock().unwrap(), [1, 2]);
-}
-
-#[tokio::test]
-async fn captures_are_listed_newest_first_and_by_filter() {
-    let dir = tempfile::tempdir().unwrap();
-    let random = Random::seeded(5);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
-    let (ann, bob) = (UserId::new(at(0), &random), UserId::new(at(0), &random));
-    let ids: Vec<RequestId> = (0..4).map(|second| RequestId::new(at(second), &random)).collect();
-    let mut rows: Vec<CaptureRow> = ids.iter().zip([200, 404, 500, 200]).map(|(id, status)| capture(id.clone(), &ann, status)).collect();
-    rows[3].owner = bob.clone();
-    rows[2].replay_of = Some(ids[0].clone());
-    rows[1].bodies = None;
-    store.append_captures(rows.clone()).await.unwrap();
-    store.append_captures(rows.clone()).await.unwrap();
-
-    let list = async |filter: CaptureFilter, limit: usize, after: Option<&RequestId>| {
-        let listed = store.list_captures(filter, limit, after.cloned()).await.unwrap();
-        listed.into_iter().map(|(id, _)| ids.iter().position(|known| *known == id).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(list(CaptureFilter::default(), 10, None).await, [3, 2, 1, 0]);
-    assert_eq!(list(CaptureFilter::default(), 2, Some(&ids[3])).await, [2, 1]);
-    assert_eq!(list(CaptureFilter { owner: Some(ann.clone()), ..Default::default() }, 10, None).await, [2, 1, 0]);
-    assert_eq!(list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..Default::default() }, 10, None).await, [2, 1]);
-    assert_eq!(list(CaptureFilter { replay_of: Some(ids[0].clone()), ..Default::default() }, 10, None).await, [2]);
-    assert_eq!(list(CaptureFilter { since_us: Some(at(6).as_microsecond()), ..Default::default() }, 10, None).await, [0_usize; 0]);
-    assert_eq!(list(CaptureFilter { alias: Some("' OR 1 --".into()), ..Default::default() }, 10, None).await, [0_usize; 0]);
-    for row in rows {
-        assert_eq!(store.capture(&row.id).await.unwrap(), Some(row));
-    }
-    assert_eq!(store.capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn captures_of_the_first_schema_are_listed_and_shadows_join_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let random = Random::seeded(9);
-    let owner = UserId::admin();
-    let (old, shadow) = (RequestId::new(at(0), &random), RequestId::new(at(1), &random));
-    {
-        let file = rusqlite::Connection::open(dir.path().join("captures.db")).unwrap();
-        file.execute_batch(schema::CAPTURES[0]).unwrap();
-        file.pragma_update(None, "user_version", 1).unwrap();
-        file.execute(
-            "INSERT INTO captures (id, created_at, owner, status, state, head) VALUES (?1, 5, ?2, 200, 'completed', ?3)",
-            (old.as_str(), owner.as_str(), &b"head"[..]),
-        )
-        .unwrap();
-    }
-    let store = Store::open(dir.path(), b"master").await.unwrap();
-    let row = CaptureRow { shadow_of: Some(old.clone()), ..capture(shadow.clone(), &owner, 200) };
-    store.append_captures(vec![row.clone()]).await.unwrap();
-    let list = async |shadows: bool| {
-        let listed = store.list_captures(CaptureFilter { shadows, ..Default::default() }, 10, None).await.unwrap();
-        listed.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
-    };
-    assert_eq!((list(false).await, list(true).await), (vec![old.clone()], vec![shadow.clone()]));
-    assert_eq!(store.capture(&shadow).await.unwrap(), Some(row));
-    assert_eq!(store.capture(&old).await.unwrap().unwrap().shadow_of, None);
-}
-
-#[tokio::test]
-async fn captures_are_kept_for_their_age_and_while_there_is_room() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
-    let random = Random::seeded(3);
-    let ids: Vec<RequestId> = (0..6).map(|second| RequestId::new(at(second), &random)).collect();
-    let rows = ids.iter().enumerate().map(|(second, id)| CaptureRow {
-        created_at_us: at(second as i64).as_microsecond(),
-        bodies: Some(vec![7; 100_000]),
-        ..capture(id.clone(), &UserId::admin(), 200)
-    });
-    store.append_captures(rows.collect()).await.unwrap();
-    let left = async || store.list_captures(CaptureFilter::default(), 10, None).await.unwrap().len();
-    assert_eq!(store.trim_captures(at(0).as_microsecond(), u64::MAX, 10).await.unwrap(), 0);
-    assert_eq!(store.trim_captures(at(2).as_microsecond(), u64::MAX, 1).await.unwrap(), 1, "no more than asked for");
-    assert_eq!(store.trim_captures(at(2).as_microsecond(), u64::MAX, 10).await.unwrap(), 1);
-    assert_eq!(left().await, 4);
-    assert!(store.capture(&ids[0]).await.unwrap().is_none());
-    while store.trim_captures(0, 250_000, 1).await.unwrap() > 0 {}
-    assert_eq!(left().await, 2, "the newest that there is room for");
-    assert!(store.capture(&ids[5]).await.unwrap().unwrap().bodies.is_some());
-}
-
-#[tokio::test]
-async fn stalled_captures_never_stall_an_account() {
-    let dir = tempfile::tempdir().unwrap();
-    let random = Random::seeded(6);
-    let faults = Faults::default();
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
-    faults.stall_appends();
-    let id = RequestId::new(at(0), &random);
-    let appending = tokio::spawn({
-        let (store, row) = (store.clone(), capture(id.clone(), &UserId::admin(), 200));
-        async move { store.append_captures(vec![row]).await }
-    });
-    store.create_user(user("a@b.c", &random)).await.unwrap();
-    assert_eq!(store.capture(&id).await.unwrap(), None);
-    assert!(!appending.is_finished());
-    faults.clear();
-    appending.await.unwrap().unwrap();
-    assert!(store.capture(&id).await.unwrap().is_some());
-    faults.fail_appends(1);
-    assert!(store.append_captures(vec![]).await.is_err());
-    store.append_captures(vec![]).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,209 @@
+//! What is left when a process ends wherever it ends, or loses its index, or comes from before there were segments.
+
+use std::path::Path;
+
+use super::super::index::tests::{archive, captures, ids, ids_of, segments};
+use super::super::record::Capture;
+use super::*;
+use crate::id::Random;
+use crate::secret::SecretBytes;
+
+/// The archive of the next process: the one before left without a word.
+async fn restarted(dir: &Path) -> (Archive, Recovered) {
+    let archive = archive(dir).await;
+    let recovered = archive.recover().await.unwrap();
+    archive.catch_up().await.unwrap();
+    (archive, recovered)
+}
+
+async fn append(archive: &Archive, captures: &[Capture]) {
+    for capture in captures {
+        archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
+    }
+}
+
+fn drop_index(dir: &Path) {
+    for name in ["captures.db", "captures.db-wal", "captures.db-shm"] {
+        let _none = std::fs::remove_file(dir.join(name));
+    }
+}
+
+async fn all_read(archive: &Archive, all: &[Capture]) {
+    assert_eq!(ids(archive).await, ids_of(all));
+    for capture in all {
+        assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_loses_nothing_that_was_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = Vec::new();
+    for round in 0..4 {
+        let (archive, recovered) = restarted(dir.path()).await;
+        assert_eq!((recovered.lost, recovered.unknown, recovered.read > 0), (0, 0, round > 0));
+        all_read(&archive, &all).await;
+        let more = captures(3 * round..3 * round + 3);
+        append(&archive, &more).await;
+        all.extend(more);
+        // Half a block that was being written.
+        let file = std::fs::File::options().append(true).open(segments(dir.path()).pop().unwrap()).unwrap();
+        std::io::Write::write_all(&mut &file, b"RRb1 and so on").unwrap();
+    }
+    let (archive, _) = restarted(dir.path()).await;
+    all_read(&archive, &all).await;
+    append(&archive, &captures(20..21)).await;
+    archive.close().await.unwrap();
+    drop(archive);
+    let (archive, recovered) = restarted(dir.path()).await;
+    assert_eq!((recovered, ids(&archive).await.len()), (Recovered::default(), 13), "after an orderly end there is nothing to read");
+}
+
+#[tokio::test]
+async fn what_only_one_of_index_and_segment_kept_is_told_to_the_other_or_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..6);
+    let first = archive(dir.path()).await;
+    append(&first, &all[..2]).await;
+    first.shelf.lock().unwrap().sync_for_tests();
+    append(&first, &all[2..3]).await;
+    first.store.write_captures(|index| index.empty_log()).await.unwrap();
+    let index = std::fs::read(dir.path().join("captures.db")).unwrap();
+    append(&first, &all[3..]).await;
+    drop(first);
+    // The index as it was a while ago.
+    drop_index(dir.path());
+    std::fs::write(dir.path().join("captures.db"), index).unwrap();
+    let (archive, recovered) = restarted(dir.path()).await;
+    assert_eq!((recovered.found, recovered.lost), (3, 0));
+    all_read(&archive, &all).await;
+    append(&archive, &captures(10..13)).await;
+    let length = std::fs::metadata(segments(dir.path()).pop().unwrap()).unwrap().len();
+    drop(archive);
+    // The segment as it was a while ago: the loss of power.
+    std::fs::File::options().write(true).open(segments(dir.path()).pop().unwrap()).unwrap().set_len(length - 20).unwrap();
+    let (archive, recovered) = restarted(dir.path()).await;
+    assert_eq!(recovered.lost, 1);
+    all_read(&archive, &[&all[..], &captures(10..12)].concat()).await;
+}
+
+#[tokio::test]
+async fn an_index_that_is_gone_is_made_again_without_what_was_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = captures(0..6);
+    let first = archive(dir.path()).await;
+    append(&first, &all[..3]).await;
+    first.close().await.unwrap();
+    append(&first, &all[3..]).await;
+    assert_eq!(first.delete(&all[1].head.id, false).await.unwrap(), []);
+    first.delete(&all[4].head.id, false).await.unwrap();
+    drop(first);
+    drop_index(dir.path());
+    let archive = archive(dir.path()).await;
+    assert_eq!(archive.recover().await.unwrap(), Recovered { unknown: 2, ..Recovered::default() });
+    for id in [&all[0].head.id, &all[1].head.id] {
+        assert_eq!(archive.get(id).await.unwrap_err().status().as_u16(), 503, "nobody can say yet");
+        assert_eq!(archive.delete(id, false).await.unwrap_err().status().as_u16(), 503);
+    }
+    // Writing goes on meanwhile.
+    append(&archive, &captures(9..10)).await;
+    archive.catch_up().await.unwrap();
+    assert_eq!(archive.get(&all[1].head.id).await.unwrap(), None);
+    all.extend(captures(9..10));
+    all.remove(4);
+    all.remove(1);
+    all_read(&archive, &all).await;
+    let due = archive.store.write_captures(|index| index.due(i64::MAX)).await.unwrap();
+    assert_eq!(due.len(), 2, "the bytes of both are still to go");
+}
+
+#[tokio::test]
+async fn a_segment_that_is_not_there_or_no_segment_costs_what_it_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..6);
+    let first = archive(dir.path()).await;
+    for pair in all.chunks(2) {
+        append(&first, pair).await;
+        first.close().await.unwrap();
+    }
+    drop(first);
+    let files = segments(dir.path());
+    std::fs::remove_file(&files[0]).unwrap();
+    let (archive, recovered) = restarted(dir.path()).await;
+    assert_eq!(recovered.lost, 2);
+    all_read(&archive, &all[2..]).await;
+    drop(archive);
+    drop_index(dir.path());
+    std::fs::write(&files[1], b"nonsense").unwrap();
+    let (archive, _) = restarted(dir.path()).await;
+    all_read(&archive, &all[4..]).await;
+}
+
+#[tokio::test]
+async fn a_start_between_a_segment_and_the_one_that_replaces_it_ends_the_exchange() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..3);
+    let first = archive(dir.path()).await;
+    append(&first, &all).await;
+    first.close().await.unwrap();
+    first.delete(&all[1].head.id, false).await.unwrap();
+    first.close().await.unwrap();
+    let files = segments(dir.path());
+    let old = std::fs::read(&files[0]).unwrap();
+    let later = first.make.clock.now() + crate::bounds::REWRITE_AFTER;
+    first.tend(later, i64::MIN, u64::MAX).await.unwrap();
+    drop(first);
+    assert!(!files[0].exists() && segments(dir.path()).len() == 2);
+    let left = [all[0].clone(), all[2].clone()];
+    // The process ended before the old file went; and once more without the index.
+    for keeps_index in [true, false] {
+        std::fs::write(&files[0], &old).unwrap();
+        if !keeps_index {
+            drop_index(dir.path());
+        }
+        let (archive, _) = restarted(dir.path()).await;
+        all_read(&archive, &left).await;
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap(), None);
+        assert!(!files[0].exists(), "keeps_index: {keeps_index}");
+    }
+}
+
+#[tokio::test]
+async fn captures_of_the_store_before_are_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..70);
+    let key = secret::derive(&SecretBytes::new([9; 32]), "rerouter capture key v1");
+    std::fs::create_dir_all(dir.path()).unwrap();
+    crate::store::make_captures_of_the_second_schema(&dir.path().join("captures.db"), |insert| {
+        for (at, capture) in all.iter().enumerate() {
+            let Bodies { request, response } = &capture.bodies;
+            let mut plain = vec![1];
+            plain.extend((request.len() as u64).to_be_bytes().into_iter().chain((response.len() as u64).to_be_bytes()));
+            plain.extend(request.iter().chain(response));
+            let sealed = secret::seal(&key, capture.head.id.as_str().as_bytes(), &plain, &Random::System).unwrap();
+            let kept = if at == 1 { [&[0][..], &plain].concat() } else { [&[1][..], &sealed].concat() };
+            insert(&prepare::of(&capture.head, Bodies::default()).unwrap().row, &serde_json::to_vec(&capture.head).unwrap(), &kept);
+        }
+    });
+    // The first start ends after a step.
+    let first = archive(dir.path()).await;
+    assert_eq!(first.recover().await.unwrap(), Recovered::default());
+    assert_eq!(first.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 503);
+    first
+        .store
+        .write_captures(|index| {
+            let old = index.old(1)?;
+            assert!(index.has_old()? && old.len() == 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    drop(first);
+    let (archive, _) = restarted(dir.path()).await;
+    all_read(&archive, &all).await;
+    assert!(!archive.store.write_captures(|index| index.has_old()).await.unwrap());
+    drop(archive);
+    let (archive, recovered) = restarted(dir.path()).await;
+    assert_eq!(recovered, Recovered::default());
+    all_read(&archive, &all).await;
+}

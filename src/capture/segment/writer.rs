@@ -1,0 +1,177 @@
+//! A segment that is being written. What is pushed is in the file after a commit, and survives the loss of power after a sync.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use zstd::bulk::Compressor;
+
+use super::format::{self, BlockHead, FIRST, FileHead, Kind};
+use crate::id::Random;
+use crate::secret::{BlockKey, SecretBytes};
+
+/// How much work goes into a block: the less, the more wait to be written. The order is from much to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    /// zstd's level 1: blocks need no more to be a quarter of their size.
+    Usual,
+    /// zstd's level -3.
+    Less,
+    /// Not compressed.
+    None,
+}
+
+impl Effort {
+    /// For a queue that is `used` parts of `limit` full.
+    pub fn at(used: usize, limit: usize) -> Self {
+        match used {
+            _ if used > limit / 4 * 3 => Effort::None,
+            _ if used > limit / 4 => Effort::Less,
+            _ => Effort::Usual,
+        }
+    }
+}
+
+/// A new segment. Dropped without [`Writer::finish`] it is left as after a crash, but for what was not committed.
+pub struct Writer {
+    file: File,
+    head: FileHead,
+    key: Option<BlockKey>,
+    compressor: Compressor<'static>,
+    effort: Effort,
+    /// Bytes in the file.
+    length: u64,
+    /// Pushed, and not in the file yet.
+    waiting: Vec<u8>,
+    /// The number of the next block: never one that was used, also when what used it is gone.
+    next: u64,
+}
+
+impl Writer {
+    /// Makes the file of segment `number` in `dir`; its name ends in `ending` instead of `seg`, if one is given.
+    pub fn create(dir: &Path, head: (FileHead, Option<BlockKey>), ending: Option<&str>) -> io::Result<Self> {
+        let (head, key) = head;
+        let mut path = format::path(dir, head.number);
+        if let Some(ending) = ending {
+            path.set_extension(ending);
+            // What an earlier try left.
+            let _none = std::fs::remove_file(&path);
+        }
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let compressor = Compressor::new(1)?;
+        let mut made = Writer { file, head, key, compressor, effort: Effort::Usual, length: 0, waiting: Vec::new(), next: 0 };
+        made.waiting = made.head.encode();
+        made.commit()?;
+        Ok(made)
+    }
+
+    /// Its head.
+    pub fn head(&self) -> &FileHead {
+        &self.head
+    }
+
+    /// Bytes in the file, and to be: where the next block begins.
+    pub fn length(&self) -> u64 {
+        self.length + self.waiting.len() as u64
+    }
+
+    /// Bytes that a commit would write.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.length() == FIRST
+    }
+
+    /// From now on blocks are compressed so.
+    pub fn set_effort(&mut self, effort: Effort) -> io::Result<()> {
+        if effort != self.effort && effort != Effort::None {
+            self.compressor.set_compression_level(if effort == Effort::Less { -3 } else { 1 })?;
+        }
+        self.effort = effort;
+        Ok(())
+    }
+
+    /// Adds a block; gives where it begins.
+    pub fn push(&mut self, kind: Kind, count: u32, raw: &[u8]) -> io::Result<u64> {
+        let compressed = if self.effort == Effort::None { None } else { Some(self.compressor.compress(raw)?) };
+        match compressed.filter(|compressed| compressed.len() < raw.len()) {
+            Some(compressed) => self.push_as(kind, count, raw.len(), true, compressed),
+            None => self.push_as(kind, count, raw.len(), false, raw.to_vec()),
+        }
+    }
+
+    /// Adds a block that is compressed, or not, already: of `raw` bytes before that.
+    pub fn push_as(&mut self, kind: Kind, count: u32, raw: usize, compressed: bool, mut stored: Vec<u8>) -> io::Result<u64> {
+        let offset = self.length();
+        let seals = self.key.is_some() && kind != Kind::End;
+        let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+        if raw > format::BLOCK_MOST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let length = stored.len() + if seals { BlockKey::TAG } else { 0 };
+        let mut head = BlockHead {
+            kind,
+            compressed,
+            sealed: seals,
+            count,
+            raw: u32::try_from(raw).map_err(too_large)?,
+            stored: u32::try_from(length).map_err(too_large)?,
+            number: self.next,
+            sum: 0,
+        };
+        self.next += 1;
+        if let Some(key) = self.key.as_ref().filter(|_| seals) {
+            let sealed = key.seal(head.number, &head.context(self.head.number, offset), &mut stored);
+            sealed.ok_or_else(|| io::Error::other("a block could not be sealed"))?;
+        }
+        head.sum = crc32fast::hash(&stored);
+        self.waiting.extend_from_slice(&head.encode(self.head.number, offset));
+        self.waiting.extend_from_slice(&stored);
+        Ok(offset)
+    }
+
+    /// Writes what was pushed. When that fails, nothing of it is in the segment.
+    pub fn commit(&mut self) -> io::Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let written = self.file.write_all_at(&waiting, self.length);
+        match written {
+            Ok(()) => self.length += waiting.len() as u64,
+            Err(_) => self.rewind(self.length)?,
+        }
+        written
+    }
+
+    /// Takes back what was pushed beyond `length`, in the file or not.
+    pub fn rewind(&mut self, length: u64) -> io::Result<()> {
+        self.waiting.clear();
+        self.length = self.length.min(length);
+        self.file.set_len(self.length)
+    }
+
+    /// Waits until what is in the file survives the loss of power.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Closes the segment: an end block, and all of it durable. Gives its length.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.push_as(Kind::End, 0, 0, false, Vec::new())?;
+        self.commit()?;
+        self.file.sync_all()?;
+        Ok(self.length)
+    }
+}
+
+/// The head and key of a segment that begins now.
+pub fn begin(
+    number: i64,
+    replaces: i64,
+    created_us: i64,
+    seal: Option<(&SecretBytes, &Random)>,
+) -> io::Result<(FileHead, Option<BlockKey>)> {
+    FileHead::make(number, replaces, created_us, seal).ok_or_else(|| io::Error::other("no key for a segment could be made"))
+}

@@ -1,0 +1,186 @@
+//! What is done to captures as they age: segments beyond their retention leave, and those with deleted captures are made
+//! anew without them. All of it in steps beside the writer.
+
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+
+use super::index::Archive;
+use super::record::Bodies;
+use super::segment::format::{self, FIRST, Kind};
+use super::segment::group::{self, Parts, Ready, Rows};
+use super::segment::reader::{Damage, Segment};
+use super::segment::writer::Writer;
+use crate::bounds;
+use crate::id::RequestId;
+use crate::store::{CaptureRow, INDEX_STEP, Place, SegmentRow, StoreError};
+
+/// A segment made anew, not under its name yet.
+struct Anew {
+    row: SegmentRow,
+    places: Vec<(RequestId, Place)>,
+}
+
+impl Archive {
+    /// Closes the open segment if it is due, lets those leave that are older than `before_us` (microseconds since the epoch)
+    /// as a whole, and the oldest while all hold more than `bytes`; makes those anew whose deleted captures have waited for
+    /// [`bounds::REWRITE_AFTER`].
+    pub async fn tend(&self, now: Timestamp, before_us: i64, bytes: u64) -> Result<(), StoreError> {
+        let archive = self.clone();
+        let segments = self
+            .store
+            .write_captures(move |index| {
+                archive.lock().close_if_due(index, bytes)?;
+                index.segments()
+            })
+            .await?;
+        let mut held: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        for segment in segments.iter().filter(|segment| segment.sealed) {
+            if held <= bytes && segment.newest_us >= before_us {
+                continue;
+            }
+            self.remove(segment.number).await?;
+            held -= segment.bytes;
+        }
+        let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
+        for number in self.store.write_captures(move |index| index.due(due_us)).await? {
+            self.make_anew(number).await?;
+        }
+        if self.shared.log_to_empty.swap(false, Ordering::AcqRel) && !self.store.write_captures(|index| index.empty_log()).await? {
+            self.shared.log_to_empty.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Takes a segment out of the index, in steps, and off the disk.
+    pub(super) async fn remove(&self, number: i64) -> Result<(), StoreError> {
+        while self.store.write_captures(move |index| index.forget(number, INDEX_STEP)).await? == INDEX_STEP {}
+        let archive = self.clone();
+        self.store
+            .write_captures(move |index| {
+                match std::fs::remove_file(format::path(&archive.make.dir, number)) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                    _ => {}
+                }
+                archive.let_go(number);
+                archive.shared.log_to_empty.store(true, Ordering::Release);
+                index.forget_segment(number)
+            })
+            .await
+    }
+
+    /// Puts a segment without the deleted captures in the place of one that holds them.
+    async fn make_anew(&self, number: i64) -> Result<(), StoreError> {
+        loop {
+            let graves = self.store.write_captures(move |index| index.graves(number)).await?;
+            let (archive, dead) = (self.clone(), graves.clone());
+            let made = tokio::task::spawn_blocking(move || archive.write_anew(number, &dead)).await.map_err(StoreError::unavailable)?;
+            let anew = made.map_err(|damage| match damage {
+                Damage::Io(error) => error.into(),
+                Damage::Bytes(what) => StoreError::Damaged(what.to_owned()),
+            })?;
+            let archive = self.clone();
+            let swap = self.store.write_captures(move |index| {
+                let dir = &archive.make.dir;
+                let path = format::path(dir, anew.row.number);
+                if index.graves(number)? != graves {
+                    // More was deleted meanwhile.
+                    std::fs::remove_file(path.with_extension("new"))?;
+                    return Ok(false);
+                }
+                std::fs::rename(path.with_extension("new"), path)?;
+                archive.make.sync_dir()?;
+                index.replace(number, &anew.row, &anew.places)?;
+                std::fs::remove_file(format::path(dir, number))?;
+                archive.let_go(number);
+                archive.shared.log_to_empty.store(true, Ordering::Release);
+                Ok(true)
+            });
+            if swap.await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes a segment anew, durable, under a name that does not count yet. Groups without deleted captures stay compressed.
+    fn write_anew(&self, number: i64, dead: &[(u64, u32)]) -> Result<Anew, Damage> {
+        let segment = self.segment(number)?;
+        let new = self.lock().next_number();
+        let mut writer = self.make.create(new, number, Some("new"))?;
+        let (mut rows_at, mut graves) = (Vec::new(), Vec::new());
+        segment.scan(FIRST, false, |found| {
+            match found.head.kind {
+                Kind::Rows => rows_at.push(found.offset),
+                Kind::Graves => graves.extend(group::read_graves(&segment, found.offset)?),
+                Kind::Heads | Kind::Bodies | Kind::End => {}
+            }
+            Ok(())
+        })?;
+        let mut placed: Vec<(CaptureRow, Place)> = Vec::new();
+        for at in rows_at {
+            let copied = Rows::read(&segment, at).and_then(|rows| match dead.iter().any(|(heads, _)| *heads == rows.heads) {
+                false => copy(&segment, &mut writer, rows),
+                true => copy_without(&segment, &mut writer, rows, dead),
+            });
+            match copied {
+                Ok(copied) => placed.extend(copied),
+                Err(damage @ Damage::Bytes(_)) => self.report(number, at, &damage),
+                Err(damage) => return Err(damage),
+            }
+            if writer.waiting() >= bounds::CAPTURE_COMMIT {
+                writer.commit()?;
+            }
+        }
+        if !graves.is_empty() {
+            group::push_graves(&mut writer, &graves)?;
+        }
+        let newest = placed.iter().map(|(row, _)| row.created_at_us).chain(graves.iter().map(|grave| grave.at_us)).max();
+        let bytes = writer.finish()?;
+        let row = SegmentRow { number: new, sealed: true, newest_us: newest.unwrap_or(i64::MIN), bytes, synced: bytes };
+        Ok(Anew { row, places: placed.into_iter().map(|(row, place)| (row.id, place)).collect() })
+    }
+}
+
+type Placed = Vec<(CaptureRow, Place)>;
+
+fn copy(segment: &Segment, writer: &mut Writer, rows: Rows) -> Result<Placed, Damage> {
+    let (head, heads) = segment.packed(rows.heads, Kind::Heads)?;
+    let bodies = rows.bodies.map(|at| segment.packed(at, Kind::Bodies)).transpose()?;
+    let heads = writer.push_as(Kind::Heads, head.count, head.raw as usize, head.compressed, heads)?;
+    let bodies = match bodies {
+        None => None,
+        Some((head, bodies)) => Some(writer.push_as(Kind::Bodies, head.count, head.raw as usize, head.compressed, bodies)?),
+    };
+    let rows = Rows { heads, bodies, rows: rows.rows };
+    group::push_rows(writer, &rows)?;
+    Ok(rows.placed(writer.head().number).collect())
+}
+
+fn copy_without(segment: &Segment, writer: &mut Writer, rows: Rows, dead: &[(u64, u32)]) -> Result<Placed, Damage> {
+    let heads = Parts::heads(segment, rows.heads)?;
+    let bodies = rows.bodies.map(|at| Parts::bodies(segment, at)).transpose()?;
+    let at = rows.heads;
+    let (mut left, mut size) = (Vec::new(), 0);
+    for (row, position) in rows.rows.into_iter().zip(0..) {
+        if dead.contains(&(at, position)) {
+            continue;
+        }
+        let fewer = Damage::Bytes("it holds fewer captures");
+        let Some(head) = heads.head(position) else { return Err(fewer) };
+        let bodies = match &bodies {
+            None => Some(Bodies::default()),
+            Some(bodies) => bodies.bodies_at(position),
+        };
+        let Some(bodies) = bodies else { return Err(fewer) };
+        size += head.len() + bodies.request.len() + bodies.response.len();
+        left.push(Ready { row, head: head.to_vec(), bodies });
+    }
+    if left.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(group::push_group(writer, left, size)?.collect())
+}
+
+#[cfg(test)]
+#[path = "tend_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+//! Captures as they age, by a clock that the test moves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::index::tests::{archive, captures, ids, ids_of, segments};
+use super::super::record::Capture;
+use super::*;
+use crate::clock::Clock;
+
+async fn append(archive: &Archive, captures: &[Capture]) {
+    archive.append(Arc::new(captures.to_vec())).await.unwrap();
+}
+
+#[tokio::test]
+async fn segments_leave_by_age_and_by_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = captures(0..1)[0].head.created_at;
+    let clock = Clock::manual(start);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let all = captures(0..6);
+    for pair in all.chunks(2) {
+        append(&archive, pair).await;
+        archive.close().await.unwrap();
+    }
+    let us = |second: i64| start.as_microsecond() + second * 1_000_000;
+    archive.tend(clock.now(), us(1), u64::MAX).await.unwrap();
+    assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all), 3), "its newest is young enough");
+    archive.tend(clock.now(), us(2), u64::MAX).await.unwrap();
+    assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all[2..]), 2));
+    let held: u64 = segments(dir.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+    archive.tend(clock.now(), i64::MIN, held).await.unwrap();
+    assert_eq!(segments(dir.path()).len(), 2);
+    archive.tend(clock.now(), i64::MIN, held - 1).await.unwrap();
+    assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all[4..]), 1));
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_segment_is_closed_when_it_is_old_or_larger_than_all_may_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(captures(0..1)[0].head.created_at);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let sealed =
+        async || archive.store.write_captures(|index| index.segments()).await.unwrap().iter().map(|row| row.sealed).collect::<Vec<_>>();
+    append(&archive, &captures(0..1)).await;
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_eq!(sealed().await, [false]);
+    clock.advance(bounds::SEGMENT_AGE);
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_eq!(sealed().await, [true]);
+    append(&archive, &captures(1..2)).await;
+    archive.tend(clock.now(), i64::MIN, 1).await.unwrap();
+    assert!(sealed().await.is_empty() && segments(dir.path()).is_empty());
+    append(&archive, &captures(2..3)).await;
+    assert_eq!(ids(&archive).await, ids_of(&captures(2..3)));
+}
+
+#[tokio::test]
+async fn the_bytes_of_what_was_deleted_leave_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(captures(0..1)[0].head.created_at);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let mut all = captures(0..6);
+    // Two groups in one segment, and one whose every capture goes.
+    append(&archive, &all[..3]).await;
+    append(&archive, &all[3..5]).await;
+    append(&archive, &all[5..]).await;
+    for at in [1, 5] {
+        archive.delete(&all[at].head.id, false).await.unwrap();
+        assert_eq!(archive.get(&all[at].head.id).await.unwrap(), None);
+    }
+    archive.close().await.unwrap();
+    let before = segments(dir.path());
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_eq!(segments(dir.path()), before, "others may still be deleted");
+    clock.advance(bounds::REWRITE_AFTER);
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    let after = segments(dir.path());
+    assert!(after.len() == 1 && after != before);
+    all.remove(5);
+    all.remove(1);
+    assert_eq!(ids(&archive).await, ids_of(&all));
+    for capture in &all {
+        assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
+    }
+    let segment = archive.segment(format::number(after[0].file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+    let (mut heads, mut graves) = (0, 0);
+    segment
+        .scan(FIRST, true, |found| {
+            match found.head.kind {
+                Kind::Heads => heads += found.head.count,
+                Kind::Graves => graves += found.head.count,
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((heads, graves), (4, 2), "and who was deleted is still known");
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_eq!(segments(dir.path()), after, "once");
+    assert!(REWRITE_WITHIN < Duration::from_secs(24 * 3600));
+}
+
+/// A deletion waits for so much, for the segment to be closed, and for the next look.
+const REWRITE_WITHIN: Duration = bounds::REWRITE_AFTER.saturating_add(bounds::SEGMENT_AGE).saturating_add(bounds::SWEEP_INTERVAL);

@@ -1,0 +1,114 @@
+//! Lists of captures: newest first, page by page, and never more than a bounded part of the index for one page.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::StoreError;
+use super::captures::place;
+use super::rows::{CaptureFilter, CapturePage};
+use crate::bounds;
+use crate::id::{KeyId, RequestId, UserId};
+
+/// Conditions of a statement and their values. Only fixed text goes into the statement.
+#[derive(Default)]
+struct Conditions {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    fn add(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
+        self.sql.push_str(if self.sql.is_empty() { " WHERE " } else { " AND " });
+        self.sql.push_str(condition);
+        self.values.extend(values);
+    }
+
+    fn texts<'a>(&mut self, conditions: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) {
+        for (condition, value) in conditions {
+            if let Some(value) = value {
+                self.add(condition, [Value::Text(value.to_owned())]);
+            }
+        }
+    }
+}
+
+/// Captures that match the filter and are older than `after`, up to `limit`. `budget` rows are looked at; what they leave
+/// open is for the next page.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &CaptureFilter,
+    limit: usize,
+    after: Option<&RequestId>,
+    budget: usize,
+) -> Result<CapturePage, StoreError> {
+    let (inner, outer) = (indexed(filter, after), others(filter));
+    let most = |bound: usize| Value::Integer(i64::try_from(bound).unwrap_or(i64::MAX));
+    // SQLite reads the inner select as it goes, and ends it when the outer one has enough.
+    let within = format!(
+        "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider, decided_model, status, state, shadow_of,
+            segment, heads, bodies, position FROM captures{} ORDER BY id DESC LIMIT ?)",
+        inner.sql
+    );
+    let sql = format!("SELECT id, segment, heads, bodies, position FROM {within}{} LIMIT ?", outer.sql);
+    let values = inner.values.iter().cloned().chain([most(budget)]).chain(outer.values).chain([most(limit.saturating_add(1))]);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values), |row| Ok((RequestId::known(&row.get::<_, String>(0)?), place(row)?)))?;
+    let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    found.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+    if found.len() > limit {
+        found.truncate(limit);
+        let next = found.last().map(|(id, _)| id.clone());
+        return Ok(CapturePage { found, next });
+    }
+    // How far that was: the whole of what there is, or as many rows as may be looked at.
+    let sql = format!("SELECT count(*), min(id) FROM (SELECT id FROM captures{} ORDER BY id DESC LIMIT ?)", inner.sql);
+    let values = inner.values.into_iter().chain([most(budget)]);
+    let (looked_at, last): (i64, Option<String>) =
+        connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(CapturePage {
+        found,
+        next: last.filter(|_| usize::try_from(looked_at).is_ok_and(|looked_at| looked_at >= budget)).map(|id| RequestId::known(&id)),
+    })
+}
+
+/// What an index leads to: an owner's, copies of one, and a span of time, as ids are in its order.
+fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
+    let mut conditions = Conditions::default();
+    let oldest = filter.since_us.and_then(RequestId::first_at);
+    let newest = filter.until_us.and_then(|until_us| RequestId::first_at(until_us.saturating_add(bounds::ID_PRECISION_US)));
+    conditions.texts([
+        ("id < ?", after.map(RequestId::as_str)),
+        ("id >= ?", oldest.as_ref().map(RequestId::as_str)),
+        ("id < ?", newest.as_ref().map(RequestId::as_str)),
+        ("owner = ?", filter.owner.as_ref().map(UserId::as_str)),
+        ("replay_of = ?", filter.replay_of.as_ref().map(RequestId::as_str)),
+        ("shadow_of = ?", filter.shadow_of.as_ref().map(RequestId::as_str)),
+    ]);
+    conditions
+}
+
+fn others(filter: &CaptureFilter) -> Conditions {
+    let mut conditions = Conditions::default();
+    conditions.add(if filter.shadows { "shadow_of IS NOT NULL" } else { "shadow_of IS NULL" }, []);
+    conditions.texts([
+        ("key = ?", filter.key.as_ref().map(KeyId::as_str)),
+        ("alias = ?", filter.alias.as_deref()),
+        ("recipe = ?", filter.recipe.as_deref()),
+        ("provider = ?", filter.provider.as_deref()),
+        ("model = ?", filter.model.as_deref()),
+        ("decided_provider = ?", filter.decided_provider.as_deref()),
+        ("decided_model = ?", filter.decided_model.as_deref()),
+        ("state = ?", filter.state.as_deref()),
+    ]);
+    for (condition, value) in [("created_at >= ?", filter.since_us), ("created_at < ?", filter.until_us)] {
+        if let Some(value) = value {
+            conditions.add(condition, [Value::Integer(value)]);
+        }
+    }
+    if !filter.statuses.is_empty() {
+        let ranges: Vec<&str> = filter.statuses.iter().map(|_| "status BETWEEN ? AND ?").collect();
+        let values = filter.statuses.iter().flat_map(|(low, high)| [*low, *high]).map(|status| Value::Integer(status.into()));
+        conditions.add(&format!("({})", ranges.join(" OR ")), values);
+    }
+    conditions
+}

@@ -1,0 +1,184 @@
+//! The index of captures on real files.
+
+use super::*;
+use crate::id::{Random, UserId};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_764_000_000 + second).unwrap()
+}
+
+fn row(second: i64, random: &Random) -> CaptureRow {
+    CaptureRow {
+        id: RequestId::new(at(second), random),
+        created_at_us: at(second).as_microsecond(),
+        owner: UserId::known("usr_ann"),
+        key: None,
+        alias: Some("auto".into()),
+        recipe: Some("balanced".into()),
+        provider: Some("demo".into()),
+        model: Some("echo".into()),
+        decided_provider: Some("demo".into()),
+        decided_model: Some("echo".into()),
+        status: 200,
+        state: "completed".into(),
+        replay_of: None,
+        shadow_of: None,
+    }
+}
+
+fn segment(number: i64) -> SegmentRow {
+    SegmentRow { number, sealed: true, newest_us: at(9).as_microsecond(), bytes: 4_000, synced: 4_000 }
+}
+
+fn placed(rows: &[CaptureRow], segment: i64) -> Vec<(CaptureRow, Place)> {
+    let place = |position| Place { segment, heads: 200, bodies: Some(300), position };
+    rows.iter().cloned().zip((0..).map(place)).collect()
+}
+
+async fn append(store: &Store, rows: &[CaptureRow], number: i64) {
+    let rows = placed(rows, number);
+    store.write_captures(move |index| index.append(&segment(number), &rows)).await.unwrap();
+}
+
+#[tokio::test]
+async fn captures_are_listed_newest_first_and_by_filter() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let mut rows: Vec<CaptureRow> = (0..5).map(|second| row(second, &random)).collect();
+    for (row, status) in rows.iter_mut().zip([200, 404, 500, 200, 200]) {
+        row.status = status;
+    }
+    rows[3].owner = UserId::known("usr_bob");
+    rows[2].replay_of = Some(rows[0].id.clone());
+    rows[4].shadow_of = Some(rows[1].id.clone());
+    append(&store, &rows, 1).await;
+    append(&store, &rows, 2).await;
+    let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
+    let list = async |filter: CaptureFilter, limit: usize, after: Option<&RequestId>| {
+        let page = store.list_captures(filter, limit, after.cloned()).await.unwrap();
+        page.found.into_iter().map(|(id, _)| ids.iter().position(|known| *known == id).unwrap()).collect::<Vec<_>>()
+    };
+    let all = CaptureFilter::default;
+    assert_eq!(list(all(), 10, None).await, [3, 2, 1, 0]);
+    assert_eq!(list(all(), 2, Some(&ids[3])).await, [2, 1]);
+    assert_eq!(list(CaptureFilter { owner: Some(rows[0].owner.clone()), ..all() }, 10, None).await, [2, 1, 0]);
+    assert_eq!(list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..all() }, 10, None).await, [2, 1]);
+    assert_eq!(list(CaptureFilter { replay_of: Some(ids[0].clone()), ..all() }, 10, None).await, [2]);
+    assert_eq!(list(CaptureFilter { shadows: true, shadow_of: Some(ids[1].clone()), ..all() }, 10, None).await, [4]);
+    let us = |second: i64| Some(at(second).as_microsecond());
+    assert_eq!(list(CaptureFilter { since_us: us(1), until_us: us(3), ..all() }, 10, None).await, [2, 1]);
+    assert_eq!(list(CaptureFilter { until_us: us(2).map(|us| us + 1), ..all() }, 10, None).await, [2, 1, 0]);
+    assert_eq!(list(CaptureFilter { since_us: us(3).map(|us| us + 1), ..all() }, 10, None).await, [0_usize; 0]);
+    assert_eq!(list(CaptureFilter { alias: Some("' OR 1 --".into()), ..all() }, 10, None).await, [0_usize; 0]);
+    let first = store.locate_capture(&ids[0]).await.unwrap();
+    assert_eq!(first, Some(Place { segment: 1, heads: 200, bodies: Some(300), position: 0 }), "the first to say so is believed");
+    assert_eq!(store.capture_owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
+    assert_eq!(store.locate_capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
+    rows[2].status = 500;
+    append(&store, &rows, 1).await;
+    let Backend::Sqlite(sqlite) = &*store.backend;
+    let filter = CaptureFilter { statuses: vec![(500, 500)], ..Default::default() };
+    let page = async |after: Option<RequestId>| {
+        let filter = filter.clone();
+        sqlite.reader.run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10)).await.unwrap()
+    };
+    let first = page(None).await;
+    assert_eq!((first.found.len(), first.next.as_ref()), (0, Some(&rows[15].id)));
+    let second = page(first.next).await;
+    assert_eq!((second.found.len(), second.next.as_ref()), (0, Some(&rows[5].id)));
+    let last = page(second.next).await;
+    assert_eq!((last.found.len(), last.found[0].0.clone(), last.next), (1, rows[2].id.clone(), None));
+}
+
+#[tokio::test]
+async fn what_is_buried_stays_out_and_its_place_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let rows: Vec<CaptureRow> = (0..4).map(|second| row(second, &random)).collect();
+    append(&store, &rows[..2], 1).await;
+    let graves: Vec<(RequestId, i64)> = [&rows[1], &rows[3]].map(|row| (row.id.clone(), 7)).to_vec();
+    store.write_captures(move |index| index.bury(Some(&segment(3)), &graves)).await.unwrap();
+    assert_eq!(store.locate_capture(&rows[1].id).await.unwrap(), None);
+    append(&store, &rows[2..], 2).await;
+    assert_eq!(store.locate_capture(&rows[3].id).await.unwrap(), None, "it was buried before it came");
+    assert!(store.locate_capture(&rows[2].id).await.unwrap().is_some());
+    let (graves, due) = store.write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7)?))).await.unwrap();
+    assert_eq!((graves, due), ([vec![(200, 1)], vec![(200, 1)]], vec![1, 2]));
+    assert_eq!(store.write_captures(|index| index.due(6)).await.unwrap(), Vec::<i64>::new());
+    let moved = (rows[0].id.clone(), Place { segment: 9, heads: 1, bodies: None, position: 0 });
+    store.write_captures(move |index| index.replace(1, &segment(9), &[moved])).await.unwrap();
+    assert_eq!(store.locate_capture(&rows[0].id).await.unwrap().unwrap().segment, 9);
+    let left = store.write_captures(|index| Ok((index.graves(1)?, index.segments()?, index.forget(2, 10)?))).await.unwrap();
+    assert_eq!((left.0, left.1.iter().map(|row| row.number).collect::<Vec<_>>(), left.2), (Vec::new(), vec![2, 3, 9], 1));
+}
+
+#[tokio::test]
+async fn stalled_captures_never_stall_an_account_and_a_full_disk_is_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Faults::default();
+    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    faults.stall_appends();
+    let appending = tokio::spawn({
+        let store = store.clone();
+        async move { store.write_captures(|index| index.put_segment(&segment(1))).await }
+    });
+    store.keep_document("9f2c41d07a1b", "text", at(0)).await.unwrap();
+    assert!(!appending.is_finished());
+    faults.clear();
+    appending.await.unwrap().unwrap();
+    faults.fail_appends(1);
+    assert!(matches!(store.write_captures(|_| Ok(())).await, Err(StoreError::Unavailable(_))));
+    faults.fill_disk();
+    assert!(matches!(store.write_captures(|_| Ok(())).await, Err(StoreError::Full(_))));
+    faults.clear();
+    store.write_captures(|_| Ok(())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_index_is_put_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("captures.db");
+    let random = Random::seeded(5);
+    let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
+    for damage in 0..4 {
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        append(&store, &rows, 1).await;
+        drop(store);
+        let whole = std::fs::read(&path).unwrap();
+        match damage {
+            0 => std::fs::write(&path, &whole[..whole.len() / 2]).unwrap(),
+            1 => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
+            2 => std::fs::write(&path, [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat()).unwrap(),
+            _ => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
+        }
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty(), "{damage}");
+        assert!(!dir.path().join("captures.db-damaged").exists());
+        append(&store, &rows[..1], 1).await;
+        drop(store);
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        assert!(store.locate_capture(&rows[0].id).await.unwrap().is_some(), "{damage}");
+    }
+}
+
+/// A file of captures as it was before there were segments, with what `fill` inserts.
+pub(crate) fn make_captures_of_the_second_schema(path: &Path, fill: impl FnOnce(&dyn Fn(&CaptureRow, &[u8], &[u8]))) {
+    let file = rusqlite::Connection::open(path).unwrap();
+    file.execute_batch(&schema::CAPTURES[..2].concat()).unwrap();
+    file.pragma_update(None, "user_version", 2).unwrap();
+    fill(&|row, head, bodies| {
+        let captures = "INSERT INTO captures (id, created_at, owner, status, state, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        file.execute(captures, (row.id.as_str(), row.created_at_us, row.owner.as_str(), row.status, &row.state, head)).unwrap();
+        file.execute("INSERT INTO bodies (id, sealed) VALUES (?1, ?2)", (row.id.as_str(), bodies)).unwrap();
+    });
+}

@@ -1,0 +1,171 @@
+//! What is kept of captures when the process is killed, its index is damaged, or somebody looks at the disk.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::client::find;
+use crate::support::documents::in_order;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{count, until};
+
+fn body(number: usize) -> Vec<u8> {
+    json!({"model": "auto", "messages": [{"role": "user", "content": format!("canary-{number:06}")}]}).to_string().into_bytes()
+}
+
+async fn provider() -> Provider {
+    Provider::start(|_, number| scripted::completion(&format!("canary-answer-{number}"))).await
+}
+
+/// Every capture that a list has, page by page.
+async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
+    let (mut ids, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = gateway.manage("GET", &format!("/v1/router/replay?limit=7{after}"), &key.secret, None).await.json();
+        ids.extend(page["data"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
+        match &page["next"] {
+            Value::Null => return ids,
+            next => after = format!("&after={}", next.as_str().unwrap()),
+        }
+    }
+}
+
+/// Files of the data directory.
+pub fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[tokio::test]
+async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
+    let provider = provider().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let (mut journal, mut number) = (BTreeSet::new(), 0);
+    for round in 0..count("REROUTER_ROUNDS", 4).min(100) {
+        let mut sent = BTreeSet::new();
+        for _ in 0..5 + round % 7 {
+            sent.insert(gateway.chat(&key, &body(number)).await.request_id());
+            number += 1;
+        }
+        // Who has seen an answer finds its capture; from then on it is there.
+        let seen: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
+        assert!(sent.is_subset(&seen));
+        journal.extend(sent);
+        // These may be lost, in part.
+        let late = async |number: usize| gateway.chat(&key, &body(number)).await.request_id();
+        let late = tokio::join!(late(number), late(number + 1), late(number + 2));
+        number += 3;
+        gateway.kill_9();
+        if round % 3 == 2 {
+            // A machine that loses power tears what was being written as well.
+            let newest = files(&gateway.dir().join("data/captures")).into_iter().max().unwrap();
+            let file = std::fs::File::options().append(true).open(newest).unwrap();
+            std::io::Write::write_all(&mut &file, &[0x52; 77]).unwrap();
+        }
+        gateway.start_again().await;
+        let left: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
+        assert!(journal.is_subset(&left), "{:?}", journal.difference(&left));
+        let late = BTreeSet::from([late.0, late.1, late.2]);
+        assert!(left.difference(&journal).all(|id| late.contains(id)), "nothing is there that nobody asked for");
+        for id in left.difference(&seen) {
+            assert!(gateway.capture(id).await["request"]["body"].as_str().unwrap().contains("canary-"));
+        }
+        journal = left;
+    }
+    for id in &journal {
+        assert_eq!(gateway.capture(id).await["status"], 200);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
+    let provider = provider().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, &body(0)).await.request_id();
+    assert!(gateway.capture(&id).await["response"]["body"].as_str().unwrap().contains("canary-answer-0"));
+    for orderly in [false, true] {
+        let kept = files(&gateway.dir().join("data"));
+        assert!(kept.iter().any(|path| path.extension().is_some_and(|end| end == "seg")));
+        for path in kept {
+            let bytes = std::fs::read(&path).unwrap();
+            // Compressed in the clear it could still be read.
+            let frames = memchr::memmem::find_iter(&bytes, b"\x28\xb5\x2f\xfd");
+            let frames = frames.filter_map(|at| zstd::stream::Decoder::new(&bytes[at..]).ok());
+            let read: Vec<Vec<u8>> = frames
+                .map(|frame| {
+                    let mut whole = Vec::new();
+                    let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
+                    whole
+                })
+                .collect();
+            assert!(read.iter().chain([&bytes]).all(|bytes| find(bytes, b"canary-").is_none()), "{}", path.display());
+        }
+        if !orderly {
+            gateway.restart().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_index_is_made_again_while_requests_are_answered() {
+    let provider = provider().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        ids.push(gateway.chat(&key, &body(number)).await.request_id());
+    }
+    gateway.capture(&ids[19]).await;
+    let deleted = ids.remove(7);
+    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{deleted}"), &key.secret, None).await.status, 204);
+    for damage in 0..3 {
+        gateway.kill_9();
+        let index = gateway.dir().join("data/captures.db");
+        let length = std::fs::metadata(&index).unwrap().len();
+        let file = std::fs::File::options().write(true).open(&index).unwrap();
+        match damage {
+            0 => std::fs::remove_file(&index).unwrap(),
+            1 => file.set_len(length / 2).unwrap(),
+            _ => std::os::unix::fs::FileExt::write_all_at(&file, &[7; 2000], 0).unwrap(),
+        }
+        for journal in ["captures.db-wal", "captures.db-shm"] {
+            let _none = std::fs::remove_file(gateway.dir().join("data").join(journal));
+        }
+        gateway.start_again().await;
+        ids.push(gateway.chat(&key, &body(100 + damage)).await.request_id());
+        until("the index to be complete", async || (listed(&gateway, &key).await.len() == ids.len()).then_some(())).await;
+        let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+        assert_eq!(listed(&gateway, &key).await, newest_first, "damage {damage}");
+        let gone = until("an answer about the deleted one", async || {
+            let answer = gateway.manage("GET", &format!("/v1/router/replay/{deleted}"), &key.secret, None).await;
+            (answer.status != 503).then_some(answer.status)
+        });
+        assert_eq!(gone.await, 404, "damage {damage}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_document_keeps_out_is_in_no_capture() {
+    let provider = Provider::start(|_, _| scripted::stream("card 4000-1234 and so on")).await;
+    let setup = Setup::new(&in_order(&[("a", &provider.url())], "")).server("capture: { redact: ['\\d{4}-\\d{4}', 'canary'] }");
+    let gateway = setup.start().await;
+    let key = gateway.create_key().await;
+    let chat = json!({"model": "auto", "stream": true, "messages": [{"role": "user", "content": "my card is 5000-4321"}]});
+    let answer = gateway.chat(&key, chat.to_string().as_bytes()).await;
+    assert!(answer.text().contains("4000-1234") && provider.last().json()["messages"][0]["content"] == "my card is 5000-4321");
+    let id = answer.request_id();
+    let capture = gateway.capture(&id).await;
+    assert!(!capture.to_string().contains("4000-1234") && !capture.to_string().contains("5000-4321"), "{capture}");
+    assert!(capture["request"]["body"].as_str().unwrap().contains("my card is [redacted]"), "{capture}");
+    assert_eq!((&capture["redacted"], &capture["not_replayable"]), (&json!(true), &json!("redacted")));
+    assert_eq!(capture["response"]["body"], Value::Null, "a stream is kept as what it amounts to");
+    assert_eq!(capture["response"]["assembled"]["choices"][0]["message"]["content"], "card [redacted] and so on");
+    let reroute = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    crate::support::envelope::management(&reroute, 409, "redacted");
+    let plain = gateway.chat(&key, &json!({"model": "auto", "messages": []}).to_string().into_bytes()).await.request_id();
+    assert_eq!(gateway.capture(&plain).await["request"]["body"], json!({"model": "auto", "messages": []}).to_string());
+}
