@@ -82,6 +82,14 @@ async fn each_endpoint_goes_to_a_provider_that_has_it() {
         assert_eq!(answer.header_lines("request-id"), if ours { vec![] } else { vec![request_id.as_str()] }, "{path}");
     }
     assert_eq!((open.count(), claude.count()), (3, 2));
+
+    // A provider's rates are the operator's; beside ours they would be taken for ours.
+    let rates = async |key: &Key| {
+        let answer = post(&gateway, key, "/v1/messages", &[], &body("/v1/messages", "auto")).await;
+        ["x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit"].map(|name| answer.header(name).map(str::to_owned))
+    };
+    assert_eq!(rates(&key).await, [None, Some("50".to_owned())]);
+    assert_eq!(rates(&limited(&gateway, json!({"rpm": 7})).await).await, [Some("7".to_owned()), None]);
 }
 
 #[tokio::test]
@@ -280,6 +288,18 @@ async fn captures_reroutes_and_decisions_know_each_endpoint() {
         let dry = gateway.manage("POST", &format!("{target}?dry_run=true"), &key.secret, None).await.json();
         assert_eq!((&dry["new_id"], &dry["decision"]["rule"]), (&Value::Null, &capture["decision"]["rule"]));
     }
+    // A stream that was captured is asked for again in one piece.
+    for path in ["/v1/responses", "/v1/messages"] {
+        let streaming = body(path, "auto").replacen('{', r#"{"stream":true,"#, 1);
+        let answer = post(&gateway, &key, path, &[], &streaming).await;
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"), "{path}");
+        assert_eq!(answer.header("cache-control"), Some("no-cache"));
+        gateway.capture(&answer.request_id()).await;
+        let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{}/reroute", answer.request_id()), &key.secret, None).await;
+        let response = rerouted.json()["response"].clone();
+        let said = if path == "/v1/messages" { "/choices/0/message/content" } else { "/output/0/content/0/text" };
+        assert_eq!((rerouted.status, response.pointer(said)), (200, Some(&json!("Say  a word."))), "{path}: {response}");
+    }
     let unknown = gateway.manage("POST", "/v1/router/decide?endpoint=audio", &key.secret, Some(&json!({"model": "auto"}))).await;
     envelope::management(&unknown, 400, "invalid_request");
 }
@@ -337,4 +357,26 @@ async fn embeddings_reserve_their_prompt_and_counts_a_request_only() {
         }
     }
     assert_eq!(post(&gateway, &key, "/v1/messages/count_tokens", &[], &body("/v1/messages/count_tokens", "demo/echo")).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_cheapest_target_of_embeddings_is_found_by_the_price_of_prompts() {
+    let prices = "models:\n  demo/dear: { input_per_mtok: 2 }\n  demo/cheap: { input_per_mtok: 1 }\n  demo/chat: { input_per_mtok: 9, output_per_mtok: 9 }\n";
+    let targets = "{ target: demo/dear }, { target: demo/chat }, { target: demo/cheap }";
+    let document = format!(
+        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    rules: [ {{ name: only, strategy: cheapest, targets: [ {targets} ] }} ]\n\
+         aliases: {{ auto: main }}\n"
+    );
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    for (path, word, models) in [
+        ("/v1/embeddings", "embeddings", ["cheap", "dear", "chat"]),
+        // Without a price of answers nobody knows what these cost.
+        ("/v1/responses", "responses", ["chat", "dear", "cheap"]),
+    ] {
+        let asked: Value = serde_json::from_str(&body(path, "auto")).unwrap();
+        let decided = gateway.manage("POST", &format!("/v1/router/decide?endpoint={word}"), &key.secret, Some(&asked)).await.json();
+        let plan: Vec<&str> = decided["plan"].as_array().unwrap().iter().map(|choice| choice["model"].as_str().unwrap()).collect();
+        assert_eq!(plan, models, "{decided}");
+    }
 }

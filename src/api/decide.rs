@@ -23,7 +23,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let endpoint = match query.get("endpoint") {
         None => Endpoint::ChatCompletions,
-        Some(word) => Endpoint::parse(word).ok_or_else(|| {
+        Some(word) => Endpoint::named(word).ok_or_else(|| {
             let known = Endpoint::ALL.map(Endpoint::as_str).join(", ");
             Error::invalid("endpoint", format!("endpoint must be one of {known}."))
         })?,

@@ -173,7 +173,7 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
 
 /// The endpoint that a capture was for.
 fn endpoint_of(head: &Head) -> Result<Endpoint> {
-    Endpoint::parse(&head.endpoint).ok_or_else(|| Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint)))
+    Endpoint::named(&head.endpoint).ok_or_else(|| Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint)))
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.
@@ -214,7 +214,7 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 
 /// The answer of the access specification, or 502 with what is known.
 fn respond(exchange: &Exchange, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
-    let endpoint = Endpoint::parse(&original.endpoint);
+    let endpoint = Endpoint::named(&original.endpoint);
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(&answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),

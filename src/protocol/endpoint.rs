@@ -20,8 +20,8 @@ impl Endpoint {
     pub const ALL: [Endpoint; 5] =
         [Endpoint::ChatCompletions, Endpoint::Embeddings, Endpoint::Responses, Endpoint::Messages, Endpoint::CountTokens];
 
-    /// Reads the word back.
-    pub fn parse(word: &str) -> Option<Self> {
+    /// The one that records call so.
+    pub fn named(word: &str) -> Option<Self> {
         Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
     }
 

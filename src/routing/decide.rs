@@ -278,7 +278,7 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
 /// What speaks against a target: first what the request is, then what the target's state is.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
-    if !Endpoint::parse(&request.endpoint).is_some_and(|endpoint| target.provider.protocol.serves(endpoint)) {
+    if !Endpoint::named(&request.endpoint).is_some_and(|endpoint| target.provider.protocol.serves(endpoint)) {
         return Some("endpoint");
     }
     let able = |need: &String| target.capabilities.as_ref().is_none_or(|able| able.contains(need));

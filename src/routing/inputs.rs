@@ -97,7 +97,7 @@ pub struct RequestFacts {
 impl RequestFacts {
     /// How long the answer may be taken to be: as asked, or else [`bounds::ANSWER_TOKENS`]; nothing where none is generated.
     pub fn answer_tokens(&self) -> u64 {
-        match Endpoint::parse(&self.endpoint) {
+        match Endpoint::named(&self.endpoint) {
             Some(endpoint) if !endpoint.generates() => 0,
             _ => self.max_tokens.unwrap_or(bounds::ANSWER_TOKENS),
         }

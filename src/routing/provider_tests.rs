@@ -43,7 +43,7 @@ fn each_protocol_has_its_endpoints() {
         let served = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock].map(|protocol| protocol.serves(endpoint));
         let anthropic = endpoint.as_str().starts_with("messages");
         assert_eq!(served, [!anthropic, anthropic, true], "{}", endpoint.as_str());
-        assert_eq!(Endpoint::parse(endpoint.as_str()), Some(endpoint));
+        assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
     }
-    assert_eq!(Endpoint::parse("chat"), None);
+    assert_eq!(Endpoint::named("chat"), None);
 }
