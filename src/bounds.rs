@@ -280,6 +280,8 @@ pub const CAPTURE_TRIES: u32 = 4;
 /// See [`CAPTURE_TRIES`].
 pub const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 
+/// Numbers of the mock provider's embeddings in one answer: 2,048 texts of 512 are as many as anybody tries.
+pub const MOCK_NUMBERS: u64 = 1 << 20;
 /// A request body that the mock provider reads.
 pub const MOCK_BODY: usize = 32 << 20;
 /// Connections that the mock provider serves at once; more wait to be accepted.

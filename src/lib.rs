@@ -18,7 +18,7 @@
 //! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;
 //! *served* is who answered; a *capture* is what is kept; a *replay* is a capture run again; a *revision* names a document.
 //!
-//! # One chat request
+//! # One inference request
 //!
 //! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
 //!

@@ -13,8 +13,18 @@ fn is_text(request: &Value) -> bool {
     let all = |list: &Value, kinds: &[&str]| {
         list.as_array().is_none_or(|list| list.iter().all(|item| kinds.iter().any(|kind| item["type"] == *kind)))
     };
-    let messages = request["messages"].as_array().expect("messages");
-    messages.iter().all(|message| all(&message["content"], &["text", "thinking"])) && all(&request["tools"], &["function"])
+    // What only the provider holds it counts alone.
+    let alone = ["previous_response_id", "conversation", "mcp_servers", "container"].iter().all(|name| request[name].is_null());
+    let said = [&request["messages"], &request["input"]].into_iter().filter_map(Value::as_array).flatten();
+    let texts = ["text", "thinking", "input_text", "output_text", "tool_use", "tool_result"];
+    let items = ["message", "function_call", "function_call_output"];
+    let plain = |item: &Value| item["type"].as_str().is_none_or(|kind| items.contains(&kind)) && all(&item["content"], &texts);
+    let own = |tool: &Value| tool["type"].as_str().is_none_or(|kind| kind == "function" || kind == "custom");
+    alone && said.into_iter().all(plain) && request["tools"].as_array().is_none_or(|tools| tools.iter().all(own))
+}
+
+fn endpoint(exchange: &Exchange) -> Endpoint {
+    Endpoint::ALL.into_iter().find(|endpoint| exchange.path().strip_prefix("/v1") == Some(endpoint.path())).expect("an endpoint")
 }
 
 /// What the provider counted, in the answer or in one of its events.
@@ -23,7 +33,13 @@ fn counted(exchange: &Exchange) -> Option<u64> {
     let texts: Vec<&str> = if exchange.stream { events.collect() } else { vec![&exchange.response] };
     let mut usages = texts.into_iter().filter_map(|text| {
         let answer: Value = serde_json::from_str(text).ok()?;
-        [&answer["usage"], &answer["x_groq"]["usage"]].into_iter().find_map(|usage| usage["prompt_tokens"].as_u64())
+        let usages = [&answer["usage"], &answer["x_groq"]["usage"], &answer["message"]["usage"], &answer["response"]["usage"]];
+        let whole = |usage: &Value| {
+            // OpenAI's counts hold the cached ones, Anthropic's stand beside them.
+            let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"].iter().filter_map(|name| usage[name].as_u64());
+            Some(usage["input_tokens"].as_u64()? + cached.sum::<u64>())
+        };
+        usages.into_iter().find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
     });
     usages.rfind(|tokens| *tokens > 0)
 }
@@ -44,11 +60,15 @@ impl Prompt {
 #[test]
 fn estimates_are_near_what_providers_count() {
     let mut prompts = Vec::new();
-    for exchange in recorded::exchanges().into_iter().filter(|exchange| exchange.status == 200) {
+    for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
         let written = exchange.request.get();
-        let request = openai::read_request(written.as_bytes(), Endpoint::ChatCompletions).unwrap();
+        let request = openai::read_request(written.as_bytes(), endpoint(&exchange)).unwrap();
         let Some(counted) = counted(&exchange).filter(|_| is_text(&serde_json::from_str(written).unwrap())) else { continue };
-        let prompt = Prompt { host: exchange.host, counted: counted as f64, estimated: request.prompt_tokens as f64 };
+        let prompt = Prompt {
+            host: format!("{} {}", exchange.host, exchange.kind),
+            counted: counted as f64,
+            estimated: request.prompt_tokens as f64,
+        };
         if !prompt.is_within(0.35, 50.0) {
             eprintln!("far off: {} {}: {counted} counted, {} estimated", prompt.host, request.model, request.prompt_tokens);
         }
@@ -60,7 +80,7 @@ fn estimates_are_near_what_providers_count() {
     }
     for (host, prompts) in &hosts {
         let off: Vec<String> = prompts.iter().map(|prompt| format!("{}/{}", prompt.estimated, prompt.counted)).collect();
-        eprintln!("{host:36} estimated/counted: {}", off.join(" "));
+        eprintln!("{host:46} estimated/counted: {}", off.join(" "));
     }
     let share =
         |share: f64, tokens: f64| prompts.iter().filter(|prompt| prompt.is_within(share, tokens)).count() as f64 / prompts.len() as f64;

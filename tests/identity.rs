@@ -82,6 +82,10 @@ const ROWS: &[Row] = &[
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),
+    ("POST", "/v1/embeddings", Object::None, 400),
+    ("POST", "/v1/responses", Object::None, 400),
+    ("POST", "/v1/messages", Object::None, 400),
+    ("POST", "/v1/messages/count_tokens", Object::None, 400),
 ];
 
 /// The collection of keys of each interface, and a path that shows whether a credential is good there.

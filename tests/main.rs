@@ -19,6 +19,8 @@ mod cli;
 mod configuration;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
+/// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
+mod endpoints;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
 /// The documents in `conf/`, run as they stand.

@@ -75,7 +75,7 @@ async fn anthropic_s_shape_for_those_who_name_its_version() {
     assert_eq!(ids(&list).len(), 5);
     assert_eq!((&list["has_more"], &list["first_id"], &list["last_id"]), (&json!(false), &json!("auto"), &json!("demo/org/deep:1")));
     let created = list["data"][0]["created_at"].as_str().expect("a time");
-    let auto = json!({"type": "model", "id": "auto", "display_name": "auto", "created_at": created});
+    let auto = json!({"type": "model", "id": "auto", "display_name": "auto", "created_at": created, "lifecycle": "active"});
     assert_eq!(list["data"][0], auto);
     assert_eq!(get(&gateway, &key, "/v1/models/auto", &anthropic).await.json(), auto);
     let page = get(&gateway, &key, "/v1/models?limit=2&after_id=auto&beta=true", &anthropic).await.json();

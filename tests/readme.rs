@@ -33,6 +33,7 @@ async fn the_tour_works_as_written() {
         "x-rerouter-recipe: balanced",
         "\"object\":\"replay\"",
         "\"new_id\":\"req_",
+        "\"content\":[{\"type\":\"text\",\"text\":\"And in other words?\"}]",
         "HTTP/1.1 204 No Content",
         "HTTP/1.1 401 Unauthorized",
     ] {

@@ -1,4 +1,4 @@
-//! The official OpenAI SDKs for Python and Node and LangChain's ChatOpenAI, unmodified, with an `rtr_` key against the real
+//! The official SDKs of OpenAI and Anthropic for Python and Node and LangChain's ChatOpenAI, unmodified, with an `rtr_` key against the real
 //! binary: the scripts in `tests/sdk/` assert, this starts what they talk to. And schemathesis, which makes up requests from
 //! the OpenAPI document. `./test` installs them.
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::documents::provider;
 use crate::support::gateway::Gateway;
-use crate::support::recorded::{self, Exchange, Recorded, exchanges};
+use crate::support::recorded::{self, Recorded};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -16,13 +16,13 @@ fn root() -> PathBuf {
 
 /// The mock behind `auto`, and every recorded model by its name.
 fn document(recorded: &Recorded) -> String {
-    let models: BTreeSet<String> = exchanges().iter().map(Exchange::model).collect();
-    let models: String =
-        models.iter().map(|model| format!("  {}: {{}}\n", serde_json::to_string(&format!("rec/{model}")).unwrap())).collect();
+    let models: BTreeSet<String> = recorded::all().iter().map(|known| format!("{}/{}", known.provider(), known.model())).collect();
+    let models: String = models.iter().map(|model| format!("  {}: {{}}\n", serde_json::to_string(model).unwrap())).collect();
     format!(
-        "providers:\n  demo: {{ protocol: mock }}\n{}models:\n{models}  demo/status-429: {{}}\nrecipes:\n  main:\n    \
+        "providers:\n  demo: {{ protocol: mock }}\n{}{}models:\n{models}  demo/status-429: {{}}\nrecipes:\n  main:\n    \
          rules: [ {{ name: only, targets: [ {{ target: demo/echo }} ] }} ]\naliases: {{ auto: main }}\n",
         provider("rec", &recorded.url(), "sk-recorded"),
+        provider("ant", &recorded.url(), "sk-recorded").replace("protocol: openai", "protocol: anthropic"),
     )
 }
 
@@ -43,7 +43,9 @@ async fn run(program: &Path, script: &str) -> String {
     let mut command = Command::new("timeout");
     command.arg("120").arg(program).arg(root().join("tests/sdk").join(script)).env_clear().stdin(Stdio::null());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", gateway.dir());
-    command.env("REROUTER_BASE_URL", format!("http://{}/v1", gateway.host())).env("REROUTER_RECORDED", recorded::file());
+    command
+        .env("REROUTER_BASE_URL", format!("http://{}/v1", gateway.host()))
+        .env("REROUTER_RECORDED", std::env::join_paths(recorded::files()).unwrap());
     command.env("REROUTER_KEY", &key.secret).env("REROUTER_KEY_ID", &key.id);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -65,6 +67,18 @@ async fn openai_for_python() {
 #[tokio::test]
 async fn openai_for_node() {
     let said = run(Path::new("node"), "openai_sdk.mjs").await;
+    assert!(said.contains("revocation: AuthenticationError"), "{said}");
+}
+
+#[tokio::test]
+async fn anthropic_for_python() {
+    let said = run(&python(), "anthropic_sdk.py").await;
+    assert!(said.contains("revocation: AuthenticationError"), "{said}");
+}
+
+#[tokio::test]
+async fn anthropic_for_node() {
+    let said = run(Path::new("node"), "anthropic_sdk.mjs").await;
     assert!(said.contains("revocation: AuthenticationError"), "{said}");
 }
 
@@ -105,6 +119,6 @@ async fn every_operation_with_generated_requests_of_an_admin() {
 #[tokio::test]
 async fn the_data_plane_with_generated_requests_of_a_key() {
     // Not reroutes: of a capture that no provider could answer they are 502 and 503, as the contract says.
-    let said = generated("router", &["--include-path-regex", "^/v1/(chat|models)"]).await;
-    assert!(said.contains("Tested: 3"), "{said}");
+    let said = generated("router", &["--include-path-regex", "^/v1/(chat|models|embeddings|responses|messages)"]).await;
+    assert!(said.contains("Tested: 7"), "{said}");
 }

@@ -10,15 +10,25 @@ use super::page::Query;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::capture::record;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::prompt::{Prompt, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::decide;
 
-/// `POST /v1/router/decide`: the body is a chat completion request's.
+/// What may be said beside the body.
+pub const PARAMETERS: &[&str] = &["endpoint"];
+
+/// `POST /v1/router/decide`: the body is a request of the endpoint that `endpoint` names, of chat completions without it.
 pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
-    Query::read(request.uri().query(), &[])?;
-    let prompt = Prompt::read(Endpoint::ChatCompletions, request.body().clone(), request.headers().clone())?;
+    let query = Query::read(request.uri().query(), PARAMETERS)?;
+    let endpoint = match query.get("endpoint") {
+        None => Endpoint::ChatCompletions,
+        Some(word) => Endpoint::named(word).ok_or_else(|| {
+            let known = Endpoint::ALL.map(Endpoint::as_str).join(", ");
+            Error::invalid("endpoint", format!("endpoint must be one of {known}."))
+        })?,
+    };
+    let prompt = Prompt::read(endpoint, request.body().clone(), request.headers().clone())?;
     let live = app.live();
     let began = Instant::now();
     let inputs = gather(app, &live, app.clock.now(), &prompt, who);

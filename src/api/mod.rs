@@ -30,6 +30,7 @@ use http::{Method, Request, Response};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
+use crate::protocol::endpoint::Endpoint;
 
 /// Who may call a route, once the credential is known to be good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub enum Answer {
     /// A function of this layer, and the bodies that it takes.
     Here(Handler, Takes),
     /// The data plane: routed to a provider.
-    ChatCompletions,
+    Inference(Endpoint),
     /// A capture, run again through the data plane.
     Reroute,
 }
@@ -163,7 +164,11 @@ pub static ROUTES: &[Route] = &[
     // ROUTER data plane
     route(Method::GET,    "/v1/models",                       Policy::Scope("inference"), here!(models::list)),
     route(Method::GET,    "/v1/models/{id...}",               Policy::Scope("inference"), here!(models::get)),
-    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::ChatCompletions),
+    route(Method::POST,   "/v1/chat/completions",             Policy::Scope("inference"), Answer::Inference(Endpoint::ChatCompletions)),
+    route(Method::POST,   "/v1/embeddings",                   Policy::Scope("inference"), Answer::Inference(Endpoint::Embeddings)),
+    route(Method::POST,   "/v1/responses",                    Policy::Scope("inference"), Answer::Inference(Endpoint::Responses)),
+    route(Method::POST,   "/v1/messages",                     Policy::Scope("inference"), Answer::Inference(Endpoint::Messages)),
+    route(Method::POST,   "/v1/messages/count_tokens",        Policy::Scope("inference"), Answer::Inference(Endpoint::CountTokens)),
 ];
 
 /// The values of a pattern's `{…}`, in order, as they stand in the path. In the extensions of a handler's request.

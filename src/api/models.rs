@@ -1,6 +1,6 @@
 //! The models that a key may ask for, in OpenAI's shape, or in Anthropic's for clients that send `anthropic-version`.
 //! Aliases first, then `provider/model`, both in document order. Parameters that nobody here knows are ignored, as
-//! the providers do; OpenAI's list has no pages, Anthropic's honours `limit` and `after_id`.
+//! the providers do; OpenAI's list has no pages, Anthropic's honours `limit`, `after_id` and `before_id`.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -72,22 +72,30 @@ fn openai(model: Model<'_>, since: Timestamp) -> Value {
 }
 
 fn anthropic(model: Model<'_>, since: Timestamp) -> Value {
-    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(since) })
+    // What is listed can be asked for: nothing else is a stage of its life.
+    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(since), "lifecycle": "active" })
 }
 
 /// A page of Anthropic's list, and whether more follow. Without `limit`: all.
 fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Model<'b>], bool)> {
-    let start = match page::parameter(query, "after_id") {
-        None => 0,
-        Some(after) => match models.iter().position(|model| model.id == after) {
-            Some(at) => at + 1,
-            None => return Err(Error::invalid("after_id", "after_id has to be the id of a model of this list.")),
-        },
+    let place = |name: &str| -> Result<Option<usize>> {
+        let Some(id) = page::parameter(query, name) else { return Ok(None) };
+        let at = models.iter().position(|model| model.id == id);
+        at.map(Some).ok_or_else(|| Error::invalid(name, format!("{name} has to be the id of a model of this list.")))
     };
-    let rest = models.get(start..).unwrap_or_default();
+    let (after, before) = (place("after_id")?, place("before_id")?);
+    if after.is_some() && before.is_some() {
+        return Err(Error::invalid("before_id", "after_id and before_id exclude each other."));
+    }
+    let rest = models.get(after.map_or(0, |at| at + 1)..before.unwrap_or(models.len())).unwrap_or_default();
     let Some(limit) = page::parameter(query, "limit") else { return Ok((rest, false)) };
     match limit.parse::<usize>() {
-        Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => Ok((rest.get(..limit).unwrap_or(rest), limit < rest.len())),
+        Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => {
+            let more = rest.len().saturating_sub(limit);
+            // The page before a model ends at it.
+            let shown = if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
+            Ok((shown.unwrap_or_default(), more > 0))
+        }
         _ => Err(Error::invalid("limit", format!("limit has to be 1 to {}.", bounds::MODELS_PAGE))),
     }
 }
@@ -112,16 +120,24 @@ mod tests {
         assert_eq!(page("limit=2&after_id=fast").unwrap(), (vec!["demo/echo", "demo/b c+d"], false));
         assert_eq!(page("after_id=demo%2Fecho").unwrap(), (vec!["demo/b c+d"], false));
         assert_eq!(page("after_id=demo/b+c%2Bd").unwrap(), (vec![], false));
-        for (query, field) in
-            [("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"), ("after_id=no", "after_id")]
-        {
+        assert_eq!(page("limit=2&before_id=demo/b+c%2Bd").unwrap(), (vec!["fast", "demo/echo"], true));
+        assert_eq!(page("limit=2&before_id=fast").unwrap(), (vec!["auto"], false));
+        for (query, field) in [
+            ("limit=0", "limit"),
+            ("limit=1001", "limit"),
+            ("limit=x", "limit"),
+            ("limit=", "limit"),
+            ("after_id=no", "after_id"),
+            ("before_id=no", "before_id"),
+            ("after_id=auto&before_id=fast", "before_id"),
+        ] {
             assert_eq!(page(query).unwrap_err().field(), Some(field), "{query}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_query_gives_a_part_or_a_refusal(query in "(limit|after_id|x|&|=|%|[0-9a-f]|auto){0,12}") {
+        fn any_query_gives_a_part_or_a_refusal(query in "(limit|after_id|before_id|x|&|=|%|[0-9a-f]|auto){0,12}") {
             if let Ok((shown, _)) = page(&query) {
                 prop_assert!(NAMES.ends_with(&shown) || NAMES.windows(shown.len().max(1)).any(|part| part == shown));
             }

@@ -5,11 +5,12 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Policy, ROUTES, Route, answer, replays, usage};
+use super::{Policy, ROUTES, Route, answer, decide, replays, usage};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Result;
 use crate::interface::Surface;
+use crate::protocol::endpoint::Endpoint;
 
 /// What the document says of one operation beyond the route table.
 struct Operation {
@@ -95,16 +96,20 @@ static OPERATIONS: &[Operation] = &[
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
-    op("POST", "/v1/router/decide", "decide", "Where a request would go now, and why; no provider is called, nothing is captured").takes("ChatRequest").gives(200, "Decision").refuses(&[404, 429]),
+    op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
     op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),
     op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
     op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412]),
     op("POST", "/v1/router/config/validate", "validateConfig", "Every problem of a routing document; nothing changes").takes("RoutingDocument").gives(200, "Validation"),
     op("GET", "/v1/router/config/revisions", "listRevisions", "The routing documents that were live, the last first").gives(200, "RevisionList").query(PAGE),
     op("POST", "/v1/router/config/rollback", "rollbackConfig", "Make a document that was live live again").takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
-    op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id"]),
+    op("GET", "/v1/models", "listModels", "The names that the key may ask for; Anthropic's shape with `anthropic-version`").gives(200, "ModelList").query(&["limit", "after_id", "before_id"]),
     op("GET", "/v1/models/{id...}", "getModel", "One name; slashes stand as they are or as %2F").gives(200, "Model").refuses(&[404]),
     op("POST", "/v1/chat/completions", "createChatCompletion", "Chat completion, JSON or a stream of events").takes("ChatRequest").gives(200, "ChatCompletion").refuses(&[404, 429, 502]),
+    op("POST", "/v1/embeddings", "createEmbeddings", "Embeddings").takes("EmbeddingsRequest").gives(200, "Embeddings").refuses(&[404, 429, 502]),
+    op("POST", "/v1/responses", "createResponse", "Response, JSON or a stream of events").takes("ResponseRequest").gives(200, "Response").refuses(&[404, 429, 502]),
+    op("POST", "/v1/messages", "createMessage", "Message in Anthropic's API, JSON or a stream of events").takes("MessageRequest").gives(200, "Message").refuses(&[404, 429, 502]),
+    op("POST", "/v1/messages/count_tokens", "countTokens", "Tokens that a message would take, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];
 
 /// `GET /openapi.json`
@@ -202,11 +207,14 @@ fn parameters(operation: &Operation) -> Vec<Value> {
     let of_query = operation.query.iter().map(|name| {
         let schema = match *name {
             "limit" if operation.id == "listModels" => {
-                let says = "Counts with `anthropic-version` only, as `after_id` does; else, and without it, the list is whole";
+                let says = "Counts with `anthropic-version` only, as `after_id` and `before_id` do; else, and without it, the list is whole";
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
             }
             "limit" => {
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::PAGE_MAX, "default": crate::bounds::PAGE_DEFAULT })
+            }
+            "endpoint" => {
+                json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "What the body is a request of" })
             }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
@@ -233,7 +241,9 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         let mut content = json_of(schema);
         if let Value::Object(content) = &mut content {
             match schema {
-                "ChatCompletion" => content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } })),
+                "ChatCompletion" | "Response" | "Message" => {
+                    content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } }))
+                }
                 "Config" => content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
                 _ => None,
             };
@@ -260,9 +270,11 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             (Surface::Agent, 401) => "AgentUnauthorized",
             (Surface::Agent, _) => "AgentError",
             // A provider's own refusal goes through with its body.
-            (Surface::DataPlane | Surface::Messages, 401 | 403) => "OpenAIError",
-            (Surface::DataPlane | Surface::Messages, _) if operation.takes.is_some() => "OpenAIOrProviderError",
-            (Surface::DataPlane | Surface::Messages, _) => "OpenAIError",
+            (Surface::DataPlane, 401 | 403) => "OpenAIError",
+            (Surface::DataPlane, _) if operation.takes.is_some() => "OpenAIOrProviderError",
+            (Surface::DataPlane, _) => "OpenAIError",
+            (Surface::Messages, 401 | 403) => "AnthropicError",
+            (Surface::Messages, _) => "AnthropicOrProviderError",
             (_, 401) => "Unauthorized",
             _ => "ManagementError",
         };

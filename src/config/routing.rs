@@ -84,11 +84,8 @@ fn named<'a, T>(
 fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<ProviderSpec> {
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
-        if field.text(faults)? == "anthropic" {
-            field.unsupported(faults);
-            return None;
-        }
-        field.word(faults, &[("openai", ProtocolSpec::OpenAi), ("mock", ProtocolSpec::Mock)]).map(|protocol| field.located(protocol))
+        let words = [("openai", ProtocolSpec::OpenAi), ("anthropic", ProtocolSpec::Anthropic), ("mock", ProtocolSpec::Mock)];
+        field.word(faults, &words).map(|protocol| field.located(protocol))
     });
     if section.take("protocol").is_none() {
         section.missing("protocol", faults);

@@ -192,7 +192,7 @@ r.yaml:3:115: providers.openai.breaker.open: must be at most 10 minutes (for exa
 r.yaml:4:36: providers.demo.latency: more than 60 seconds (for example `20ms`)
 r.yaml:4:50: providers.demo.api_key: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:5:3: providers.direct: `direct` is a reserved name (choose another)
-r.yaml:6:23: providers.claude.protocol: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:6:3: providers.claude: `base_url` is missing (base_url: https://api.anthropic.com)
 r.yaml:8:3: models[\"opnai/x\"]: unknown provider `opnai` (did you mean `openai`?)
 r.yaml:8:30: models[\"opnai/x\"].input_per_mtok: a price cannot be negative (leave out a price that is unknown)
 r.yaml:8:49: models[\"opnai/x\"].capabilities[0]: must be one of `tools`, `vision`, `json`, `audio` (did you mean `vision`?)

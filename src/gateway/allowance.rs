@@ -33,8 +33,7 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
         return Ok(Permit::default());
     }
     let request = &inputs.request;
-    let answer = request.max_tokens.unwrap_or(bounds::ANSWER_TOKENS).min(bounds::ANSWER_TOKENS);
-    let tokens = request.prompt_tokens.saturating_add(answer);
+    let tokens = request.charged_prompt_tokens().saturating_add(request.answer_tokens().min(bounds::ANSWER_TOKENS));
     match app.limits.admit(&draws, tokens, app.clock.now()) {
         Ok(permit) => {
             exchange.rates = headers(permit.rates());
@@ -50,7 +49,8 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
 /// and a budget that cannot be kept is refused rather than ignored.
 pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs) -> Result<()> {
-    if !permit.has_budget() {
+    let costs = inputs.request.charged_prompt_tokens() > 0 || inputs.request.answer_tokens() > 0;
+    if !permit.has_budget() || !costs {
         return Ok(());
     }
     let mut targets = live.routing.targets_of(decision);
@@ -60,8 +60,7 @@ pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &De
 }
 
 fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
-    let completion_tokens = inputs.request.max_tokens.unwrap_or(bounds::ANSWER_TOKENS);
-    let prompt_tokens = inputs.request.prompt_tokens;
+    let (prompt_tokens, completion_tokens) = (inputs.request.charged_prompt_tokens(), inputs.request.answer_tokens());
     let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
     let mut most = 0;
     for target in targets {
@@ -122,7 +121,8 @@ pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     if rates.is_empty() {
         return;
     }
-    for name in [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS, &LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS] {
+    let theirs = |name: &&HeaderName| ["x-ratelimit-", "anthropic-ratelimit-"].iter().any(|start| name.as_str().starts_with(start));
+    for name in headers.keys().filter(theirs).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
     headers.extend(rates.iter().map(|(name, value)| (name.clone(), value.clone())));

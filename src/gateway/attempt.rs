@@ -25,11 +25,14 @@ use super::resolve::Unresolved;
 use super::under_way::UnderWay;
 use crate::app::App;
 use crate::capture::scrub::credentials;
-use crate::routing::provider::Provider;
+use crate::protocol::anthropic;
+use crate::routing::provider::{Protocol, Provider};
 use crate::secret::Secret;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
-static FORWARDED: [HeaderName; 1] = [HeaderName::from_static("openai-beta")];
+static FORWARDED: [HeaderName; 3] = [HeaderName::from_static("openai-beta"), ANTHROPIC_VERSION, HeaderName::from_static("anthropic-beta")];
+
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
@@ -47,6 +50,8 @@ static KEPT_BACK: [HeaderName; 7] = [
     UPGRADE,
 ];
 
+/// How Anthropic's API calls its id of a request.
+pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// The provider's own id of the request, beside ours.
 static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
 
@@ -79,7 +84,7 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     fresh.method = Method::POST;
     // As Pingora's connection to the provider has it.
     fresh.version = head.version;
-    fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint_path)))?;
+    fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint.path())))?;
     // The map itself: Pingora's own insertion reads each name anew, to keep its case.
     let headers = &mut fresh.headers;
     headers.reserve(16);
@@ -102,8 +107,15 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
 
 /// Adds what a provider is to know us by.
 pub(super) fn credit(headers: &mut HeaderMap, provider: &Provider, key: Option<&Secret>) -> Result<()> {
-    if let Some(key) = key {
-        headers.insert(AUTHORIZATION, bearer(key.expose())?);
+    match (provider.protocol, key) {
+        (Protocol::Anthropic, key) => {
+            headers.entry(&ANTHROPIC_VERSION).or_insert(HeaderValue::from_static(anthropic::VERSION));
+            if let Some(key) = key {
+                headers.insert(provider.protocol.key_header(), sensitive(key.expose())?);
+            }
+        }
+        (_, Some(key)) => drop(headers.insert(AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))?)),
+        (_, None) => {}
     }
     for (name, value) in &provider.headers {
         headers.insert(name.clone(), value.clone());
@@ -116,8 +128,8 @@ pub(super) fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
     made.map_err(|_| Error::explain(ErrorType::InternalError, "a provider's head cannot be written"))
 }
 
-fn bearer(key: &str) -> Result<HeaderValue> {
-    let mut value = value(HeaderValue::try_from(format!("Bearer {key}")))?;
+fn sensitive(credential: &str) -> Result<HeaderValue> {
+    let mut value = value(HeaderValue::try_from(credential))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -137,7 +149,8 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
         }
     }
     headers.reserve(reply::CALL_HEADERS);
-    let upstream_id = headers.get(&reply::REQUEST_ID).cloned();
+    // Ours stand in the place of theirs.
+    let upstream_id = headers.get(&reply::REQUEST_ID).cloned().or_else(|| headers.remove(&ANTHROPIC_REQUEST_ID));
     for name in named_by_connection(headers) {
         headers.remove(name);
     }

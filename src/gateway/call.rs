@@ -19,6 +19,7 @@ use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::limits::Slot;
+use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
@@ -36,8 +37,8 @@ pub(super) struct Call {
     /// Of the recipe, where it has one; what is not live traffic draws on none.
     pub(super) budget: Option<Arc<Budget>>,
     pub(super) clock: Clock,
-    /// Appended to a provider's base path.
-    pub(super) endpoint_path: &'static str,
+    /// What is asked of providers.
+    pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
     /// What is left of the caller's rates, as headers of the answer.
@@ -108,6 +109,7 @@ impl Call {
         let target = self.targets.get(state.index).cloned()?;
         state.started = Some(Instant::now());
         state.relay.target = state.index;
+        state.relay.opaque = self.endpoint != Endpoint::ChatCompletions;
         state.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
         state.relay.reset();
         Some(target)

@@ -62,7 +62,7 @@ impl Edge {
         };
         exchange.principal(&principal);
         match route.answer {
-            Answer::ChatCompletions => inference::run(self, session, exchange, &principal, shutdown).await,
+            Answer::Inference(endpoint) => inference::run(self, session, exchange, endpoint, &principal, shutdown).await,
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
             Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), params, principal)).await,
             Answer::Reroute => Box::pin(reroute::run(self, session, exchange, params.first(), &principal, shutdown)).await,

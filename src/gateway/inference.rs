@@ -32,16 +32,17 @@ use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
 
-/// `POST /v1/chat/completions`.
+/// An inference call at one of the data plane's endpoints.
 pub(super) async fn run(
     edge: &Edge,
     mut session: Box<ServerSession>,
     exchange: &mut Exchange,
+    endpoint: Endpoint,
     principal: &Principal,
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let app = &edge.app;
-    let (prompt, waited) = match read(edge, &mut session).await {
+    let (prompt, waited) = match read(edge, &mut session, endpoint).await {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
@@ -98,7 +99,7 @@ pub(super) fn choose(
 
 /// Reads and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
 /// still well framed.
-async fn read(edge: &Edge, session: &mut ServerSession) -> Result<(Prompt, Duration), (Error, bool)> {
+async fn read(edge: &Edge, session: &mut ServerSession, endpoint: Endpoint) -> Result<(Prompt, Duration), (Error, bool)> {
     let headers = session.req_header().headers.clone();
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err((Error::new(Kind::UnsupportedMediaType, "Compressed request bodies are not supported by this version."), true));
@@ -107,7 +108,7 @@ async fn read(edge: &Edge, session: &mut ServerSession) -> Result<(Prompt, Durat
     let began = Instant::now();
     let body = intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?;
     let waited = began.elapsed();
-    let prompt = Prompt::read(Endpoint::ChatCompletions, body, headers).map_err(|error| (error, true))?;
+    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
     Ok((prompt, waited))
 }
 
@@ -129,7 +130,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         retry,
         budget,
         clock: app.clock.clone(),
-        endpoint_path: prompt.endpoint.path(),
+        endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
         rates: exchange.rates.clone(),
         decision: decision.clone(),

@@ -130,10 +130,13 @@ pub(super) fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
     let input = prices.input_per_mtok?;
     let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
     let fresh = usage.prompt_tokens - cached;
-    let dollars = fresh as f64 * input
-        + cached as f64 * prices.cached_input_per_mtok.unwrap_or(input)
-        + usage.completion_tokens as f64 * prices.output_per_mtok?;
-    Some(dollars / 1e6)
+    let prompt = fresh as f64 * input + cached as f64 * prices.cached_input_per_mtok.unwrap_or(input);
+    let answer = match usage.completion_tokens {
+        // Embeddings: such a model has no price for what it never writes.
+        0 => 0.0,
+        tokens => tokens as f64 * prices.output_per_mtok?,
+    };
+    Some((prompt + answer) / 1e6)
 }
 
 /// A capture in the making.

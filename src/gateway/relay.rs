@@ -69,6 +69,8 @@ pub(super) struct Relay {
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
+    /// Its events are none that are understood here: a stream passes as any other body.
+    pub(super) opaque: bool,
     /// Something of it is the client's now: no failover any more.
     pub(super) committed: bool,
     /// All of it has been passed on, or collected.
@@ -209,7 +211,7 @@ impl Relay {
             HttpTask::Header(header, _) => {
                 self.reset();
                 self.status = Some(header.status.as_u16());
-                self.stream = is_event_stream(&header.headers);
+                self.stream = !self.opaque && is_event_stream(&header.headers);
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {

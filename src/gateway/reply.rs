@@ -9,9 +9,11 @@ use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
 use super::allowance;
+use super::attempt::ANTHROPIC_REQUEST_ID;
 use super::call::Call;
 use crate::error::{Error, Kind};
 use crate::interface::Surface;
+use crate::protocol::anthropic;
 
 /// An error in the envelope of its surface.
 pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Response<Bytes> {
@@ -50,11 +52,13 @@ fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
         Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),
         Surface::Agent => json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()}),
         Surface::DataPlane => json!({"error": openai_error(error)}),
-        Surface::Messages => json!({
-            "type": "error",
-            "error": {"type": anthropic_type(row.status), "message": error.detail()},
-            "request_id": request_id,
-        }),
+        Surface::Messages => {
+            let mut body = anthropic::error_body(anthropic::error_type(row.status), error.detail());
+            if let Value::Object(body) = &mut body {
+                body.insert("request_id".into(), request_id.into());
+            }
+            body
+        }
         Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => match error.field() {
             Some(field) if row.status == 400 => json!({"error": row.word, "detail": error.detail(), "field": field}),
             _ => json!({"error": row.word, "detail": error.detail()}),
@@ -66,20 +70,6 @@ fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
 pub(super) fn openai_error(error: &Error) -> Value {
     let row = error.kind().row();
     json!({"message": error.detail(), "type": row.openai_type, "param": error.field(), "code": row.openai_code})
-}
-
-/// Anthropic's error types by status, as its API documents them.
-fn anthropic_type(status: u16) -> &'static str {
-    match status {
-        401 => "authentication_error",
-        403 => "permission_error",
-        404 => "not_found_error",
-        413 => "request_too_large",
-        429 => "rate_limit_error",
-        503 => "overloaded_error",
-        500.. => "api_error",
-        _ => "invalid_request_error",
-    }
 }
 
 /// What a 401 asks for (RFC 9110 section 11.6.1).
@@ -109,6 +99,9 @@ pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
     let state = call.state();
     let attempts = state.attempts.len() + usize::from(under_way);
     headers.insert(&REQUEST_ID, text(call.id.as_str()));
+    if call.endpoint.is_anthropic() {
+        headers.insert(&ANTHROPIC_REQUEST_ID, text(call.id.as_str()));
+    }
     headers.insert(&RECIPE, text(&call.decision.recipe));
     headers.insert(&REVISION, text(call.live.routing.revision()));
     headers.insert(&ATTEMPTS, HeaderValue::from(attempts));

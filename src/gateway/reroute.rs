@@ -28,7 +28,7 @@ use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::{openai, stream};
+use crate::protocol::{anthropic, openai, stream};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
 
@@ -138,7 +138,7 @@ impl Unfinished<'_> {
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.take(&record);
-        let (status, body) = respond(self.exchange.id.as_str(), record.decision_json(&outcome), original, &outcome);
+        let (status, body) = respond(self.exchange, record.decision_json(&outcome), original, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
@@ -159,7 +159,7 @@ impl Drop for Unfinished<'_> {
 /// for the provider a body that asks for no stream.
 fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
     let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
-    let endpoint = Endpoint::ChatCompletions;
+    let endpoint = endpoint_of(&original.head)?;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {
@@ -169,6 +169,11 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
     }
     let prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
+}
+
+/// The endpoint that a capture was for.
+fn endpoint_of(head: &Head) -> Result<Endpoint> {
+    Endpoint::named(&head.endpoint).ok_or_else(|| Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint)))
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.
@@ -208,15 +213,27 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(new_id: &str, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
+fn respond(exchange: &Exchange, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
+    let endpoint = Endpoint::named(&original.endpoint);
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(&answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let mut body = envelope(Some(new_id), decision, original, response.unwrap_or(Value::Null));
+    let response = match response {
+        Some(message) if good && object && endpoint == Some(Endpoint::Messages) => {
+            anthropic::as_chat_completion(&message, exchange.at.as_second())
+        }
+        response => response.unwrap_or(Value::Null),
+    };
+    let mut body = envelope(Some(exchange.id.as_str()), decision, original, response);
     if good && object {
+        // What is no chat completion says what it is.
+        let kind = endpoint.filter(|endpoint| !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages));
+        if let (Some(kind), Value::Object(body)) = (kind, &mut body) {
+            body.insert("response_kind".into(), kind.as_str().into());
+        }
         return (StatusCode::OK, body);
     }
     let error = match outcome.status {

@@ -105,7 +105,7 @@ impl Copied {
             retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
             clock: self.app.clock.clone(),
-            endpoint_path: self.endpoint.path(),
+            endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),
             coming: self.app.captures.coming().clone(),

@@ -16,6 +16,30 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// All of them, in the order of the contract.
+    pub const ALL: [Endpoint; 5] =
+        [Endpoint::ChatCompletions, Endpoint::Embeddings, Endpoint::Responses, Endpoint::Messages, Endpoint::CountTokens];
+
+    /// The one that records call so.
+    pub fn named(word: &str) -> Option<Self> {
+        Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
+    }
+
+    /// Whether it is of Anthropic's API; the others are of OpenAI's.
+    pub fn is_anthropic(self) -> bool {
+        matches!(self, Endpoint::Messages | Endpoint::CountTokens)
+    }
+
+    /// Whether its answers may be streams.
+    pub fn streams(self) -> bool {
+        matches!(self, Endpoint::ChatCompletions | Endpoint::Responses | Endpoint::Messages)
+    }
+
+    /// Whether a model writes its answer: embeddings and counts have no tokens but the request's.
+    pub fn generates(self) -> bool {
+        self.streams()
+    }
+
     /// The word in records and signals.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -27,7 +51,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it is below a provider's base.
+    /// Where it is below a provider's base, which ends in `/v1` or what stands for it.
     pub fn path(self) -> &'static str {
         match self {
             Endpoint::ChatCompletions => "/chat/completions",

@@ -271,6 +271,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Passes over one value, wherever it is.
+    pub fn pass(&mut self) -> Result<(), Fault> {
+        self.skip().map(|_| ())
+    }
+
     /// Walks through the object ahead; `each` has to consume the member's value. Any other value is skipped.
     pub fn members(&mut self, mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), Fault>) -> Result<(), Fault> {
         if self.shape()? != Shape::Object {

@@ -1,9 +1,12 @@
 //! A provider without a model, inside the process, on a loopback port of its own: reached like any provider, so that
 //! the demo, the tests and the first five minutes exercise the real path. The same request gets the same answer.
 //!
-//! `POST /{latency in ms}/v1/chat/completions`. Models: `echo` answers with the last user message; the faults `status-429` (with
-//! `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200 whose stream begins with an error), `cut` (breaks off after the
-//! first content), `hang` (never answers); every other name answers with a sentence that names it.
+//! `POST /{latency in ms}/v1/…`, every endpoint of the data plane, in OpenAI's or Anthropic's protocol. Models: `echo` answers
+//! with the last user message; the faults `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200
+//! whose stream begins with an error), `cut` (breaks off after the first content), `hang` (never answers); every other name answers
+//! with a sentence that names it. Embeddings mean nothing, but the same text has the same.
+
+mod answers;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,15 +21,15 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::endpoint::Endpoint;
-use super::openai::{self, ChatRequest};
-use super::usage::Usage;
+use super::openai;
 use crate::bounds;
 use crate::error::{Error, Kind};
+use answers::Said;
 
 /// How a stream may end: as it should, or broken off.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
@@ -82,22 +85,24 @@ pub async fn serve(listener: std::net::TcpListener, shutdown: impl Future<Output
 }
 
 async fn answer(request: Request<Incoming>) -> Answer {
-    match chat(request).await {
+    let asked_for = asked_for(request.uri().path());
+    let endpoint = asked_for.map(|(endpoint, _)| endpoint);
+    match say(request, asked_for).await {
         Ok(answer) => answer,
-        Err(error) => refusal(error.status(), error.detail(), error.kind().row().openai_type),
+        Err(error) => refusal(endpoint, error.status(), error.detail(), error.kind().row().openai_type),
     }
 }
 
-async fn chat(request: Request<Incoming>) -> Result<Answer, Error> {
-    let latency = request
-        .uri()
-        .path()
-        .strip_suffix("/v1/chat/completions")
-        .and_then(|rest| rest.strip_prefix('/'))
-        .and_then(|millis| millis.parse().ok())
-        .map(Duration::from_millis)
-        .filter(|latency| *latency <= bounds::MOCK_LATENCY)
-        .ok_or_else(|| Error::not_found("route"))?;
+/// The endpoint that a path names, and how long its answers take.
+fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
+    let (millis, path) = path.strip_prefix('/')?.split_once("/v1/")?;
+    let latency = Duration::from_millis(millis.parse().ok()?);
+    let endpoint = Endpoint::ALL.into_iter().find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
+    (latency <= bounds::MOCK_LATENCY).then_some((endpoint, latency))
+}
+
+async fn say(request: Request<Incoming>, asked_for: Option<(Endpoint, Duration)>) -> Result<Answer, Error> {
+    let (endpoint, latency) = asked_for.ok_or_else(|| Error::not_found("route"))?;
     if request.method() != Method::POST {
         return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
     }
@@ -105,8 +110,17 @@ async fn chat(request: Request<Incoming>) -> Result<Answer, Error> {
         Ok(body) => body.to_bytes(),
         Err(error) => return Err(Error::new(Kind::PayloadTooLarge, "The body could not be read.").because(error)),
     };
-    let asked = openai::read_request(&body, Endpoint::ChatCompletions)?;
+    let asked = openai::read_request(&body, endpoint)?;
     tokio::time::sleep(latency).await;
+    let refusal = |status, message, kind| refusal(Some(endpoint), status, message, kind);
+    let whole = || -> Result<Bytes, Error> {
+        let said = match endpoint {
+            Endpoint::Embeddings => answers::embeddings(&body, &asked)?,
+            Endpoint::CountTokens => serde_json::json!({ "input_tokens": asked.prompt_tokens }),
+            _ => Said::to(endpoint, &body, &asked).whole(),
+        };
+        Ok(said.to_string().into())
+    };
     Ok(match asked.model.as_str() {
         "status-429" => {
             let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, "The mock provider is told to refuse.", "rate_limit_error");
@@ -116,68 +130,26 @@ async fn chat(request: Request<Incoming>) -> Result<Answer, Error> {
         "status-500" => refusal(StatusCode::INTERNAL_SERVER_ERROR, "The mock provider is told to fail.", "server_error"),
         "status-503" => refusal(StatusCode::SERVICE_UNAVAILABLE, "The mock provider is told to be overloaded.", "server_error"),
         "hang" => std::future::pending().await,
-        _ if asked.stream => respond(StatusCode::OK, "text/event-stream", events(&Completion::of(&body, &asked), &asked)),
+        model if asked.stream => {
+            let events = events(endpoint, model, Said::to(endpoint, &body, &asked).events());
+            respond(StatusCode::OK, "text/event-stream", events)
+        }
         "in-band-error" => refusal(StatusCode::INTERNAL_SERVER_ERROR, "The mock provider is told to fail.", "server_error"),
-        "cut" => broken(whole(&Completion::of(&body, &asked), &asked)),
-        _ => respond(StatusCode::OK, "application/json", vec![Ok(whole(&Completion::of(&body, &asked), &asked))]),
+        "cut" => broken(whole()?),
+        _ => respond(StatusCode::OK, "application/json", vec![Ok(whole()?)]),
     })
 }
 
-/// The answer, before it is written in one of two ways.
-struct Completion {
-    id: String,
-    content: String,
-    usage: Usage,
-}
-
-impl Completion {
-    fn of(body: &Bytes, asked: &ChatRequest) -> Self {
-        let content = match asked.model.as_str() {
-            "echo" => openai::last_user_text(body, asked),
-            model => format!("This is the mock provider's answer from {model}."),
-        };
-        let usage = Usage::estimate(asked.prompt_tokens, content.len() as u64);
-        Completion { id: format!("chatcmpl-mock-{:016x}", xxhash_rust::xxh3::xxh3_64(body)), content, usage }
+/// The events of a stream as they are written, with the fault that the model is called after.
+fn events(endpoint: Endpoint, model: &str, events: Vec<String>) -> Vec<Result<Bytes, std::io::Error>> {
+    if model == "in-band-error" {
+        return vec![Ok(answers::error_event(endpoint, "The mock provider is told to fail.").into())];
     }
-
-    fn usage(&self) -> Value {
-        let Usage { prompt_tokens, completion_tokens, total_tokens, .. } = self.usage;
-        json!({ "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total_tokens })
+    let most = if model == "cut" { answers::until_first_word(endpoint) } else { events.len() };
+    let mut events: Vec<_> = events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
+    if model == "cut" {
+        events.push(Err(std::io::Error::other("told to break off")));
     }
-}
-
-fn whole(completion: &Completion, asked: &ChatRequest) -> Bytes {
-    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": completion.content }, "finish_reason": "stop" });
-    let object = json!({
-        "id": completion.id, "object": "chat.completion", "created": 0, "model": asked.model, "choices": [choice], "usage": completion.usage(),
-    });
-    object.to_string().into()
-}
-
-fn events(completion: &Completion, asked: &ChatRequest) -> Vec<Result<Bytes, std::io::Error>> {
-    let event = |value: &Value| Ok(Bytes::from(format!("data: {value}\n\n")));
-    if asked.model == "in-band-error" {
-        return vec![event(&json!({ "error": { "message": "The mock provider is told to fail.", "type": "server_error", "code": 500 } }))];
-    }
-    let chunk = |choices: Value| json!({ "id": completion.id, "object": "chat.completion.chunk", "created": 0, "model": asked.model, "choices": choices });
-    let delta = |delta: Value, finish: Value| chunk(json!([{ "index": 0, "delta": delta, "finish_reason": finish }]));
-    let mut events = vec![event(&delta(json!({ "role": "assistant", "content": "" }), Value::Null))];
-    for word in completion.content.split_inclusive(' ') {
-        events.push(event(&delta(json!({ "content": word }), Value::Null)));
-        if asked.model == "cut" {
-            events.push(Err(std::io::Error::other("told to break off")));
-            return events;
-        }
-    }
-    events.push(event(&delta(json!({}), "stop".into())));
-    if asked.include_usage {
-        let mut last = chunk(json!([]));
-        if let Some(last) = last.as_object_mut() {
-            last.insert("usage".into(), completion.usage());
-        }
-        events.push(event(&last));
-    }
-    events.push(Ok(Bytes::from_static(b"data: [DONE]\n\n")));
     events
 }
 
@@ -187,8 +159,8 @@ fn broken(whole: Bytes) -> Answer {
     respond(StatusCode::OK, "application/json", vec![Ok(half), Err(std::io::Error::other("told to break off"))])
 }
 
-fn refusal(status: StatusCode, message: &str, kind: &str) -> Answer {
-    let body = json!({ "error": { "message": message, "type": kind, "param": null, "code": null } });
+fn refusal(endpoint: Option<Endpoint>, status: StatusCode, message: &str, kind: &str) -> Answer {
+    let body: Value = answers::refusal(endpoint, status.as_u16(), message, kind);
     respond(status, "application/json", vec![Ok(body.to_string().into())])
 }
 
@@ -215,6 +187,8 @@ fn respond(status: StatusCode, content_type: &'static str, parts: Vec<Result<Byt
 mod tests {
     use http_body_util::Full;
     use hyper::client::conn::http1;
+
+    use serde_json::json;
 
     use super::super::stream::{Tally, Verdict, assemble};
     use super::*;
@@ -297,6 +271,74 @@ mod tests {
             let (got, _, body, _) = post(path, body).await;
             assert_eq!(got, status, "{path}");
             assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string());
+        }
+    }
+
+    /// The data of each event.
+    fn data(stream: &[u8]) -> Vec<Value> {
+        let text = std::str::from_utf8(stream).unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        lines.map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn responses_and_messages_stream_what_they_say_whole() {
+        let ask = |field: &str, stream: bool| json!({ "model": "echo", field: [{"role": "user", "content": "say héllo twice"}], "max_tokens": 9, "stream": stream });
+        let whole = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap();
+        let response = whole(post("/0/v1/responses", ask("input", false)).await.2);
+        assert_eq!(response["output"][0]["content"][0]["text"], "say héllo twice");
+        let events = data(&post("/0/v1/responses", ask("input", true)).await.2);
+        assert!(events.iter().enumerate().all(|(n, event)| event["sequence_number"] == n));
+        let said: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
+        let last = events.last().unwrap();
+        assert_eq!((said.as_str(), &last["type"]), ("say héllo twice", &json!("response.completed")));
+        assert_eq!(
+            (&last["response"]["output"][0]["content"], &last["response"]["usage"]),
+            (&response["output"][0]["content"], &response["usage"])
+        );
+
+        let message = whole(post("/0/v1/messages", ask("messages", false)).await.2);
+        assert_eq!((&message["content"][0]["text"], &message["stop_reason"]), (&json!("say héllo twice"), &json!("end_turn")));
+        let events = data(&post("/0/v1/messages", ask("messages", true)).await.2);
+        let said: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+        assert_eq!((said.as_str(), &events[0]["type"]), ("say héllo twice", &json!("message_start")));
+        assert_eq!(events[0]["message"]["usage"]["input_tokens"], message["usage"]["input_tokens"]);
+        assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], message["usage"]["output_tokens"]);
+        let count = whole(post("/0/v1/messages/count_tokens", ask("messages", false)).await.2);
+        assert_eq!(count["input_tokens"], message["usage"]["input_tokens"]);
+        for path in ["/0/v1/responses", "/0/v1/messages"] {
+            let (_, _, cut, broken) = post(path, json!({"model": "cut", "stream": true})).await;
+            assert!(broken && String::from_utf8(cut).unwrap().contains("This "), "{path}");
+            let (_, _, failed, _) = post(path, json!({"model": "in-band-error", "stream": true})).await;
+            assert!(failed.starts_with(b"event: error\n"), "{path}");
+        }
+        let (status, _, refused, _) = post("/0/v1/messages", json!({"model": "status-429"})).await;
+        assert_eq!((status, &whole(refused)["error"]["type"]), (429, &json!("rate_limit_error")));
+    }
+
+    #[tokio::test]
+    async fn the_same_text_has_the_same_embedding_of_length_one() {
+        let ask = |input: Value, more: Value| {
+            let mut body = json!({ "model": "any", "input": input });
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            post("/0/v1/embeddings", body)
+        };
+        let data = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap()["data"].clone();
+        let two = data(ask(json!(["one", "two"]), json!({})).await.2);
+        let numbers = |n: usize| two[n]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<f64>>();
+        assert_eq!((numbers(0).len(), two[1]["index"].as_u64()), (256, Some(1)));
+        assert!((numbers(0).iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5);
+        assert_ne!(numbers(0), numbers(1));
+        assert_eq!(data(ask(json!("two"), json!({})).await.2)[0]["embedding"], two[1]["embedding"]);
+        let packed = data(ask(json!([[1, 2], [3]]), json!({"encoding_format": "base64", "dimensions": 4})).await.2);
+        assert_eq!((packed[0]["embedding"].as_str().unwrap().len(), packed.as_array().unwrap().len()), (24, 2));
+        for (input, more) in [
+            (json!([]), json!({})),
+            (json!({}), json!({})),
+            (json!("x"), json!({"dimensions": 0})),
+            (json!("x"), json!({"dimensions": 1u64 << 40})),
+        ] {
+            assert_eq!(ask(input, more).await.0, 400);
         }
     }
 }

@@ -1,5 +1,8 @@
-//! OpenAI's chat completions: what a request is, read in one bounded pass over its bytes without changing one of them,
-//! and what an answer says about itself. The client's text is never parsed into values and written back.
+//! What a request is, read in one bounded pass over its bytes without changing one of them. The client's text is never
+//! parsed into values and written back. Chat completions are here, OpenAI's other endpoints below, Anthropic's beside.
+
+mod embeddings;
+mod responses;
 
 use std::ops::Range;
 
@@ -7,24 +10,24 @@ use bytes::Bytes;
 
 use super::endpoint::Endpoint;
 use super::json::{self, Cursor, Fault, Name, Shape};
-use super::tokens;
+use super::{anthropic, tokens};
 use crate::bounds;
 use crate::error::Error;
 
 /// What each message costs beside its text (role and separators), and what a request costs at all.
-const TOKENS_PER_MESSAGE: u64 = 4;
+pub(super) const TOKENS_PER_MESSAGE: u64 = 4;
 /// An image, whatever its size: its bytes are no text. OpenAI's figure for a square image in high detail.
-const TOKENS_PER_IMAGE: u64 = 765;
+pub(super) const TOKENS_PER_IMAGE: u64 = 765;
 /// An image in low detail.
-const TOKENS_PER_SMALL_IMAGE: u64 = 85;
+pub(super) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
 /// A file, whatever its length: a page.
-const TOKENS_PER_FILE: u64 = 250;
+pub(super) const TOKENS_PER_FILE: u64 = 250;
 /// What a call of a tool costs beside its name and arguments.
-const TOKENS_PER_CALL: u64 = 6;
+pub(super) const TOKENS_PER_CALL: u64 = 6;
 /// A piece of audio, whatever its length: ten seconds or so.
-const TOKENS_PER_AUDIO: u64 = 100;
+pub(super) const TOKENS_PER_AUDIO: u64 = 100;
 
-/// The facts of a chat request that routing and relaying ask for.
+/// The facts of a request that routing and relaying ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatRequest {
     /// The model asked for.
@@ -35,7 +38,7 @@ pub struct ChatRequest {
     pub stream: bool,
     /// Whether the client asked for a stream's usage itself (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// How many messages.
+    /// How many messages: of embeddings none, of responses those of `input`, a tool's results among them.
     pub messages: u64,
     /// How many tools.
     pub tools: u64,
@@ -43,7 +46,7 @@ pub struct ChatRequest {
     pub images: u64,
     /// How many content parts are audio.
     pub audio: u64,
-    /// Whether the answer has to be JSON (`response_format`).
+    /// Whether the answer has to be JSON (`response_format`, `text.format`, `output_config.format`).
     pub json_output: bool,
     /// The most tokens that may be generated, when the client says so.
     pub max_tokens: Option<u64>,
@@ -56,23 +59,25 @@ pub struct ChatRequest {
 
 /// What is collected on the way.
 #[derive(Default)]
-struct Facts {
-    model: Option<Range<usize>>,
-    request: ChatRequest,
-    prompt: Prompt,
-    tool_tokens: u64,
-    format_tokens: u64,
+pub(super) struct Facts {
+    pub(super) model: Option<Range<usize>>,
+    pub(super) request: ChatRequest,
+    pub(super) prompt: Prompt,
+    /// What is said beside the messages: `system`, `instructions`.
+    pub(super) system_tokens: u64,
+    pub(super) tool_tokens: u64,
+    pub(super) format_tokens: u64,
     max_completion_tokens: Option<u64>,
 }
 
 /// What the messages amount to.
 #[derive(Default)]
-struct Prompt {
-    messages: u64,
-    images: u64,
-    audio: u64,
-    tokens: u64,
-    user_text: Vec<Range<usize>>,
+pub(super) struct Prompt {
+    pub(super) messages: u64,
+    pub(super) images: u64,
+    pub(super) audio: u64,
+    pub(super) tokens: u64,
+    pub(super) user_text: Vec<Range<usize>>,
 }
 
 /// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing, repeated
@@ -80,11 +85,14 @@ struct Prompt {
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Error> {
     let mut facts = Facts::default();
     json::read_object(body, |cursor, name| match endpoint {
+        // What all of them have in common, and read alike.
+        _ if name.is("model") || (name.is("stream") && endpoint.streams()) => chat_member(cursor, name, &mut facts),
         Endpoint::ChatCompletions => chat_member(cursor, name, &mut facts),
-        _ if name.is("model") => chat_member(cursor, name, &mut facts),
-        _ => cursor.skip().map(drop),
+        Endpoint::Embeddings => embeddings::member(cursor, name, &mut facts),
+        Endpoint::Responses => responses::member(cursor, name, &mut facts),
+        Endpoint::Messages | Endpoint::CountTokens => anthropic::member(cursor, name, &mut facts),
     })?;
-    let Facts { model, mut request, prompt, tool_tokens, format_tokens, max_completion_tokens } = facts;
+    let Facts { model, mut request, prompt, system_tokens, tool_tokens, format_tokens, max_completion_tokens } = facts;
     let Some(span) = model else {
         return Err(Error::invalid("model", "`model` is missing."));
     };
@@ -96,8 +104,14 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     };
     request.model_span = span;
     request.max_tokens = max_completion_tokens.or(request.max_tokens);
-    let instructions = if request.tools > 0 { tokens::tool_instructions(&request.model) } else { 0 };
-    request.prompt_tokens = TOKENS_PER_MESSAGE * (prompt.messages + 1) + prompt.tokens + tool_tokens + format_tokens + instructions;
+    let instructions = match endpoint {
+        _ if request.tools == 0 => 0,
+        // Whatever the alias is called, the models are Anthropic's.
+        Endpoint::Messages | Endpoint::CountTokens => tokens::tool_instructions("claude"),
+        _ => tokens::tool_instructions(&request.model),
+    };
+    let framing = if endpoint == Endpoint::Embeddings { 0 } else { TOKENS_PER_MESSAGE * (prompt.messages + 1) };
+    request.prompt_tokens = framing + prompt.tokens + system_tokens + tool_tokens + format_tokens + instructions;
     request.messages = prompt.messages;
     request.images = prompt.images;
     request.audio = prompt.audio;
@@ -147,36 +161,43 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
                 Ok(())
             })?;
         }
-        "tools" => {
-            facts.request.tools = 0;
-            facts.tool_tokens = 0;
-            cursor.elements(|cursor| {
-                let tool = cursor.skip()?;
-                facts.tool_tokens += tokens::estimate(cursor.raw(&tool));
-                facts.request.tools += 1;
-                Ok(())
-            })?;
-        }
-        "response_format" => {
-            let mut kind = None;
-            facts.format_tokens = 0;
-            cursor.members(|cursor, name| {
-                if name.text() == "json_schema" {
-                    let schema = cursor.skip()?;
-                    // It is told more briefly than it is written.
-                    facts.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
-                    return Ok(());
-                }
-                read_type(cursor, name, &mut kind)
-            })?;
-            facts.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
-        }
+        "tools" => read_tools(cursor, facts)?,
+        "response_format" => read_format(cursor, "json_schema", facts)?,
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
         "max_completion_tokens" => facts.max_completion_tokens = read_count(cursor)?,
         _ => {
             cursor.skip()?;
         }
     }
+    Ok(())
+}
+
+/// Counts the tools, and what their definitions take.
+pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
+    facts.request.tools = 0;
+    facts.tool_tokens = 0;
+    cursor.elements(|cursor| {
+        let tool = cursor.skip()?;
+        facts.tool_tokens += tokens::estimate(cursor.raw(&tool));
+        facts.request.tools += 1;
+        Ok(())
+    })
+}
+
+/// The form that the answer has to have, whose schema is in the member of this name.
+pub(super) fn read_format(cursor: &mut Cursor<'_>, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
+    let mut kind = None;
+    facts.format_tokens = 0;
+    cursor.members(|cursor, name| {
+        if name.is(schema) {
+            let schema = cursor.skip()?;
+            // It is told more briefly than it is written.
+            facts.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
+            return Ok(());
+        }
+        read_type(cursor, name, &mut kind)
+    })?;
+    facts.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
     Ok(())
 }
 
@@ -211,14 +232,24 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Faul
     })?;
     let of_the_model = role.as_deref() == Some("assistant");
     for span in &text {
-        let quoted = cursor.raw(span);
-        let inside = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+        let inside = inside(cursor, span);
         prompt.tokens += tokens::estimate(if of_the_model { after_thoughts(inside) } else { inside });
     }
     if role.as_deref() == Some("user") {
         prompt.user_text = text;
     }
     Ok(())
+}
+
+/// A string without its quotes, as written.
+fn inside<'a>(cursor: &Cursor<'a>, span: &Range<usize>) -> &'a [u8] {
+    let quoted = cursor.raw(span);
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// What a string's text takes; nothing for what is none.
+pub(super) fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
+    if cursor.raw(span).first() == Some(&b'"') { tokens::estimate(inside(cursor, span)) } else { 0 }
 }
 
 /// An answer without the thoughts that some models write before it: templates leave those of earlier answers out.
@@ -285,7 +316,7 @@ fn read_part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<
 }
 
 /// Notes the value of a member `type`; passes over any other.
-fn read_type(cursor: &mut Cursor<'_>, name: Name<'_>, kind: &mut Option<String>) -> Result<(), Fault> {
+pub(super) fn read_type(cursor: &mut Cursor<'_>, name: Name<'_>, kind: &mut Option<String>) -> Result<(), Fault> {
     let span = cursor.skip()?;
     if name.text() == "type" {
         *kind = json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned);
@@ -293,7 +324,7 @@ fn read_type(cursor: &mut Cursor<'_>, name: Name<'_>, kind: &mut Option<String>)
     Ok(())
 }
 
-fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> {
+pub(super) fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> {
     let span = cursor.skip()?;
     Ok(serde_json::from_slice(cursor.raw(&span)).ok())
 }

@@ -163,14 +163,19 @@ impl<'o> Build<'o> {
         self.plain_name(&spec.name, "provider");
         let Some(protocol) = spec.protocol.as_ref().map(|protocol| protocol.value) else { return };
         let base = match protocol {
-            ProtocolSpec::OpenAi => self.remote_base(&spec),
+            ProtocolSpec::OpenAi => self.remote_base(&spec, Protocol::OpenAi),
+            ProtocolSpec::Anthropic => self.remote_base(&spec, Protocol::Anthropic).map(Base::versioned),
             ProtocolSpec::Mock => self.mock_base(&spec),
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
         let provider = Provider {
             name: spec.name.value.as_str().into(),
-            protocol: if protocol == ProtocolSpec::Mock { Protocol::Mock } else { Protocol::OpenAi },
+            protocol: match protocol {
+                ProtocolSpec::OpenAi => Protocol::OpenAi,
+                ProtocolSpec::Anthropic => Protocol::Anthropic,
+                ProtocolSpec::Mock => Protocol::Mock,
+            },
             base,
             api_keys: self.keys(spec.api_key, spec.options.api_keys),
             headers: spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect(),
@@ -190,20 +195,21 @@ impl<'o> Build<'o> {
         self.providers.push(Arc::new(provider));
     }
 
-    fn remote_base(&mut self, spec: &ProviderSpec) -> Option<Base> {
+    fn remote_base(&mut self, spec: &ProviderSpec, protocol: Protocol) -> Option<Base> {
         if let Some(latency) = &spec.latency {
             self.faults.push(latency.fault("only a `mock` provider has a latency").hint(Some("remove it")));
         }
-        let authorization = spec.headers.iter().find(|(name, _)| name.value == http::header::AUTHORIZATION);
+        let credential = spec.headers.iter().find(|(name, _)| name.value == protocol.key_header());
         let has_key = spec.api_key.is_some() || spec.options.api_keys.is_some();
-        if let (true, Some((name, _))) = (has_key, authorization) {
+        if let (true, Some((name, _))) = (has_key, credential) {
             self.faults.push(name.fault("`api_key` sets this header already").hint(Some("keep one of the two")));
         }
         if spec.headers.len() > bounds::PROVIDER_HEADERS {
             self.faults.push(spec.name.fault(format!("more than {} headers", bounds::PROVIDER_HEADERS)).hint(Some("remove some")));
         }
         let Some(url) = &spec.base_url else {
-            self.faults.push(spec.name.fault("`base_url` is missing").hint(Some("base_url: https://api.example.com/v1")));
+            let hint = if protocol == Protocol::Anthropic { "https://api.anthropic.com" } else { "https://api.example.com/v1" };
+            self.faults.push(spec.name.fault("`base_url` is missing").hint(Some(format!("base_url: {hint}"))));
             return None;
         };
         let base = Base::parse(url.value.expose())

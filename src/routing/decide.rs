@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::condition::{Evaluation, Facts};
 use super::document::Strategy;
 use super::inputs::{Breaker, Inputs, TargetHealth};
-use super::provider::Protocol;
 use super::recipe::{Choosable, Recipe, Routing, Rule, Target};
 use super::{inputs, strategy};
 use crate::bounds;
 use crate::error::{Error, Kind};
+use crate::protocol::endpoint::Endpoint;
 
 /// What was decided, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,6 +119,9 @@ fn no_target(candidates: &[Candidate], retry_after: Option<Duration>) -> Error {
     } else if reasons().all(|reason| reason == "context") {
         let message = format!("The request is longer than the context of every model it may go to ({why}).");
         Error::new(Kind::ContextLengthExceeded, message).at("messages")
+    } else if reasons().all(|reason| reason == "endpoint") {
+        let message = format!("No provider that the request may go to speaks the protocol of this endpoint ({why}).");
+        Error::new(Kind::UnsupportedFeature, message).at("model")
     } else if reasons().all(is_of_the_request) {
         Error::new(Kind::UnsupportedFeature, format!("No model that the request may go to can do all that it asks for ({why})."))
     } else if let Some(wait) = retry_after {
@@ -272,17 +275,10 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
     soonest
 }
 
-/// Whether a provider of that protocol has the endpoint.
-fn serves(protocol: Protocol, endpoint: &str) -> bool {
-    match protocol {
-        Protocol::OpenAi | Protocol::Mock => endpoint == "chat.completions",
-    }
-}
-
 /// What speaks against a target: first what the request is, then what the target's state is.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
-    if !serves(target.provider.protocol, &request.endpoint) {
+    if !Endpoint::named(&request.endpoint).is_some_and(|endpoint| target.provider.protocol.serves(endpoint)) {
         return Some("endpoint");
     }
     let able = |need: &String| target.capabilities.as_ref().is_none_or(|able| able.contains(need));

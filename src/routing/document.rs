@@ -132,7 +132,9 @@ pub struct BreakerSpec {
 pub enum ProtocolSpec {
     /// OpenAI's HTTP API.
     OpenAi,
-    /// The in-process mock, which speaks OpenAI's.
+    /// Anthropic's HTTP API.
+    Anthropic,
+    /// The in-process mock, which speaks both.
     Mock,
 }
 

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::language;
 use super::recipe::Routing;
+use crate::bounds;
+use crate::protocol::endpoint::Endpoint;
 
 /// What `decide` sees of a request, its sender and the state of the targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +92,21 @@ pub struct RequestFacts {
     /// The headers named by `routing.signal_headers`, lower-case.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+}
+
+impl RequestFacts {
+    /// How long the answer may be taken to be: as asked, or else [`bounds::ANSWER_TOKENS`]; nothing where none is generated.
+    pub fn answer_tokens(&self) -> u64 {
+        match Endpoint::named(&self.endpoint) {
+            Some(endpoint) if !endpoint.generates() => 0,
+            _ => self.max_tokens.unwrap_or(bounds::ANSWER_TOKENS),
+        }
+    }
+
+    /// What of the rates and the budget it takes, the prompt: nothing where a prompt is only counted.
+    pub fn charged_prompt_tokens(&self) -> u64 {
+        if self.endpoint == Endpoint::CountTokens.as_str() { 0 } else { self.prompt_tokens }
+    }
 }
 
 /// An agent as it was when the request came.

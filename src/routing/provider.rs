@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use super::health::{BreakerSettings, ProviderState};
+use crate::protocol::endpoint::Endpoint;
 use crate::secret::Secret;
 
 /// A place that serves models.
@@ -89,7 +90,9 @@ pub struct HealthCheck {
 pub enum Protocol {
     /// OpenAI's HTTP API.
     OpenAi,
-    /// The in-process mock, which speaks OpenAI's.
+    /// Anthropic's HTTP API.
+    Anthropic,
+    /// The in-process mock, which speaks both.
     Mock,
 }
 
@@ -98,7 +101,25 @@ impl Protocol {
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::OpenAi => "openai",
+            Protocol::Anthropic => "anthropic",
             Protocol::Mock => "mock",
+        }
+    }
+
+    /// Whether a provider that speaks it can be asked for this.
+    pub fn serves(self, endpoint: Endpoint) -> bool {
+        match self {
+            Protocol::OpenAi => !endpoint.is_anthropic(),
+            Protocol::Anthropic => endpoint.is_anthropic(),
+            Protocol::Mock => true,
+        }
+    }
+
+    /// The header that a provider's key is sent in.
+    pub fn key_header(self) -> HeaderName {
+        match self {
+            Protocol::Anthropic => HeaderName::from_static("x-api-key"),
+            Protocol::OpenAi | Protocol::Mock => http::header::AUTHORIZATION,
         }
     }
 }
@@ -145,6 +166,16 @@ impl Base {
             None => default_port(tls),
         };
         Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned() })
+    }
+
+    /// With `/v1` at its end, whether it was written or not: Anthropic's clients are given a base without it, OpenAI's one
+    /// with it, and people write both.
+    #[must_use]
+    pub fn versioned(mut self) -> Base {
+        if !self.path.ends_with("/v1") {
+            self.path.push_str("/v1");
+        }
+        self
     }
 
     /// `host` or `host:port`, as the `Host` header has it.

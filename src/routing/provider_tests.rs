@@ -24,3 +24,26 @@ fn a_base_is_read_or_refused() {
         assert!(Base::parse(bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn a_base_of_anthropic_s_protocol_ends_in_its_version_once() {
+    for (written, path) in [
+        ("https://api.anthropic.com", "/v1"),
+        ("https://api.anthropic.com/v1/", "/v1"),
+        ("https://example.com/anthropic", "/anthropic/v1"),
+        ("https://example.com/api/v1", "/api/v1"),
+    ] {
+        assert_eq!(Base::parse(written).unwrap().versioned().path, path, "{written}");
+    }
+}
+
+#[test]
+fn each_protocol_has_its_endpoints() {
+    for endpoint in Endpoint::ALL {
+        let served = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock].map(|protocol| protocol.serves(endpoint));
+        let anthropic = endpoint.as_str().starts_with("messages");
+        assert_eq!(served, [!anthropic, anthropic, true], "{}", endpoint.as_str());
+        assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));
+    }
+    assert_eq!(Endpoint::named("chat"), None);
+}

@@ -107,8 +107,11 @@ impl Eq for Cost {}
 /// answers are as long as `max_tokens` allows, so beyond [`bounds::ANSWER_TOKENS`] it does not count.
 pub fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
     let prices = target.prices.as_ref()?;
-    let answer = inputs.request.max_tokens.unwrap_or(bounds::ANSWER_TOKENS).min(bounds::ANSWER_TOKENS);
-    Some(inputs.request.prompt_tokens as f64 * prices.input_per_mtok? + answer as f64 * prices.output_per_mtok?)
+    let prompt = inputs.request.prompt_tokens as f64 * prices.input_per_mtok?;
+    match inputs.request.answer_tokens().min(bounds::ANSWER_TOKENS) {
+        0 => Some(prompt),
+        answer => Some(prompt + answer as f64 * prices.output_per_mtok?),
+    }
 }
 
 /// Rendezvous: each target draws with the key, the highest is first. A target that leaves moves only its own keys, one

@@ -228,7 +228,8 @@ fn a_refusal_says_why_and_when_to_come_back() {
         assert_eq!((error.kind(), error.retry_after_s()), (kind, retry_after_s), "{targets:?}");
         assert!(error.detail().contains(said), "{targets:?}: {}", error.detail());
     }
-    inputs.request.endpoint = "embeddings".into();
+    // One that no protocol has.
+    inputs.request.endpoint = "audio".into();
     let error = Error::from(decide(&rule(&["soon"]), &inputs).unwrap_err());
     assert_eq!(error.kind(), Kind::UnsupportedFeature);
     assert!(error.detail().contains("p/soon: endpoint"));

@@ -46,8 +46,8 @@ def tools():
 def recorded():
     """Recorded conversations whose request is what ChatOpenAI itself would write: the texts come out as they were recorded."""
     asked = 0
-    for line in open(os.environ["REROUTER_RECORDED"], encoding="utf-8"):
-        exchange = json.loads(line)
+    lines = (line for file in os.environ["REROUTER_RECORDED"].split(os.pathsep) for line in open(file, encoding="utf-8"))
+    for exchange in (exchange for exchange in map(json.loads, lines) if exchange["kind"] == "chat"):
         request = dict(exchange["request"])
         name, messages, stream = request.pop("model"), request.pop("messages"), request.pop("stream", False)
         simple = all(set(message) == {"role", "content"} and isinstance(message["content"], str) for message in messages)

@@ -2,9 +2,10 @@
 // Environment: as openai_sdk.py.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { delimiter } from "node:path";
 import OpenAI from "openai";
 
-const { REROUTER_BASE_URL: baseURL, REROUTER_KEY: apiKey, REROUTER_KEY_ID: keyId, REROUTER_RECORDED: file } = process.env;
+const { REROUTER_BASE_URL: baseURL, REROUTER_KEY: apiKey, REROUTER_KEY_ID: keyId, REROUTER_RECORDED: files } = process.env;
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
 const messages = [{ role: "user", content: "Is anybody there?" }];
 
@@ -43,10 +44,43 @@ async function mock() {
   console.log("mock: a completion, a stream, a raw response");
 }
 
+const lines = files.split(delimiter).flatMap((file) => readFileSync(file, "utf8").split("\n").filter(Boolean));
+const exchanges = (wanted) => lines.map((line) => JSON.parse(line)).filter(({ kind }) => kind === wanted);
+
+async function responses() {
+  const response = await client.responses.create({ model: "auto", input: "Is anybody there?" });
+  assert.equal(response.output_text, "Is anybody there?");
+  let text = "";
+  for await (const event of await client.responses.create({ model: "auto", input: messages, stream: true })) {
+    if (event.type === "response.output_text.delta") text += event.delta;
+  }
+  assert.equal(text, "Is anybody there?");
+  const { data } = await client.embeddings.create({ model: "auto", input: ["one", "two"], dimensions: 8 });
+  assert.deepEqual(data.map(({ embedding }) => embedding.length), [8, 8]);
+  const count = { plain: 0, streamed: 0, tools: 0 };
+  for (const exchange of exchanges("responses")) {
+    const request = { ...exchange.request, model: `rec/${exchange.request.model}` };
+    if (exchange.stream) {
+      const came = [];
+      for await (const event of await client.responses.create(request)) came.push(event.type);
+      const events = exchange.response.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+      assert.deepEqual(came, events.map((line) => JSON.parse(line.slice(5)).type), exchange.id);
+      count.streamed += 1;
+    } else {
+      const answer = JSON.parse(exchange.response);
+      const { output } = await client.responses.create(request);
+      assert.deepEqual(output.map(({ type, id }) => [type, id]), answer.output.map(({ type, id }) => [type, id]), exchange.id);
+      count.tools += output.some(({ type }) => type === "function_call");
+      count.plain += 1;
+    }
+  }
+  assert(Object.values(count).every((n) => n > 0), JSON.stringify(count));
+  console.log(`responses: ${count.plain} recorded, ${count.tools} of them with calls of tools, ${count.streamed} streams; embeddings`);
+}
+
 async function recorded() {
   const count = { plain: 0, streamed: 0, refused: 0 };
-  for (const line of readFileSync(file, "utf8").split("\n").filter(Boolean)) {
-    const exchange = JSON.parse(line);
+  for (const exchange of exchanges("chat")) {
     const ask = () => client.chat.completions.create({ ...exchange.request, model: `rec/${exchange.request.model}` });
     if (exchange.status === 400) {
       assert.equal((await raises(OpenAI.BadRequestError, ask)).status, 400);
@@ -102,5 +136,5 @@ async function revocation() {
   console.log("revocation: AuthenticationError");
 }
 
-for (const part of [mock, recorded, models, errors, revocation]) await part();
+for (const part of [mock, responses, recorded, models, errors, revocation]) await part();
 console.log("done");

@@ -1,6 +1,6 @@
 """The official OpenAI SDK for Python, unmodified, against a running gateway. Asserts, and prints what it did.
 
-REROUTER_BASE_URL ends in /v1; REROUTER_KEY is revoked at the end; REROUTER_KEY_ID is its id; REROUTER_RECORDED is the file of
+REROUTER_BASE_URL ends in /v1; REROUTER_KEY is revoked at the end; REROUTER_KEY_ID is its id; REROUTER_RECORDED are the files of
 recorded exchanges that the provider `rec` answers with. The provider `demo` is the mock.
 """
 import json
@@ -8,9 +8,22 @@ import os
 
 import httpx2 as http
 import openai
+from pydantic import BaseModel
 
 BASE_URL, KEY, KEY_ID = (os.environ[name] for name in ("REROUTER_BASE_URL", "REROUTER_KEY", "REROUTER_KEY_ID"))
 MESSAGES = [{"role": "user", "content": "Is anybody there?"}]
+
+
+class Answer(BaseModel):
+    value: int
+
+
+def exchanges(kind):
+    for file in os.environ["REROUTER_RECORDED"].split(os.pathsep):
+        for line in open(file, encoding="utf-8"):
+            exchange = json.loads(line)
+            if exchange["kind"] == kind:
+                yield exchange
 
 
 def said(content):
@@ -48,13 +61,32 @@ def mock(client):
     assert text == "Is anybody there?" and chunks[-1].usage.total_tokens > 0, chunks
     raw = client.chat.completions.with_raw_response.create(model="auto", messages=MESSAGES)
     assert raw.headers["x-rerouter-provider"] == "demo" and raw.request_id.startswith("req_"), raw.headers
-    print("mock: a completion, a stream of", len(chunks), "chunks, a raw response")
+    as_json = [{"role": "user", "content": '{"value": 42}'}]
+    parsed = client.chat.completions.parse(model="auto", messages=as_json, response_format=Answer)
+    assert parsed.choices[0].message.parsed.value == 42, parsed
+    print("mock: a completion, a stream of", len(chunks), "chunks, a raw response, a structured output")
+
+
+def mock_responses(client):
+    response = client.responses.create(model="auto", input="Is anybody there?", instructions="Be brief.")
+    assert (response.output_text, response.status) == ("Is anybody there?", "completed") and response.usage.total_tokens > 0, response
+    with client.responses.stream(model="auto", input=MESSAGES) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert text == final.output_text == "Is anybody there?" and final.usage.output_tokens > 0, final
+    parsed = client.responses.parse(model="auto", input='{"value": 42}', text_format=Answer)
+    assert parsed.output_parsed.value == 42, parsed
+    vectors = client.embeddings.create(model="auto", input=["one", "two", "one"], dimensions=8)
+    one, two, again = (entry.embedding for entry in vectors.data)
+    assert len(one) == 8 and one == again != two and vectors.usage.prompt_tokens > 0, vectors
+    plain = client.embeddings.create(model="auto", input="one", dimensions=8, encoding_format="float").data[0].embedding
+    assert all(abs(a - b) < 1e-6 for a, b in zip(plain, one)), (plain, one)
+    print("mock: a response, its stream, a structured output, embeddings in base64 and as numbers")
 
 
 def recorded(client):
-    plain = streamed = refused = 0
-    for line in open(os.environ["REROUTER_RECORDED"], encoding="utf-8"):
-        exchange = json.loads(line)
+    plain = streamed = refused = tools = 0
+    for exchange in exchanges("chat"):
         request = dict(exchange["request"])
         model, messages, stream = f"rec/{request.pop('model')}", request.pop("messages"), request.pop("stream", False)
         ask = lambda: client.chat.completions.create(model=model, messages=messages, stream=stream, extra_body=request)
@@ -76,9 +108,45 @@ def recorded(client):
             completion = ask()
             assert completion.id == json.loads(exchange["response"])["id"], exchange["id"]
             assert said(completion.choices[0].message.content) == recorded_text(exchange), exchange["id"]
+            calls = json.loads(exchange["response"])["choices"][0]["message"].get("tool_calls") or []
+            made = [(call.id, call.function.name, call.function.arguments) for call in completion.choices[0].message.tool_calls or []]
+            assert made == [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls], exchange["id"]
+            tools += bool(calls)
             plain += 1
-    assert plain and streamed and refused, (plain, streamed, refused)
-    print("recorded:", plain, "completions,", streamed, "streams,", refused, "refusals as recorded")
+    assert plain and streamed and refused and tools, (plain, streamed, refused, tools)
+    print("recorded:", plain, "completions,", tools, "of them with calls of tools,", streamed, "streams,", refused, "refusals as recorded")
+
+
+def recorded_responses(client):
+    plain = streamed = tools = vectors = 0
+    for exchange in exchanges("responses"):
+        request = dict(exchange["request"])
+        model, stream = f"rec/{request.pop('model')}", exchange["stream"]
+        # Whether it stood in the request that was recorded.
+        stream_as_sent = request.pop("stream", openai.omit)
+        ask = lambda: client.responses.create(model=model, stream=stream_as_sent, extra_body=request)
+        if stream:
+            events = [json.loads(line[5:]) for line in exchange["response"].split("\n") if line.startswith("data:")]
+            assert [event.type for event in ask()] == [event["type"] for event in events], exchange["id"]
+            streamed += 1
+        else:
+            response, answer = ask(), json.loads(exchange["response"])
+            assert (response.id, response.status) == (answer["id"], answer["status"]), exchange["id"]
+            assert [item.type for item in response.output] == [item["type"] for item in answer["output"]], exchange["id"]
+            called = [item.arguments for item in response.output if item.type == "function_call"]
+            assert called == [item["arguments"] for item in answer["output"] if item["type"] == "function_call"], exchange["id"]
+            tools += bool(called)
+            plain += 1
+    for exchange in exchanges("embeddings"):
+        request = dict(exchange["request"])
+        ask = lambda: client.embeddings.create(**{**request, "model": f"rec/{request['model']}"})
+        if exchange["status"] == 200:
+            assert len(ask().data) == len(json.loads(exchange["response"])["data"]), exchange["id"]
+        else:
+            raises(openai.NotFoundError, ask)
+        vectors += 1
+    assert plain and streamed and tools and vectors, (plain, streamed, tools, vectors)
+    print("recorded:", plain, "responses,", tools, "of them with calls of tools,", streamed, "streams,", vectors, "embeddings as recorded")
 
 
 def models(client):
@@ -96,6 +164,8 @@ def errors(client):
     assert (missing.code, missing.param, missing.type) == ("model_not_found", "model", "invalid_request_error"), missing
     assert missing.request_id.startswith("req_"), missing
     assert raises(openai.NotFoundError, lambda: client.models.retrieve("demo/none")).code == "model_not_found"
+    unsuited = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="ant/claude-sonnet-4-5", messages=MESSAGES))
+    assert unsuited.code == "unsupported_feature" and "endpoint" in unsuited.message, unsuited
     bad = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="auto", messages={}))
     assert (bad.param, bad.type) == ("messages", "invalid_request_error"), bad
     limited = raises(openai.RateLimitError, lambda: client.chat.completions.create(model="demo/status-429", messages=MESSAGES))
@@ -114,6 +184,8 @@ def revocation(client):
         lambda: client.chat.completions.create(model="auto", messages=MESSAGES),
         lambda: client.chat.completions.create(model="auto", messages=MESSAGES, stream=True),
         lambda: client.models.list(),
+        lambda: client.embeddings.create(model="auto", input="x"),
+        lambda: client.responses.create(model="auto", input="x"),
     ):
         error = raises(openai.AuthenticationError, call)
         assert (error.status_code, error.code, error.type) == (401, "invalid_api_key", "invalid_request_error"), error
@@ -122,7 +194,7 @@ def revocation(client):
 
 def main():
     with openai.OpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
-        for part in (mock, recorded, models, errors, revocation):
+        for part in (mock, mock_responses, recorded, recorded_responses, models, errors, revocation):
             part(client)
     print("openai", openai.__version__, "done")
 

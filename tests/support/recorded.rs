@@ -1,4 +1,4 @@
-//! The recorded provider: `tests/tools/recorded_provider.py` over `tests/data/recorded_chat.jsonl`, or over the file that
+//! The recorded provider: `tests/tools/recorded_provider.py` over `tests/data/recorded_*.jsonl`, or over the file that
 //! `REROUTER_RECORDED` names.
 
 use std::path::PathBuf;
@@ -31,19 +31,42 @@ impl Exchange {
         let text = self.request.get();
         serde_json::from_str(&text[super::json_text::model_span(text)]).unwrap()
     }
+
+    /// Where such a request is sent.
+    pub fn path(&self) -> &'static str {
+        match self.kind.as_str() {
+            "chat" => "/v1/chat/completions",
+            "embeddings" => "/v1/embeddings",
+            "responses" => "/v1/responses",
+            "messages" => "/v1/messages",
+            kind => panic!("recorded exchanges of the kind {kind}"),
+        }
+    }
+
+    /// The provider of its protocol in the documents of the tests.
+    pub fn provider(&self) -> &'static str {
+        if self.kind == "messages" { "ant" } else { "rec" }
+    }
 }
 
 /// Where the exchanges are.
-pub fn file() -> PathBuf {
-    let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded_chat.jsonl");
-    std::env::var_os("REROUTER_RECORDED").map_or_else(own, PathBuf::from)
+pub fn files() -> Vec<PathBuf> {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let own = || ["chat", "embeddings", "messages", "responses"].map(|kind| data.join(format!("recorded_{kind}.jsonl"))).to_vec();
+    std::env::var_os("REROUTER_RECORDED").map_or_else(own, |file| vec![file.into()])
+}
+
+/// Every recorded exchange.
+pub fn all() -> Vec<Exchange> {
+    let texts: Vec<String> = files().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let all: Vec<Exchange> = texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!all.is_empty());
+    all
 }
 
 /// Every recorded chat exchange.
 pub fn exchanges() -> Vec<Exchange> {
-    let text = std::fs::read_to_string(file()).unwrap();
-    let all = text.lines().map(|line| serde_json::from_str::<Exchange>(line).unwrap());
-    let chat: Vec<Exchange> = all.filter(|exchange| exchange.kind == "chat").collect();
+    let chat: Vec<Exchange> = all().into_iter().filter(|exchange| exchange.kind == "chat").collect();
     assert!(!chat.is_empty());
     chat
 }
@@ -61,7 +84,7 @@ impl Recorded {
         let (port, received) = (free_port(), tempfile::tempdir().unwrap());
         let tool = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tools/recorded_provider.py");
         let mut command = Command::new("python3");
-        command.arg(tool).arg("--file").arg(file()).args(["--kinds", "chat", "--port", &port.to_string()]);
+        command.arg(tool).arg("--file").args(files()).args(["--port", &port.to_string()]);
         command.args(["--event-delay-ms", &event_delay_ms.to_string()]).arg("--received").arg(received.path());
         let child = command.stdout(Stdio::null()).spawn().expect("python3");
         let recorded = Recorded { child, port, received };
@@ -100,9 +123,9 @@ impl Drop for Recorded {
 async fn the_recorded_provider_answers_as_recorded() {
     let recorded = Recorded::start(0).await;
     let mut connection = Connection::try_open(([127, 0, 0, 1], recorded.port).into()).await.unwrap();
-    for exchange in exchanges() {
+    for exchange in all() {
         for text in [super::json_text::compact(exchange.request.get()), super::json_text::odd(exchange.request.get())] {
-            let request = client::request("POST", "/v1/chat/completions", "localhost", &[], Some(text.as_bytes()));
+            let request = client::request("POST", exchange.path(), "localhost", &[], Some(text.as_bytes()));
             let answer = connection.exchange(&request).await;
             assert_eq!((answer.status, answer.text()), (exchange.status, exchange.response.clone()), "{}", exchange.id);
             assert_eq!(recorded.received().last().unwrap(), &(exchange.id.clone(), text.into_bytes()));

@@ -1,0 +1,230 @@
+//! Anthropic's messages: what a request is, read as those of OpenAI are; its errors; and what an answer says in the
+//! words of a chat completion.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value, json};
+
+use super::json::{self, Cursor, Fault, Name, Shape};
+use super::openai::{
+    Facts, Prompt, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, read_count, read_format, read_tools, tokens_of,
+};
+use super::tokens;
+use crate::error::Error;
+
+/// The version of the API that is spoken where the client names none.
+pub const VERSION: &str = "2023-06-01";
+
+/// The type of an error of this status, as the API documents them.
+pub fn error_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// An error, as an answer's body and as the data of a stream's `error` event have it.
+pub fn error_body(kind: &str, message: &str) -> Value {
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
+}
+
+/// Reads a member of a request.
+pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
+    match &*name.text() {
+        "messages" => {
+            if cursor.shape()? != Shape::Array {
+                cursor.skip()?;
+                return Err(Error::invalid("messages", "`messages` has to be an array.").into());
+            }
+            facts.prompt = Prompt::default();
+            cursor.elements(|cursor| message(cursor, &mut facts.prompt))?;
+        }
+        "system" => {
+            let mut system = Content::default();
+            system.read(cursor, &mut Prompt::default())?;
+            facts.system_tokens = TOKENS_PER_MESSAGE + system.tokens(cursor);
+        }
+        "tools" => read_tools(cursor, facts)?,
+        "output_format" => read_format(cursor, "schema", facts)?,
+        "output_config" => cursor.members(|cursor, name| match name.is("format") {
+            true => read_format(cursor, "schema", facts),
+            false => cursor.pass(),
+        })?,
+        "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
+        _ => cursor.pass()?,
+    }
+    Ok(())
+}
+
+fn message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
+    prompt.messages += 1;
+    let (mut role, mut content) = (None, Content::default());
+    cursor.members(|cursor, name| {
+        match &*name.text() {
+            "role" => role = word(cursor)?,
+            "content" => content.read(cursor, prompt)?,
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    })?;
+    prompt.tokens += content.tokens(cursor);
+    // The results of tools come in the user's role; what the user said last stands before them.
+    if role.as_deref() == Some("user") && !(content.text.is_empty() && content.results) {
+        prompt.user_text = content.text;
+    }
+    Ok(())
+}
+
+/// What is said in blocks.
+#[derive(Default)]
+struct Content {
+    /// The strings of the blocks of text.
+    text: Vec<Range<usize>>,
+    /// Texts that nobody says: of documents and results.
+    told: Vec<Range<usize>>,
+    /// Whether results of tools are among them.
+    results: bool,
+    /// Calls of tools, as they are written.
+    calls: u64,
+}
+
+impl Content {
+    fn read(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
+        match cursor.shape()? {
+            Shape::String => self.text.push(cursor.skip()?),
+            Shape::Array => cursor.elements(|cursor| self.block(cursor, prompt))?,
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    }
+
+    fn tokens(&self, cursor: &Cursor<'_>) -> u64 {
+        let strings = self.text.iter().chain(&self.told);
+        self.calls + strings.map(|span| tokens_of(cursor, span)).sum::<u64>()
+    }
+
+    fn block(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
+        let (mut kind, mut text, mut below, mut call) = (None, None, Content::default(), 0);
+        cursor.members(|cursor, name| {
+            match &*name.text() {
+                "type" => kind = word(cursor)?,
+                "text" if cursor.shape()? == Shape::String => text = Some(cursor.skip()?),
+                "content" => below.read(cursor, prompt)?,
+                "source" => source(cursor, &mut below.told)?,
+                "name" | "input" => {
+                    let span = cursor.skip()?;
+                    call += tokens::estimate(cursor.raw(&span));
+                }
+                _ => cursor.pass()?,
+            }
+            Ok(())
+        })?;
+        match kind.as_deref() {
+            Some("text") => self.text.extend(text),
+            Some("image") => {
+                prompt.images += 1;
+                prompt.tokens += TOKENS_PER_IMAGE;
+            }
+            Some("document") if below.told.is_empty() => prompt.tokens += TOKENS_PER_FILE,
+            Some(kind) if kind.ends_with("tool_use") => self.calls += TOKENS_PER_CALL + call,
+            Some(kind) if kind.ends_with("tool_result") => self.results = true,
+            // What a model thought is not told to it again, but for the turn that it is in.
+            Some("thinking" | "redacted_thinking") => return Ok(()),
+            _ => {}
+        }
+        self.calls += below.calls;
+        self.told.extend(below.text.into_iter().chain(below.told));
+        Ok(())
+    }
+}
+
+/// A document's text, where it is one; bytes and addresses are none.
+fn source(cursor: &mut Cursor<'_>, told: &mut Vec<Range<usize>>) -> Result<(), Fault> {
+    let (mut kind, mut data) = (None, None);
+    cursor.members(|cursor, name| {
+        match &*name.text() {
+            "type" => kind = word(cursor)?,
+            "data" if cursor.shape()? == Shape::String => data = Some(cursor.skip()?),
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    })?;
+    told.extend(data.filter(|_| kind.as_deref() == Some("text")));
+    Ok(())
+}
+
+fn word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
+    let span = cursor.skip()?;
+    Ok(json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned))
+}
+
+/// A message as the chat completion that says the same: text, thoughts, calls of tools, why it ended, and what it took.
+/// What such an object has no place for (citations, results of a server's tools) is left out.
+pub fn as_chat_completion(message: &Value, created: i64) -> Value {
+    let blocks = message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let texts = |kind: &str, field: &str| -> Option<String> {
+        let of_kind = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some(kind));
+        let texts: Vec<&str> = of_kind.filter_map(|block| block.get(field)?.as_str()).collect();
+        (!texts.is_empty()).then(|| texts.concat())
+    };
+    let mut said = Map::new();
+    said.insert("role".into(), "assistant".into());
+    said.insert("content".into(), texts("text", "text").into());
+    if let Some(thoughts) = texts("thinking", "thinking") {
+        said.insert("reasoning_content".into(), thoughts.into());
+    }
+    let calls: Vec<Value> = blocks.iter().filter_map(call).collect();
+    if !calls.is_empty() {
+        said.insert("tool_calls".into(), calls.into());
+    }
+    let choice = json!({ "index": 0, "message": said, "finish_reason": finish_reason(message.get("stop_reason")) });
+    json!({
+        "id": message.get("id"), "object": "chat.completion", "created": created, "model": message.get("model"), "choices": [choice],
+        "usage": message.get("usage").map(usage),
+    })
+}
+
+fn call(block: &Value) -> Option<Value> {
+    if block.get("type")?.as_str()? != "tool_use" {
+        return None;
+    }
+    let arguments = block.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
+    let function = json!({ "name": block.get("name"), "arguments": arguments });
+    Some(json!({ "id": block.get("id"), "type": "function", "function": function }))
+}
+
+fn finish_reason(stop: Option<&Value>) -> Value {
+    match stop.and_then(Value::as_str) {
+        None => Value::Null,
+        Some("max_tokens" | "model_context_window_exceeded") => "length".into(),
+        Some("tool_use") => "tool_calls".into(),
+        Some("refusal") => "content_filter".into(),
+        Some(_) => "stop".into(),
+    }
+}
+
+/// The whole prompt is what was read anew, from the cache, and into it.
+fn usage(written: &Value) -> Value {
+    let count = |name: &str| written.get(name).and_then(Value::as_u64);
+    let cached = count("cache_read_input_tokens");
+    let parts = [count("input_tokens"), cached, count("cache_creation_input_tokens")];
+    let prompt = parts.into_iter().flatten().fold(0u64, u64::saturating_add);
+    let completion = count("output_tokens").unwrap_or(0);
+    let mut usage = json!({ "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion) });
+    if let (Value::Object(usage), Some(cached)) = (&mut usage, cached) {
+        usage.insert("prompt_tokens_details".into(), json!({ "cached_tokens": cached }));
+    }
+    usage
+}
+
+#[cfg(test)]
+#[path = "anthropic_tests.rs"]
+mod tests;

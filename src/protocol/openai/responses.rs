@@ -1,0 +1,183 @@
+//! Responses: `input` is one text or a list of items, messages among calls of tools, their results and thoughts. What an
+//! earlier response holds (`previous_response_id`, `conversation`) is the provider's, and not in the estimate.
+
+use std::ops::Range;
+
+use super::super::json::{self, Cursor, Fault, Name, Shape};
+use super::{
+    Facts, Prompt, TOKENS_PER_AUDIO, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, TOKENS_PER_SMALL_IMAGE,
+    read_count, read_format, read_tools, tokens_of,
+};
+use crate::error::Error;
+
+/// Reads a member of the request.
+pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
+    match &*name.text() {
+        "input" => {
+            // What `instructions` take stands beside it, whichever comes first.
+            facts.prompt = Prompt::default();
+            match cursor.shape()? {
+                Shape::String => {
+                    let text = cursor.skip()?;
+                    facts.prompt.messages = 1;
+                    facts.prompt.tokens = tokens_of(cursor, &text);
+                    facts.prompt.user_text = vec![text];
+                }
+                Shape::Array => cursor.elements(|cursor| item(cursor, &mut facts.prompt))?,
+                Shape::Null => cursor.pass()?,
+                _ => {
+                    cursor.skip()?;
+                    return Err(Error::invalid("input", "`input` has to be a string or an array.").into());
+                }
+            }
+        }
+        "instructions" => {
+            let text = cursor.skip()?;
+            facts.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
+        }
+        "tools" => read_tools(cursor, facts)?,
+        "text" => cursor.members(|cursor, name| match name.is("format") {
+            true => read_format(cursor, "schema", facts),
+            false => cursor.pass(),
+        })?,
+        "max_output_tokens" => facts.request.max_tokens = read_count(cursor)?,
+        _ => cursor.pass()?,
+    }
+    Ok(())
+}
+
+/// What an item says, wherever its type stands.
+#[derive(Default)]
+struct Item {
+    kind: Option<String>,
+    role: Option<String>,
+    text: Vec<Range<usize>>,
+    /// Of a call: its name, and what it is called with.
+    call_tokens: u64,
+}
+
+fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
+    let mut item = Item::default();
+    cursor.members(|cursor, name| {
+        match &*name.text() {
+            "type" => item.kind = word(cursor)?,
+            "role" => item.role = word(cursor)?,
+            "content" | "output" => match cursor.shape()? {
+                Shape::String => item.text.push(cursor.skip()?),
+                Shape::Array => cursor.elements(|cursor| part(cursor, prompt, &mut item.text))?,
+                _ => cursor.pass()?,
+            },
+            "name" | "arguments" | "input" => {
+                let span = cursor.skip()?;
+                item.call_tokens += tokens_of(cursor, &span);
+            }
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    })?;
+    let text: u64 = item.text.iter().map(|span| tokens_of(cursor, span)).sum();
+    match item.kind.as_deref() {
+        // What a model thought is not told to it again.
+        Some("reasoning") => {}
+        Some(kind) if kind.ends_with("_call") => prompt.tokens += TOKENS_PER_CALL + item.call_tokens,
+        None | Some("message") => {
+            prompt.messages += 1;
+            prompt.tokens += text;
+            if item.role.as_deref() == Some("user") {
+                prompt.user_text = item.text;
+            }
+        }
+        Some(kind) => {
+            prompt.messages += u64::from(kind.ends_with("_output"));
+            prompt.tokens += text;
+        }
+    }
+    Ok(())
+}
+
+fn part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
+    let (mut kind, mut small) = (None, false);
+    cursor.members(|cursor, name| {
+        match &*name.text() {
+            "type" => kind = word(cursor)?,
+            "text" | "refusal" if cursor.shape()? == Shape::String => text.push(cursor.skip()?),
+            "detail" => small = word(cursor)?.as_deref() == Some("low"),
+            _ => cursor.pass()?,
+        }
+        Ok(())
+    })?;
+    match kind.as_deref() {
+        Some("input_image") => {
+            prompt.images += 1;
+            prompt.tokens += if small { TOKENS_PER_SMALL_IMAGE } else { TOKENS_PER_IMAGE };
+        }
+        Some("input_audio") => {
+            prompt.audio += 1;
+            prompt.tokens += TOKENS_PER_AUDIO;
+        }
+        Some("input_file") => prompt.tokens += TOKENS_PER_FILE,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
+    let span = cursor.skip()?;
+    Ok(json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{last_user_text, read_request};
+    use super::*;
+    use crate::protocol::endpoint::Endpoint;
+    use crate::protocol::tokens;
+
+    #[test]
+    fn the_facts_of_a_request() {
+        let body = json!({
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "user", "content": "First."},
+                {"type": "message", "role": "user", "content": [
+                    {"type": "input_text", "text": "What is in"}, {"text": "these?", "type": "input_text"},
+                    {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}, {"type": "input_image", "file_id": "file_1"},
+                    {"type": "input_file", "file_data": "data:application/pdf;base64,AAAA"}, {"type": "input_audio", "input_audio": {}}]},
+                {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}], "content": [{"type": "reasoning_text", "text": "A long thought."}]},
+                {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "call_1", "output": "a cat"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]}],
+            "model": "auto", "max_output_tokens": 40, "stream": true, "tools": [{"type": "function", "name": "look"}],
+            "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}},
+        });
+        let text = body.to_string();
+        let request = read_request(text.as_bytes(), Endpoint::Responses).unwrap();
+        assert_eq!((request.model.as_str(), request.max_tokens, request.stream, request.json_output), ("auto", Some(40), true, true));
+        assert_eq!((request.messages, request.tools, request.images, request.audio), (4, 1, 2, 1));
+        let texts = ["Be brief.", "First.", "What is in", "these?", "a cat", "A cat.", "look", "{}"];
+        let texts: u64 = texts.iter().map(|text| tokens::estimate(text.as_bytes())).sum();
+        let parts = TOKENS_PER_SMALL_IMAGE + TOKENS_PER_IMAGE + TOKENS_PER_FILE + TOKENS_PER_AUDIO + TOKENS_PER_CALL;
+        let more = tokens::estimate(body["tools"][0].to_string().as_bytes()) + tokens::estimate(br#"{"type":"object"}"#) / 2;
+        assert_eq!(request.prompt_tokens, 6 * TOKENS_PER_MESSAGE + texts + parts + more);
+        assert_eq!(last_user_text(text.as_bytes(), &request), "What is in\nthese?");
+    }
+
+    #[test]
+    fn a_text_alone_and_what_is_refused() {
+        for body in
+            [r#"{"input":"Hello","instructions":"Be brief.","model":"m"}"#, r#"{"instructions":"Be brief.","model":"m","input":"Hello"}"#]
+        {
+            let request = read_request(body.as_bytes(), Endpoint::Responses).unwrap();
+            let texts = tokens::estimate(b"Hello") + tokens::estimate(b"Be brief.");
+            assert_eq!((request.messages, request.prompt_tokens), (1, 3 * TOKENS_PER_MESSAGE + texts));
+            assert_eq!(last_user_text(body.as_bytes(), &request), "Hello");
+        }
+        for (body, field) in
+            [(r#"{"input":"x"}"#, "model"), (r#"{"model":"m","input":{}}"#, "input"), (r#"{"model":"m","stream":[]}"#, "stream")]
+        {
+            assert_eq!(read_request(body.as_bytes(), Endpoint::Responses).unwrap_err().field(), Some(field), "{body}");
+        }
+    }
+}
