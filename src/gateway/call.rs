@@ -19,6 +19,7 @@ use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::limits::Slot;
+use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
@@ -36,6 +37,7 @@ pub(super) struct Call {
     /// Of the recipe, where it has one; what is not live traffic draws on none.
     pub(super) budget: Option<Arc<Budget>>,
     pub(super) clock: Clock,
+    pub(super) endpoint: Endpoint,
     /// Appended to a provider's base path.
     pub(super) endpoint_path: &'static str,
     /// Headers of the client that providers see.
@@ -171,6 +173,7 @@ impl Call {
             // Once it is the client's, nothing asks any more.
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
+            endpoint: self.endpoint,
         };
         let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);

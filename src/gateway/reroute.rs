@@ -138,7 +138,7 @@ impl Unfinished<'_> {
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.take(&record);
-        let (status, body) = respond(self.exchange.id.as_str(), record.decision_json(&outcome), original, &outcome);
+        let (status, body) = respond(self.exchange.id.as_str(), record.decision_json(&outcome), original, self.call.endpoint, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
@@ -208,9 +208,9 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(new_id: &str, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
+fn respond(new_id: &str, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
-        true => Some(stream::assemble(&answer.body)),
+        true => Some(stream::assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();

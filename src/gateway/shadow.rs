@@ -105,6 +105,7 @@ impl Copied {
             retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
             clock: self.app.clock.clone(),
+            endpoint: self.endpoint,
             endpoint_path: self.endpoint.path(),
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),

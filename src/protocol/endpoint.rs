@@ -1,9 +1,10 @@
 //! The endpoints of the data plane: what each is called in records and where providers have it.
 
 /// What a data-plane route is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
     /// `POST /v1/chat/completions`.
+    #[default]
     ChatCompletions,
     /// `POST /v1/embeddings`.
     Embeddings,
@@ -16,6 +17,10 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// All of them.
+    pub const ALL: [Endpoint; 5] =
+        [Endpoint::ChatCompletions, Endpoint::Embeddings, Endpoint::Responses, Endpoint::Messages, Endpoint::CountTokens];
+
     /// The word in records and signals.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -25,6 +30,11 @@ impl Endpoint {
             Endpoint::Messages => "messages",
             Endpoint::CountTokens => "messages.count_tokens",
         }
+    }
+
+    /// The one that records call so.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
     }
 
     /// Where it is below a provider's base.
