@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
+use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
@@ -255,6 +256,14 @@ impl Head {
         original.into()
     }
 
+    /// The one answer that the events of a stream amount to; what was kept in their place is that already.
+    pub fn assembled(&self, stream: &[u8]) -> Value {
+        if self.response_assembled {
+            return serde_json::from_slice(stream).unwrap_or_default();
+        }
+        stream::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
+    }
+
     /// The decision as answers show it: as made, and what came of it.
     pub fn decision_json(&self) -> Value {
         let decision = self.decision.as_deref();
@@ -295,11 +304,7 @@ impl Capture {
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
         let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
         let (body, body_base64) = if kept && !head.response_assembled { body_json(&self.bodies.response) } else { (Value::Null, None) };
-        let assembled = match (kept && head.response_stream, head.response_assembled) {
-            (false, _) => Value::Null,
-            (true, false) => stream::assemble(&self.bodies.response),
-            (true, true) => serde_json::from_slice(&self.bodies.response).unwrap_or_default(),
-        };
+        let assembled = if kept && head.response_stream { head.assembled(&self.bodies.response) } else { Value::Null };
         let mut response = json!({
             "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
             "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::record::{Bodies, Head};
 use crate::bounds;
-use crate::protocol::stream;
 
 /// What stands where a match stood.
 const REDACTED: &str = "[redacted]";
@@ -46,7 +45,7 @@ impl Redactor {
             bodies.request = self.body(&bodies.request, head.request_truncated, &mut found);
         }
         if head.response_stream && !bodies.response.is_empty() {
-            let mut assembled = stream::assemble(&bodies.response);
+            let mut assembled = head.assembled(&bodies.response);
             self.value(&mut assembled, &mut found);
             bodies.response = serde_json::to_vec(&assembled).unwrap_or_default().into();
             head.response_assembled = true;

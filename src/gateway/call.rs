@@ -173,6 +173,7 @@ impl Call {
             // Once it is the client's, nothing asks any more.
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
+            endpoint: self.endpoint,
         };
         let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);
