@@ -64,13 +64,6 @@ pub fn all() -> Vec<Exchange> {
     all
 }
 
-/// Every recorded chat exchange.
-pub fn exchanges() -> Vec<Exchange> {
-    let chat: Vec<Exchange> = all().into_iter().filter(|exchange| exchange.kind == "chat").collect();
-    assert!(!chat.is_empty());
-    chat
-}
-
 /// A running recorded provider; ends with the value.
 pub struct Recorded {
     child: Child,
