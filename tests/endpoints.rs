@@ -238,6 +238,33 @@ async fn each_refusal_of_messages_is_in_anthropic_s_words() {
     assert_eq!(gateway.connect().await.exchange(&unkeyed).await.json()["type"], "error");
 }
 
+#[tokio::test]
+async fn the_credential_of_an_mcp_server_goes_to_the_provider_and_into_no_capture() {
+    let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
+    let gateway = Gateway::start(&document(&open, &claude, "")).await;
+    let key = gateway.create_key().await;
+    let servers = r#"{"mcp_servers":[{"type":"url","name":"wiki","authorization_token":"canary-of-the-client"}],"#;
+    let answer = post(&gateway, &key, "/v1/messages", &[], &body("/v1/messages", "auto").replacen('{', servers, 1)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(String::from_utf8_lossy(&claude.last().body).contains("canary-of-the-client"));
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert!(capture["redacted"] == true && !capture.to_string().contains("canary"), "{capture}");
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{}/reroute", answer.request_id()), &key.secret, None).await;
+    envelope::management(&rerouted, 409, "redacted");
+}
+
+#[tokio::test]
+async fn a_provider_of_anthropic_s_is_asked_how_it_is_in_its_words() {
+    let (open, claude) = (Provider::start(reply).await, Provider::always(scripted::json_answer(200, &json!({"data": []}))).await);
+    let checked = document(&open, &claude, "")
+        .replace("protocol: anthropic\n", "protocol: anthropic\n    health: { path: /v1/models, interval: 1s }\n");
+    let _gateway = Gateway::start(&checked).await;
+    let asked = until("a health check", async || (claude.count() > 0).then(|| claude.request(0))).await;
+    assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/v1/models"));
+    let sent = ["x-api-key", "anthropic-version", "authorization"].map(|name| asked.header(name));
+    assert_eq!(sent, [Some("sk-ant-upstream".to_owned()), Some("2023-06-01".to_owned()), None]);
+}
+
 const MOCK: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  demo/priced: { input_per_mtok: 1 }\nrecipes:\n  main:\n    rules:\n      \
     - { name: vectors, when: \"endpoint == 'embeddings'\", targets: [ { target: demo/vectors } ] }\n      \
     - { name: counts, when: \"endpoint == 'messages.count_tokens'\", targets: [ { target: demo/counts } ] }\n      \

@@ -53,12 +53,12 @@ pub struct Scrubbed {
     pub redacted: bool,
 }
 
-/// Takes the credentials out of a request's body: of each of its tools the value of `authorization`, and of those in
-/// `headers` that carry one. A body that cannot be read (it was refused, or cut) and might hold one is not stored at all.
+/// Takes the credentials out of a request's body: of each of its tools and MCP servers the value of `authorization` or
+/// `authorization_token`, and of those in `headers` that carry one. A body that cannot be read (it was refused, or cut) and might hold one is not stored at all.
 pub fn scrub_body(body: &Bytes) -> Scrubbed {
     let mut found: Vec<Range<usize>> = Vec::new();
     let read = json::read_object(body, |cursor, name| {
-        if name.text() == "tools" && cursor.shape()? == Shape::Array {
+        if matches!(&*name.text(), "tools" | "mcp_servers") && cursor.shape()? == Shape::Array {
             return cursor.elements(|tool| tool.members(|cursor, name| tool_member(cursor, name, &mut found)));
         }
         cursor.skip().map(|_| ())
@@ -80,7 +80,7 @@ fn tool_member(cursor: &mut Cursor<'_>, name: Name<'_>, found: &mut Vec<Range<us
             take_value(cursor, secret, found)
         });
     }
-    take_value(cursor, name == "authorization", found)
+    take_value(cursor, matches!(name.as_str(), "authorization" | "authorization_token"), found)
 }
 
 fn take_value(cursor: &mut Cursor<'_>, secret: bool, found: &mut Vec<Range<usize>>) -> Result<(), Fault> {
@@ -136,6 +136,8 @@ mod tests {
             expected = expected.replace(canary, "\"[redacted]\"");
         }
         assert_eq!(std::str::from_utf8(&out.body).unwrap(), expected);
+        let servers = r#"{"mcp_servers":[{"type":"url","authorization_token":"canary-4"},{"name":"x"}],"model":"m"}"#;
+        assert_eq!(scrub_body(&Bytes::from(servers)).body, servers.replace("canary-4", "[redacted]"));
         let plain = Bytes::from(r#"{"tools":[{"type":"function"}]}"#);
         assert_eq!(scrub_body(&plain), Scrubbed { body: plain, redacted: false });
     }
