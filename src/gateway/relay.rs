@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
 use crate::bounds;
 use crate::protocol::stream::{self as tally, Tally};
+use crate::protocol::strip::UsageStrip;
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub(super) struct Rules {
     pub(super) has_next: bool,
     /// Bytes of the copy for the capture.
     pub(super) capture_limit: usize,
+    /// The provider was asked for a stream's usage by us, and the client is not to see it.
+    pub(super) strip_usage: bool,
 }
 
 /// The answer so far, of the attempt under way.
@@ -77,6 +80,8 @@ pub(super) struct Relay {
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: Tally,
+    strip: UsageStrip,
+    /// What the client got of it, or would have got.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
     pub(super) first_content: Option<Instant>,
@@ -101,14 +106,17 @@ impl Relay {
                     return Verdict::Abandon(fault(CUT, true));
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
-                HttpTask::Header(..) => self.note(&task, rules.capture_limit),
+                HttpTask::Header(..) => self.note(&task),
                 _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
-                _ => self.note(&task, rules.capture_limit),
+                _ => self.note(&task),
             }
-            if self.committed && rules.mode == Mode::Relay {
-                forward.push(task);
-            } else {
-                self.hold(task);
+            for task in self.pass(task, rules).into_iter().flatten() {
+                self.copy(&task, rules.capture_limit);
+                if self.committed && rules.mode == Mode::Relay {
+                    forward.push(task);
+                } else {
+                    self.hold(task);
+                }
             }
             if end {
                 return self.judge_end(forward, rules);
@@ -197,14 +205,15 @@ impl Relay {
         self.headers = HeaderMap::new();
         self.stream = false;
         self.tally = Tally::default();
+        self.strip = UsageStrip::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.first_content = None;
         self.tail.clear();
     }
 
-    /// Reads along: status, kind of answer, content, usage, and the copy for the capture.
-    fn note(&mut self, task: &HttpTask, limit: usize) {
+    /// Reads along: status, kind of answer, content, usage.
+    fn note(&mut self, task: &HttpTask) {
         match task {
             HttpTask::Header(header, _) => {
                 self.reset();
@@ -219,6 +228,40 @@ impl Relay {
                 if self.first_content.is_none() && (!self.stream || self.tally.verdict() != tally::Verdict::Open) {
                     self.first_content = Some(Instant::now());
                 }
+            }
+            _ => {}
+        }
+    }
+
+    /// What of a task may leave: all of it, but for the usage that only we asked for. Before an end that carries nothing there may be a
+    /// rest of the body.
+    fn pass(&mut self, task: HttpTask, rules: Rules) -> [Option<HttpTask>; 2] {
+        if !(rules.strip_usage && self.stream && self.ok()) {
+            return [None, Some(task)];
+        }
+        let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
+        match task {
+            HttpTask::Body(bytes, false) => {
+                let left = bytes.map(|bytes| self.strip.feed(&bytes)).and_then(part);
+                [None, left.map(|left| HttpTask::Body(Some(left), false))]
+            }
+            HttpTask::Body(bytes, true) => {
+                let left = bytes.map(|bytes| self.strip.feed(&bytes)).unwrap_or_default();
+                let left = [left, self.strip.finish()].concat();
+                [None, Some(HttpTask::Body(part(left.into()), true))]
+            }
+            HttpTask::Trailer(_) | HttpTask::Done => {
+                let rest = part(self.strip.finish());
+                [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(task)]
+            }
+            task => [None, Some(task)],
+        }
+    }
+
+    /// The copy for the capture, of what the client gets, and how that ends.
+    fn copy(&mut self, task: &HttpTask, limit: usize) {
+        match task {
+            HttpTask::Body(Some(bytes), _) => {
                 self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
                 self.tail.drain(..self.tail.len().saturating_sub(4));
                 let room = limit.saturating_sub(self.body.len());
