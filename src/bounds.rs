@@ -84,6 +84,16 @@ pub const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Nesting of a JSON request body (contract 6.1).
 pub const JSON_DEPTH: usize = 128;
+/// A number or a member's name of a JSON request body, as written. Texts may be as long as the body: images and files are such texts.
+/// No number needs more digits than an exact double has (some 1,100), and reading one may cost the square of its length.
+pub const JSON_WORD_BYTES: usize = 4 << 10;
+/// Decoded bytes of a compressed request body between two looks at everybody else's work: some ten microseconds.
+pub const DECODE_STEP: usize = 64 << 10;
+/// Members of a gzip body and frames of a zstd one: each takes an engine, and may hold nothing. Blocked files of the largest bodies
+/// have some hundreds.
+pub const CODED_PARTS: usize = 4_096;
+/// Binary logarithm of the window of a zstd body: 8 MiB, the most that HTTP allows (RFC 9659 section 3).
+pub const ZSTD_WINDOW_LOG: u32 = 23;
 /// A body of a management call; documents have their own bound.
 pub const MANAGEMENT_BODY: usize = 256 << 10;
 

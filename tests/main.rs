@@ -15,6 +15,8 @@ mod bodies;
 mod captures;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded coded and decoded.
+mod codings;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
@@ -31,8 +33,12 @@ mod failover;
 mod faults;
 /// Recorded exchanges go in and out byte for byte.
 mod fidelity;
+/// The fuzz targets over seeds, recorded exchanges and what becomes of them.
+mod fuzzing;
 /// Breakers, cool-downs, places, keys and retry budgets, as clients notice them.
 mod health;
+/// Bodies that are meant to hurt, one by one and many at once.
+mod hostile;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
@@ -63,6 +69,8 @@ mod settings;
 mod shadows;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
+/// A stream's usage is asked for where a limit or the document wants it, and kept from clients that did not ask.
+mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.
 mod streams;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.

@@ -226,7 +226,11 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         };
         json!({ "name": name, "in": "query", "required": false, "schema": schema })
     });
-    of_path.chain(of_query).collect()
+    let coded = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
+        let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
+        json!({ "name": "Content-Encoding", "in": "header", "required": false, "schema": { "type": "string", "enum": codings } })
+    });
+    of_path.chain(of_query).chain(coded).collect()
 }
 
 fn json_of(schema: &str) -> Value {

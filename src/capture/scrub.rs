@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
+use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
 use crate::routing::provider::Provider;
 use crate::secret::Secret;
 
@@ -68,8 +68,8 @@ pub fn scrub_body(body: &Bytes) -> Scrubbed {
         let suspect = ["authorization", "api-key", "\\u"].iter().any(|word| memchr::memmem::find(&lower, word.as_bytes()).is_some());
         return Scrubbed { body: if suspect { Bytes::new() } else { body.clone() }, redacted: suspect };
     }
-    let edits: Vec<(Range<usize>, &[u8])> = found.into_iter().map(|span| (span, REDACTED)).collect();
-    Scrubbed { body: json::splice(body, &edits), redacted: !edits.is_empty() }
+    let redacted = !found.is_empty();
+    Scrubbed { body: json::splice(body, found.into_iter().map(|span| Edit::new(span, REDACTED)).collect()), redacted }
 }
 
 fn tool_member(cursor: &mut Cursor<'_>, name: Name<'_>, found: &mut Vec<Range<usize>>) -> Result<(), Fault> {

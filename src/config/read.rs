@@ -345,15 +345,6 @@ impl<'a> Section<'a> {
         self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
     }
 
-    /// Keys that this version does not act on.
-    pub(super) fn unsupported(&mut self, keys: &[&'static str], faults: &mut Faults) {
-        for key in keys {
-            if let Some(field) = self.take(key) {
-                field.unsupported(faults);
-            }
-        }
-    }
-
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
         let hint = Some(format!("add `{key}: …` here"));

@@ -14,7 +14,7 @@ use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
-use crate::routing::provider::{Authorities, Base, HealthCheck};
+use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
 use crate::secret::Secret;
 
 /// Headers of a request to a provider that are ours to set.
@@ -100,7 +100,6 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
         latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
         options: options(&mut section, lookup, faults),
     };
-    section.unsupported(&["stream_usage"], faults);
     section.finish(faults);
     Some(spec)
 }
@@ -262,6 +261,9 @@ fn options(section: &mut Section<'_>, lookup: &Credentials<'_>, faults: &mut Fau
         http2: section.read("http2", faults, |f, p| f.bool(p).map(|http2| f.located(http2))),
         health: section.read("health", faults, health),
         max_concurrency: section.read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY)).and_then(number),
+        stream_usage: section.read("stream_usage", faults, |field, faults| {
+            field.word(faults, &[("auto", StreamUsage::Auto), ("inject", StreamUsage::Inject), ("never", StreamUsage::Never)])
+        }),
         breaker: breaker(section.below("breaker", faults), faults),
     }
 }

@@ -384,7 +384,7 @@ fn what_is_said_of_a_provider_has_to_fit_it() {
     let text = "\
 providers:
   plain: { protocol: openai, base_url: 'http://x', http2: true, ca: /nonexistent, api_key: sk-a, api_keys: [sk-a, '${OPENAI_API_KEY}'] }
-  none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: inject }
+  none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: always }
   demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
   both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
 ";
@@ -396,7 +396,7 @@ r.yaml:2:92: providers.plain.api_key: is the same key as one before it (remove o
 r.yaml:3:62: providers.none.api_keys: must name a key at least (for example `[\"${OPENAI_API_KEY}\"]`)
 r.yaml:3:82: providers.none.health.path: must be a path (from the root of the host, for example `/v1/models`)
 r.yaml:3:98: providers.none.health.interval: must be from 1 second to 1 hour (for example `30s`)
-r.yaml:3:119: providers.none.stream_usage: not supported by this version (see \"What is not here yet\" in the README)
+r.yaml:3:119: providers.none.stream_usage: must be one of `auto`, `inject`, `never` (for example `auto`)
 r.yaml:4:34: providers.demo.http2: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:4:49: providers.demo.health: a `mock` provider has none: it is part of this process (remove it)
 r.yaml:4:79: providers.demo.max_concurrency: must be from 1 to 1000000 (left out, it has its default)

@@ -20,10 +20,12 @@ use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::limits::Slot;
 use crate::protocol::endpoint::Endpoint;
+use crate::protocol::json::Edit;
 use crate::protocol::openai;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::health::Budget;
+use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
 
 /// What a call is made of; see the module.
@@ -47,6 +49,10 @@ pub(super) struct Call {
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,
+    /// What makes the body ask for a stream's usage, where the client's asks for a stream and not for that.
+    pub(super) ask_usage: Option<Edit>,
+    /// Whether what the answer uses is held against a limit of the caller.
+    pub(super) counted: bool,
     /// The captures on their way, to which this call's belongs.
     pub(super) coming: Table,
     pub(super) state: Mutex<Progress>,
@@ -98,9 +104,20 @@ impl Call {
         self.targets.get(self.state().index).cloned()
     }
 
-    /// The client's bytes with the model that this target serves.
+    /// The client's bytes with the model that this target serves, and the question for the usage where it is ours to ask.
     pub(super) fn body_for(&self, target: &Target) -> Bytes {
-        openai::rename_model(&self.body, &self.model, &target.model)
+        openai::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+    }
+
+    /// The edit by which this target is asked for a usage that the client did not ask for.
+    fn own_question(&self, target: &Target) -> Option<&Edit> {
+        let understood = matches!(target.provider.protocol, Protocol::OpenAi | Protocol::Mock);
+        let wanted = match target.provider.stream_usage {
+            StreamUsage::Auto => self.counted,
+            StreamUsage::Inject => true,
+            StreamUsage::Never => false,
+        };
+        self.ask_usage.as_ref().filter(|_| understood && wanted)
     }
 
     /// A new attempt begins: what an abandoned one left behind is gone.
@@ -174,6 +191,7 @@ impl Call {
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
             endpoint: self.endpoint,
+            strip_usage: self.targets.get(state.index).is_some_and(|target| self.own_question(target).is_some()),
         };
         let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);

@@ -27,6 +27,7 @@ use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, gather, may_ask_for};
+use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
@@ -41,14 +42,13 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let app = &edge.app;
-    let (prompt, waited) = match read(edge, &mut session, endpoint).await {
+    let (prompt, waited) = match read(edge, exchange, &mut session, endpoint).await {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
     if let Err(error) = edge.still_good(exchange, &session, principal) {
         return refuse(session, exchange, error, true).await;
     }
-    exchange.line.bytes_in = prompt.body.len() as u64;
     exchange.line.model = Some(prompt.request.model.clone());
     let live = app.live();
     let routing_began = Instant::now();
@@ -67,7 +67,8 @@ pub(super) async fn run(
         }
     };
     shadow::send(edge, &live, &prompt, &record, shutdown);
-    let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Relay));
+    let call = Call { counted: permit.counts_tokens(), ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
+    let call = Arc::new(call);
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
@@ -96,17 +97,29 @@ pub(super) fn choose(
     Ok((Arc::new(decision), permit))
 }
 
-/// Reads and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
+/// Reads, decodes and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
 /// still well framed.
-async fn read(edge: &Edge, session: &mut ServerSession, endpoint: Endpoint) -> Result<(Prompt, Duration), (Error, bool)> {
+async fn read(
+    edge: &Edge,
+    exchange: &mut Exchange,
+    session: &mut ServerSession,
+    endpoint: Endpoint,
+) -> Result<(Prompt, Duration), (Error, bool)> {
     let headers = session.req_header().headers.clone();
-    if headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err((Error::new(Kind::UnsupportedMediaType, "Compressed request bodies are not supported by this version."), true));
-    }
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let coding = Coding::of(lines).map_err(|error| (error, true))?;
     let limit = edge.app.server.limits.request_body;
     let began = Instant::now();
-    let body = intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?;
+    let body = match coding {
+        None => intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?,
+        // Boxed: a call whose body is not coded has no room for a decoder.
+        Some(coding) => Box::pin(intake::read_coded(session, Decoder::new(coding, limit), limit, edge.pace())).await?,
+    };
     let waited = began.elapsed();
+    exchange.line.bytes_in = match coding {
+        None => body.len() as u64,
+        Some(_) => session.body_bytes_read() as u64,
+    };
     let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
     Ok((prompt, waited))
 }
@@ -136,6 +149,8 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         capture_limit: app.server.capture.max_body,
         body: prompt.body,
         model: prompt.request.model_span,
+        ask_usage: prompt.request.ask_usage,
+        counted: false,
         live,
         coming: app.captures.coming().clone(),
         state: Default::default(),

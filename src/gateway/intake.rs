@@ -1,5 +1,5 @@
-//! Request bodies: read whole, within a size, a pace and a silence, or refused with the right status. After any
-//! refusal here the framing is in doubt or the client is still sending, so the connection closes.
+//! Request bodies: read whole, within a size, a pace and a silence, and out of their coding, or refused with the right status. After
+//! a refusal that is not about the coding the framing is in doubt or the client is still sending, so the connection closes.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::protocol::coding::Decoder;
 
 /// How slow a body may come.
 #[derive(Clone, Copy, Debug)]
@@ -23,41 +24,87 @@ pub(super) struct Pace {
 
 /// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400.
 pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace) -> Result<Bytes> {
-    let announced = content_length(session);
-    if announced.is_some_and(|length| length > limit as u64) {
-        return Err(too_large(limit));
-    }
-    if session.is_body_empty() {
-        return Ok(Bytes::new());
-    }
-    if session.req_header().headers.contains_key(header::EXPECT) {
-        session.write_continue_response().await.map_err(|error| broken(&error))?;
-    }
-    let started = Instant::now();
+    let Some(mut arriving) = Arriving::begin(session, limit, pace).await? else { return Ok(Bytes::new()) };
     let mut body = BytesMut::new();
-    loop {
-        let chunk = match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
-            Ok(Ok(Some(chunk))) => chunk,
-            Ok(Ok(None)) => return Ok(body.freeze()),
-            Ok(Err(error)) => return Err(broken(&error)),
-            Err(_) => return Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
-        };
-        if body.is_empty() && announced == Some(chunk.len() as u64) {
+    while let Some(chunk) = arriving.next(session).await? {
+        if body.is_empty() && arriving.announced == Some(chunk.len() as u64) {
             // Came in one piece: no copy. What follows is only the end of the body.
             return finish(session, chunk).await;
         }
-        if body.len() + chunk.len() > limit {
-            return Err(too_large(limit));
-        }
         if body.is_empty() {
             // What the client announces is not yet sent: room grows with what comes.
-            body.reserve(announced.map_or(0, |length| usize::try_from(length).unwrap_or(0)).min(1 << 20).max(chunk.len()));
+            let announced = arriving.announced.map_or(0, |length| usize::try_from(length).unwrap_or(0));
+            body.reserve(announced.min(1 << 20).max(chunk.len()));
         }
         body.extend_from_slice(&chunk);
-        let elapsed = started.elapsed();
-        if elapsed > pace.grace && (body.len() as f64) < pace.min_rate as f64 * elapsed.as_secs_f64() {
+    }
+    Ok(body.freeze())
+}
+
+/// Reads a body that is coded and decodes it as it comes; `limit` is that of the coded bytes, the decoder has its own. As
+/// [`read_body`], and what is not as its coding says is 400. With the error: whether the request is still well framed.
+pub(super) async fn read_coded(
+    session: &mut ServerSession,
+    mut decoder: Decoder,
+    limit: usize,
+    pace: Pace,
+) -> std::result::Result<Bytes, (Error, bool)> {
+    let in_doubt = |error| (error, false);
+    let arriving = Arriving::begin(session, limit, pace).await.map_err(in_doubt)?;
+    if let Some(mut arriving) = arriving {
+        while let Some(chunk) = arriving.next(session).await.map_err(in_doubt)? {
+            decoder.push(&chunk);
+            while decoder.step().map_err(|error| (error, true))? {
+                // A small chunk may become much: others have their turn between steps.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    decoder.finish().map_err(|error| (error, true))
+}
+
+/// A body on its way in, within its size and pace.
+struct Arriving {
+    announced: Option<u64>,
+    started: Instant,
+    came: usize,
+    limit: usize,
+    pace: Pace,
+}
+
+impl Arriving {
+    /// Asks for the body, or answers `None` where there is none.
+    async fn begin(session: &mut ServerSession, limit: usize, pace: Pace) -> Result<Option<Self>> {
+        let announced = content_length(session);
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(too_large(limit));
+        }
+        if session.is_body_empty() {
+            return Ok(None);
+        }
+        if session.req_header().headers.contains_key(header::EXPECT) {
+            session.write_continue_response().await.map_err(|error| broken(&error))?;
+        }
+        Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, pace }))
+    }
+
+    /// The next bytes, or `None` at the end.
+    async fn next(&mut self, session: &mut ServerSession) -> Result<Option<Bytes>> {
+        let chunk = match timeout(bounds::BODY_SILENCE, session.read_request_body()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return Ok(None),
+            Ok(Err(error)) => return Err(broken(&error)),
+            Err(_) => return Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
+        };
+        self.came += chunk.len();
+        if self.came > self.limit {
+            return Err(too_large(self.limit));
+        }
+        let (elapsed, whole) = (self.started.elapsed(), self.announced == Some(self.came as u64));
+        if !whole && elapsed > self.pace.grace && (self.came as f64) < self.pace.min_rate as f64 * elapsed.as_secs_f64() {
             return Err(Error::new(Kind::Timeout, "The body arrives too slowly."));
         }
+        Ok(Some(chunk))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
 use crate::protocol::stream::{self as tally, Tally};
+use crate::protocol::strip::UsageStrip;
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub(super) struct Rules {
     pub(super) capture_limit: usize,
     /// Whose events the provider's streams are made of.
     pub(super) endpoint: Endpoint,
+    /// The provider was asked for a stream's usage by us, and the client is not to see it.
+    pub(super) strip_usage: bool,
 }
 
 /// The answer so far, of the attempt under way.
@@ -83,6 +86,8 @@ pub(super) struct Relay {
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: Tally,
+    strip: UsageStrip,
+    /// What the client got of it, or would have got.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
     pub(super) first_content: Option<Instant>,
@@ -111,10 +116,13 @@ impl Relay {
                 _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
                 _ => self.note(&task, rules),
             }
-            if self.committed && rules.mode == Mode::Relay {
-                forward.push(task);
-            } else {
-                self.hold(task);
+            for task in self.pass(task, rules).into_iter().flatten() {
+                self.copy(&task, rules.capture_limit);
+                if self.committed && rules.mode == Mode::Relay {
+                    forward.push(task);
+                } else {
+                    self.hold(task);
+                }
             }
             if end {
                 return self.judge_end(forward, rules);
@@ -203,13 +211,14 @@ impl Relay {
         self.headers = HeaderMap::new();
         self.stream = false;
         self.tally = Tally::default();
+        self.strip = UsageStrip::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.first_content = None;
         self.tail.clear();
     }
 
-    /// Reads along: status, kind of answer, content, usage, and the copy for the capture.
+    /// Reads along: status, kind of answer, content, usage.
     fn note(&mut self, task: &HttpTask, rules: Rules) {
         match task {
             HttpTask::Header(header, _) => {
@@ -226,9 +235,43 @@ impl Relay {
                 if self.first_content.is_none() && (!self.stream || self.tally.verdict() != tally::Verdict::Open) {
                     self.first_content = Some(Instant::now());
                 }
+            }
+            _ => {}
+        }
+    }
+
+    /// What of a task may leave: all of it, but for the usage that only we asked for. Before an end that carries nothing there may be a
+    /// rest of the body.
+    fn pass(&mut self, task: HttpTask, rules: Rules) -> [Option<HttpTask>; 2] {
+        if !(rules.strip_usage && self.stream && self.ok()) {
+            return [None, Some(task)];
+        }
+        let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
+        match task {
+            HttpTask::Body(bytes, false) => {
+                let left = bytes.map(|bytes| self.strip.feed(&bytes)).and_then(part);
+                [None, left.map(|left| HttpTask::Body(Some(left), false))]
+            }
+            HttpTask::Body(bytes, true) => {
+                let left = bytes.map(|bytes| self.strip.feed(&bytes)).unwrap_or_default();
+                let left = [left, self.strip.finish()].concat();
+                [None, Some(HttpTask::Body(part(left.into()), true))]
+            }
+            HttpTask::Trailer(_) | HttpTask::Done => {
+                let rest = part(self.strip.finish());
+                [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(task)]
+            }
+            task => [None, Some(task)],
+        }
+    }
+
+    /// The copy for the capture, of what the client gets, and how that ends.
+    fn copy(&mut self, task: &HttpTask, limit: usize) {
+        match task {
+            HttpTask::Body(Some(bytes), _) => {
                 self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
                 self.tail.drain(..self.tail.len().saturating_sub(4));
-                let room = rules.capture_limit.saturating_sub(self.body.len());
+                let room = limit.saturating_sub(self.body.len());
                 self.body_truncated |= bytes.len() > room;
                 self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
             }

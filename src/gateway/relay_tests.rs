@@ -36,7 +36,8 @@ impl std::fmt::Debug for Rules {
     }
 }
 
-const RULES: Rules = Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20, endpoint: Endpoint::ChatCompletions };
+const RULES: Rules =
+    Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20, endpoint: Endpoint::ChatCompletions, strip_usage: false };
 const STREAM: Made = Made { status: 200, kind: "text/event-stream", end: End::Done, rules: RULES };
 
 /// What became of an answer.
@@ -174,6 +175,37 @@ fn the_copy_for_the_capture_is_bounded() {
     assert_eq!((&relay.body[..], relay.body_truncated), (&CONTENT.as_bytes()[..10], true));
 }
 
+const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
+
+/// However an answer is cut and ends, the usage that only we asked for is counted and not passed on.
+#[test]
+fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
+    let rules = Rules { strip_usage: true, ..RULES };
+    let (body, left) = ([ROLE, CONTENT, FINISH, COMMENT, USAGE, DONE].concat(), [ROLE, CONTENT, FINISH, COMMENT, DONE].concat());
+    let last = [ROLE, CONTENT, FINISH, USAGE].concat();
+    for end in [End::Flag, End::Done] {
+        for (chunks, batches) in [(&[][..], &[][..]), (&[1], &[1]), (&[90, 7], &[3]), (&[ROLE.len()], &[1])] {
+            let became = run(Made { end, rules, ..STREAM }, body.as_bytes(), chunks, batches);
+            assert_eq!(String::from_utf8(became.bytes).unwrap(), left, "{end:?} {chunks:?}");
+            assert_eq!((became.ended, became.error), (true, None), "{end:?} {chunks:?}");
+            assert_eq!(became.copy, left.as_bytes(), "a capture holds what the client got");
+            let became = run(Made { end, rules, ..STREAM }, last.as_bytes(), chunks, batches);
+            assert_eq!((became.ended, became.bytes.as_slice()), (true, [ROLE, CONTENT, FINISH].concat().as_bytes()), "{end:?} {chunks:?}");
+            let mut relay = Relay::default();
+            relay.observe(tasks(Made { end, rules, ..STREAM }, body.as_bytes(), chunks), rules);
+            assert_eq!(relay.tally.usage().map(|usage| (usage.prompt_tokens, usage.completion_tokens)), Some((3, 2)));
+        }
+    }
+    // What breaks off within an event ends for the client where the event before ended.
+    let cut = run(Made { end: End::Failed, rules, ..STREAM }, [ROLE, CONTENT, PARTIAL].concat().as_bytes(), &[20], &[1]);
+    assert_eq!((cut.bytes.as_slice(), cut.between_events), ([ROLE, CONTENT].concat().as_bytes(), true));
+    // An answer that is no stream, or no success, is nobody's to cut.
+    for (status, kind) in [(200, "application/json"), (400, "text/event-stream")] {
+        let became = run(Made { status, kind, end: End::Done, rules }, body.as_bytes(), &[], &[]);
+        assert_eq!(became.bytes, body.as_bytes(), "{status} {kind}");
+    }
+}
+
 #[test]
 fn what_is_no_answer_is_given_up() {
     let switching = pingora::http::ResponseHeader::build(101, None).unwrap();
@@ -276,9 +308,10 @@ fn made() -> impl Strategy<Value = Made> {
     let status = prop::sample::select(&[200u16, 200, 200, 201, 400, 401, 429, 500][..]);
     let kind = prop::sample::select(&["text/event-stream", "text/event-stream", "application/json"][..]);
     let end = prop::sample::select(&[End::Flag, End::Done, End::Failed][..]);
-    (status, kind, end, any::<bool>(), any::<bool>()).prop_map(|(status, kind, end, has_next, relay)| {
+    (status, kind, end, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(status, kind, end, has_next, relay, strip)| {
         let mode = if relay { Mode::Relay } else { Mode::Collect };
-        Made { status, kind, end, rules: Rules { mode, has_next, ..RULES } }
+        // A reroute asks for no stream, so that there is nothing to ask for with it.
+        Made { status, kind, end, rules: Rules { mode, has_next, strip_usage: strip && relay, ..RULES } }
     })
 }
 
@@ -286,7 +319,7 @@ proptest! {
     #[test]
     fn batching_changes_nothing(
         made in made(),
-        parts in prop::collection::vec(prop::sample::select(&[ROLE, CONTENT, FINISH, DONE, ERROR, COMMENT, PARTIAL, "\r", "\n"][..]), 0..8),
+        parts in prop::collection::vec(prop::sample::select(&[ROLE, CONTENT, FINISH, DONE, ERROR, COMMENT, PARTIAL, USAGE, "\r", "\n"][..]), 0..8),
         chunks in prop::collection::vec(1usize..200, 1..5),
         batches in prop::collection::vec(1usize..6, 1..5),
     ) {
@@ -304,11 +337,17 @@ proptest! {
             prop_assert_eq!((&some.error, some.head, some.ended), (&alone.error, alone.head, alone.ended));
             prop_assert_eq!((&some.collected, some.between_events), (&alone.collected, alone.between_events));
         }
+        let passes = if made.rules.strip_usage && made.kind == STREAM.kind && (200..300).contains(&made.status) {
+            let mut strip = UsageStrip::default();
+            [strip.feed(&body), strip.finish()].concat()
+        } else {
+            body
+        };
         for became in [&alone, &whole, &some] {
-            prop_assert!(body.starts_with(&became.bytes));
+            prop_assert!(passes.starts_with(&became.bytes));
             if became.error.is_none() && made.end != End::Failed && became.collected.is_none() {
-                prop_assert_eq!(&became.bytes, &body);
-                prop_assert_eq!(&became.copy, &body);
+                prop_assert_eq!(&became.bytes, &passes);
+                prop_assert_eq!(&became.copy, &passes);
             }
             prop_assert!(!(became.ended && became.error.is_some()), "an answer that failed does not end as if whole");
         }

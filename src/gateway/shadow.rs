@@ -113,6 +113,8 @@ impl Copied {
             capture_limit: self.app.server.capture.max_body,
             body,
             model,
+            ask_usage: None,
+            counted: false,
             state: Default::default(),
             home: Default::default(),
         })

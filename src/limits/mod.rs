@@ -313,6 +313,11 @@ impl Permit {
         self.held.iter().any(|held| held.counted.counts().account().is_some())
     }
 
+    /// Whether what the answer reports as used is held against a limit: of tokens a minute, or of money.
+    pub fn counts_tokens(&self) -> bool {
+        self.rates.tokens.is_some() || self.has_budget()
+    }
+
     /// What was left of the rates when it was given.
     pub fn rates(&self) -> Rates {
         self.rates

@@ -19,6 +19,8 @@ pub enum Fault {
     Syntax,
     /// Nested beyond [`bounds::JSON_DEPTH`].
     Deep,
+    /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
+    Long,
     /// JSON, but not what the reader wants.
     Refused(Box<Error>),
 }
@@ -110,6 +112,11 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
     }
 
+    /// Where it stands: at the value ahead, once that was asked for its [`shape`](Self::shape).
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
     /// The bytes of a span that this cursor gave.
     pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
         self.text.get(span.clone()).unwrap_or_default()
@@ -176,6 +183,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn number(&mut self) -> Result<(), Fault> {
+        let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -195,7 +203,7 @@ impl<'a> Cursor<'a> {
             }
             self.digits()?;
         }
-        Ok(())
+        short(self.at - start)
     }
 
     fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
@@ -209,6 +217,7 @@ impl<'a> Cursor<'a> {
     fn name(&mut self) -> Result<Name<'a>, Fault> {
         self.blank();
         let span = self.string()?;
+        short(span.len())?;
         self.blank();
         self.expect(b':')?;
         Ok(Name { quoted: self.raw(&span), start: span.start })
@@ -352,6 +361,10 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
     ended.map_err(|fault| match fault {
         Fault::Refused(error) => *error,
         Fault::Deep => Error::new(Kind::InvalidRequest, format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH)),
+        Fault::Long => {
+            let longest = bounds::JSON_WORD_BYTES;
+            Error::new(Kind::InvalidRequest, format!("The body holds a number or a name of more than {longest} bytes."))
+        }
         Fault::Syntax => {
             let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
                 Err(error) => error.to_string(),
@@ -362,17 +375,38 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
     })
 }
 
-/// The body with each span replaced; spans are in order and do not overlap. Every other byte is as it was.
-pub fn splice(body: &Bytes, edits: &[(Range<usize>, &[u8])]) -> Bytes {
+fn short(length: usize) -> Result<(), Fault> {
+    if length > bounds::JSON_WORD_BYTES { Err(Fault::Long) } else { Ok(()) }
+}
+
+/// One change of a text: other bytes in the place of those of a span, which may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// What goes.
+    pub span: Range<usize>,
+    /// What comes there.
+    pub with: Cow<'static, [u8]>,
+}
+
+impl Edit {
+    /// These bytes in the place of the span.
+    pub fn new(span: Range<usize>, with: impl Into<Cow<'static, [u8]>>) -> Self {
+        Edit { span, with: with.into() }
+    }
+}
+
+/// The body with its edits made, whose spans do not overlap. Every other byte is as it was: the one way in which a body is changed.
+pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     if edits.is_empty() {
         return body.clone();
     }
-    let added: usize = edits.iter().map(|(_, with)| with.len()).sum();
+    edits.sort_by_key(|edit| edit.span.start);
+    let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
     let mut out = BytesMut::with_capacity(body.len() + added);
     let mut from = 0;
-    for (span, with) in edits {
+    for Edit { span, with } in edits {
         out.put_slice(body.get(from..span.start).unwrap_or_default());
-        out.put_slice(with);
+        out.put_slice(&with);
         from = span.end;
     }
     out.put_slice(body.get(from..).unwrap_or_default());
@@ -387,7 +421,7 @@ pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
         members.push((name.start..value.end, names.contains(&&*name.text())));
         Ok(())
     })?;
-    let mut edits: Vec<(Range<usize>, &[u8])> = Vec::new();
+    let mut edits = Vec::new();
     let mut kept_before = None;
     let mut following = members.iter().skip(1);
     let mut last_end = 0;
@@ -396,13 +430,13 @@ pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
         if !goes {
             kept_before = Some(span.end);
         } else if kept_before.is_some() {
-            edits.push((last_end..span.end, b""));
+            edits.push(Edit::new(last_end..span.end, &b""[..]));
         } else {
-            edits.push((span.start..next.map_or(span.end, |(next, _)| next.start), b""));
+            edits.push(Edit::new(span.start..next.map_or(span.end, |(next, _)| next.start), &b""[..]));
         }
         last_end = span.end;
     }
-    Ok(splice(body, &edits))
+    Ok(splice(body, edits))
 }
 
 #[cfg(test)]

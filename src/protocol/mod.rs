@@ -1,12 +1,14 @@
 //! The wire protocols, one file each, as bytes in and facts out: nothing here opens a connection but the mock provider.
 
 pub mod anthropic;
+pub mod coding;
 pub mod endpoint;
 pub mod json;
 pub mod mock;
 pub mod openai;
 pub mod sse;
 pub mod stream;
+pub mod strip;
 pub mod tokens;
 pub mod usage;
 

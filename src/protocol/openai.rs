@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::endpoint::Endpoint;
-use super::json::{self, Cursor, Fault, Name, Shape};
+use super::json::{self, Cursor, Edit, Fault, Name, Shape};
 use super::{anthropic, tokens};
 use crate::bounds;
 use crate::error::Error;
@@ -27,6 +27,21 @@ pub(super) const TOKENS_PER_CALL: u64 = 6;
 /// A piece of audio, whatever its length: ten seconds or so.
 pub(super) const TOKENS_PER_AUDIO: u64 = 100;
 
+/// The members of a request that are read and acted on. Readers of JSON differ in which of two members of one name counts (RFC 8259
+/// section 4), so each of these comes once: what is decided, limited and billed is what the provider reads.
+fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
+    match endpoint {
+        Endpoint::ChatCompletions => {
+            &["model", "messages", "stream", "stream_options", "tools", "response_format", "max_tokens", "max_completion_tokens"]
+        }
+        Endpoint::Embeddings => &["model", "input"],
+        Endpoint::Responses => &["model", "input", "instructions", "stream", "tools", "text", "max_output_tokens"],
+        Endpoint::Messages | Endpoint::CountTokens => {
+            &["model", "messages", "system", "stream", "tools", "output_format", "output_config", "max_tokens"]
+        }
+    }
+}
+
 /// The facts of a request that routing and relaying ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatRequest {
@@ -38,6 +53,8 @@ pub struct ChatRequest {
     pub stream: bool,
     /// Whether the client asked for a stream's usage itself (`stream_options.include_usage`).
     pub include_usage: bool,
+    /// The change by which a provider tells a stream's usage, where the client did not ask for it.
+    pub ask_usage: Option<Edit>,
     /// How many messages: of embeddings none, of responses those of `input`, a tool's results among them.
     pub messages: u64,
     /// How many tools.
@@ -68,6 +85,20 @@ pub(super) struct Facts {
     pub(super) tool_tokens: u64,
     pub(super) format_tokens: u64,
     max_completion_tokens: Option<u64>,
+    /// A bit for each of [`acted_on`] that came.
+    seen: u8,
+    /// Where the value of `stream` ends.
+    stream_end: usize,
+    /// What `stream_options` is, if it came.
+    options: Option<StreamOptions>,
+}
+
+/// A request's `stream_options`.
+#[derive(Default)]
+struct StreamOptions {
+    include_usage: bool,
+    /// What makes it ask for the usage, where it neither does nor says what no provider understands.
+    ask: Option<Edit>,
 }
 
 /// What the messages amount to.
@@ -80,19 +111,23 @@ pub(super) struct Prompt {
     pub(super) user_text: Vec<Range<usize>>,
 }
 
-/// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing, repeated
-/// or wrong `model`, and a wrong kind of `stream` or `messages`; all else is the provider's to judge.
+/// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing
+/// or wrong `model`, a wrong kind of `stream` or `messages`, and a repetition of what is acted on; all else is the provider's to judge.
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Error> {
     let mut facts = Facts::default();
-    json::read_object(body, |cursor, name| match endpoint {
-        // What all of them have in common, and read alike.
-        _ if name.is("model") || (name.is("stream") && endpoint.streams()) => chat_member(cursor, name, &mut facts),
-        Endpoint::ChatCompletions => chat_member(cursor, name, &mut facts),
-        Endpoint::Embeddings => embeddings::member(cursor, name, &mut facts),
-        Endpoint::Responses => responses::member(cursor, name, &mut facts),
-        Endpoint::Messages | Endpoint::CountTokens => anthropic::member(cursor, name, &mut facts),
+    json::read_object(body, |cursor, name| {
+        once(endpoint, &name, &mut facts)?;
+        match endpoint {
+            // What all of them have in common, and read alike.
+            _ if name.is("model") || (name.is("stream") && endpoint.streams()) => chat_member(cursor, name, &mut facts),
+            Endpoint::ChatCompletions => chat_member(cursor, name, &mut facts),
+            Endpoint::Embeddings => embeddings::member(cursor, name, &mut facts),
+            Endpoint::Responses => responses::member(cursor, name, &mut facts),
+            Endpoint::Messages | Endpoint::CountTokens => anthropic::member(cursor, name, &mut facts),
+        }
     })?;
-    let Facts { model, mut request, prompt, system_tokens, tool_tokens, format_tokens, max_completion_tokens } = facts;
+    let Facts { model, mut request, prompt, system_tokens, tool_tokens, format_tokens, max_completion_tokens, stream_end, options, .. } =
+        facts;
     let Some(span) = model else {
         return Err(Error::invalid("model", "`model` is missing."));
     };
@@ -104,6 +139,12 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     };
     request.model_span = span;
     request.max_tokens = max_completion_tokens.or(request.max_tokens);
+    request.include_usage = options.as_ref().is_some_and(|options| options.include_usage);
+    request.ask_usage = match options {
+        _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
+        Some(options) => options.ask,
+        None => Some(Edit::new(stream_end..stream_end, &br#","stream_options":{"include_usage":true}"#[..])),
+    };
     let instructions = match endpoint {
         _ if request.tools == 0 => 0,
         // Whatever the alias is called, the models are Anthropic's.
@@ -119,15 +160,21 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     Ok(request)
 }
 
+/// Refuses the repetition of what is acted on.
+fn once(endpoint: Endpoint, name: &Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
+    let Some(at) = acted_on(endpoint).iter().position(|known| name.is(known)) else { return Ok(()) };
+    if facts.seen & (1 << at) != 0 {
+        return Err(Error::invalid(&*name.text(), format!("`{}` comes twice.", name.text())).into());
+    }
+    facts.seen |= 1 << at;
+    Ok(())
+}
+
 fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    // Of members that come twice the last counts, as it does for providers; only `model` may not.
     match &*name.text() {
         "model" => {
             let is_text = cursor.shape()? == Shape::String;
             let span = cursor.skip()?;
-            if facts.model.is_some() {
-                return Err(Error::invalid("model", "`model` comes twice.").into());
-            }
             if !is_text {
                 return Err(Error::invalid("model", "`model` has to be a string.").into());
             }
@@ -138,29 +185,18 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
                 cursor.skip()?;
                 return Err(Error::invalid("messages", "`messages` has to be an array.").into());
             }
-            facts.prompt = Prompt::default();
             cursor.elements(|cursor| read_message(cursor, &mut facts.prompt))?;
         }
         "stream" => {
             let shape = cursor.shape()?;
-            cursor.skip()?;
+            facts.stream_end = cursor.skip()?.end;
             facts.request.stream = match shape {
                 Shape::True => true,
                 Shape::False | Shape::Null => false,
                 _ => return Err(Error::invalid("stream", "`stream` has to be true or false.").into()),
             };
         }
-        "stream_options" => {
-            facts.request.include_usage = false;
-            cursor.members(|cursor, name| {
-                let yes = cursor.shape()? == Shape::True;
-                cursor.skip()?;
-                if name.text() == "include_usage" {
-                    facts.request.include_usage = yes;
-                }
-                Ok(())
-            })?;
-        }
+        "stream_options" => facts.options = Some(read_stream_options(cursor)?),
         "tools" => read_tools(cursor, facts)?,
         "response_format" => read_format(cursor, "json_schema", facts)?,
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
@@ -199,6 +235,33 @@ pub(super) fn read_format(cursor: &mut Cursor<'_>, schema: &str, facts: &mut Fac
     })?;
     facts.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
     Ok(())
+}
+
+fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, Fault> {
+    let ask = |edit| Ok(StreamOptions { include_usage: false, ask: Some(edit) });
+    match cursor.shape()? {
+        Shape::Null => return ask(Edit::new(cursor.skip()?, &br#"{"include_usage":true}"#[..])),
+        Shape::Object => {}
+        _ => return cursor.skip().map(|_| StreamOptions::default()),
+    }
+    let inside = cursor.place() + 1;
+    let (mut said, mut empty) = (None, true);
+    cursor.members(|cursor, name| {
+        empty = false;
+        let shape = cursor.shape()?;
+        let span = cursor.skip()?;
+        if name.is("include_usage") && said.replace((span, shape)).is_some() {
+            return Err(Error::invalid("stream_options.include_usage", "`stream_options.include_usage` comes twice.").into());
+        }
+        Ok(())
+    })?;
+    match said {
+        Some((_, Shape::True)) => Ok(StreamOptions { include_usage: true, ask: None }),
+        Some((span, Shape::False | Shape::Null)) => ask(Edit::new(span, &b"true"[..])),
+        Some(_) => Ok(StreamOptions::default()),
+        None if empty => ask(Edit::new(inside..inside, &br#""include_usage":true"#[..])),
+        None => ask(Edit::new(inside..inside, &br#""include_usage":true,"#[..])),
+    }
 }
 
 fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
@@ -335,13 +398,14 @@ pub fn last_user_text(body: &[u8], request: &ChatRequest) -> String {
     parts.join("\n")
 }
 
-/// The body with another model in the place of the one asked for; every other byte as it was.
-pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str) -> Bytes {
+/// The body with another model in the place of the one asked for, and `more` edits; every other byte as it was.
+pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
     let quoted = serde_json::Value::from(model).to_string();
-    if body.get(span.clone()) == Some(quoted.as_bytes()) {
-        return body.clone();
+    let mut edits: Vec<Edit> = more.into_iter().cloned().collect();
+    if body.get(span.clone()) != Some(quoted.as_bytes()) {
+        edits.push(Edit::new(span.clone(), quoted.into_bytes()));
     }
-    json::splice(body, &[(span.clone(), quoted.as_bytes())])
+    json::splice(body, edits)
 }
 
 /// The body without `stream` and `stream_options`: what a reroute asks a provider. Every other byte as it was.

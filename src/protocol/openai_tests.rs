@@ -64,6 +64,15 @@ fn what_is_refused_names_its_field() {
         (r#"{"model":"a","model":"b"}"#, Some("model")),
         (r#"{"model":"a","mod\u0065l":"b"}"#, Some("model")),
         (r#"{"model":"a","stream":"yes"}"#, Some("stream")),
+        (r#"{"model":"a","stream":true,"stream":true}"#, Some("stream")),
+        (r#"{"model":"a","stream":true,"str\u0065am":false}"#, Some("stream")),
+        (r#"{"model":"a","stream_options":null,"stream_options":{}}"#, Some("stream_options")),
+        (r#"{"model":"a","stream_options":{"include_usage":true,"include_us\u0061ge":false}}"#, Some("stream_options.include_usage")),
+        (r#"{"model":"a","messages":[],"messages":[]}"#, Some("messages")),
+        (r#"{"model":"a","tools":[],"tools":[]}"#, Some("tools")),
+        (r#"{"model":"a","response_format":{},"response_format":{}}"#, Some("response_format")),
+        (r#"{"model":"a","max_tokens":1,"max_tokens":1}"#, Some("max_tokens")),
+        (r#"{"model":"a","max_completion_tokens":1,"max_completion_tokens":9}"#, Some("max_completion_tokens")),
         (r#"{"model":"a","messages":{}}"#, Some("messages")),
         (r#"["model"]"#, None),
         (r#"{"model":"a""#, None),
@@ -73,6 +82,58 @@ fn what_is_refused_names_its_field() {
     }
     assert!(read(r#"{"model":"a","stream":null,"metadata":{"model":"b"}}"#).is_ok());
     assert_eq!(read(&format!(r#"{{"model":"{}"}}"#, "m".repeat(bounds::MODEL_BYTES + 1))).unwrap_err().field(), Some("model"));
+}
+
+#[test]
+fn what_is_not_acted_on_may_come_twice() {
+    let body = r#"{"model":"a","seed":1,"seed":2,"max_tokens":1,"max_completion_tokens":2,"stream_options":{"x":1,"x":2},"metadata":{"model":1,"model":2}}"#;
+    assert_eq!(read(body).unwrap().max_tokens, Some(2));
+}
+
+/// The edit that asks for a stream's usage, in every shape that a client may have left room for it.
+#[test]
+fn a_stream_is_made_to_tell_its_usage() {
+    let body = |options: &str| format!(r#"{{ "stream" : true{options}, "model":"a","messages":[] }}"#);
+    for (written, expected) in [
+        ("", r#","stream_options":{"include_usage":true}"#),
+        (r#","stream_options": null"#, r#","stream_options": {"include_usage":true}"#),
+        (r#","stream_options": { }"#, r#","stream_options": {"include_usage":true }"#),
+        (r#","stream_options":{"include_usage": false}"#, r#","stream_options":{"include_usage": true}"#),
+        (r#","stream_options":{"include_usage":null }"#, r#","stream_options":{"include_usage":true }"#),
+        (r#","stream_options":{"a":[1.50], "include_usage":false,"b":2}"#, r#","stream_options":{"a":[1.50], "include_usage":true,"b":2}"#),
+        (r#","stream_options":{ "a":1}"#, r#","stream_options":{"include_usage":true, "a":1}"#),
+        (r#","stream\u005foptions":{"includ\u0065_usage":false}"#, r#","stream\u005foptions":{"includ\u0065_usage":true}"#),
+    ] {
+        let text = Bytes::from(body(written));
+        let request = read_request(&text, Endpoint::ChatCompletions).unwrap();
+        assert!(request.stream && !request.include_usage, "{written}");
+        let edited = rename_model(&text, &request.model_span, "b", request.ask_usage.as_ref());
+        assert_eq!(edited, body(expected).replace(r#""a","messages""#, r#""b","messages""#), "{written}");
+        let again = read_request(&edited, Endpoint::ChatCompletions).unwrap();
+        assert!(again.include_usage && again.ask_usage.is_none(), "{written}");
+    }
+    for untouched in [
+        r#"{"stream":true,"stream_options":{"include_usage":true},"model":"a"}"#,
+        r#"{"stream":true,"stream_options":{"include_usage":"yes"},"model":"a"}"#,
+        r#"{"stream":true,"stream_options":[],"model":"a"}"#,
+        r#"{"stream":false,"stream_options":{"include_usage":false},"model":"a"}"#,
+        r#"{"stream":null,"model":"a"}"#,
+        r#"{"model":"a"}"#,
+    ] {
+        assert_eq!(read(untouched).unwrap().ask_usage, None, "{untouched}");
+    }
+}
+
+#[test]
+fn numbers_and_names_are_bounded_and_texts_are_not() {
+    let digits = |count: usize| format!(r#"{{"model":"a","seed":{}}}"#, "7".repeat(count));
+    let name = |count: usize| format!(r#"{{"model":"a","metadata":{{"{}":1}}}}"#, "n".repeat(count));
+    assert!(read(&digits(bounds::JSON_WORD_BYTES)).is_ok() && read(&name(bounds::JSON_WORD_BYTES - 2)).is_ok());
+    for body in [digits(bounds::JSON_WORD_BYTES + 1), name(bounds::JSON_WORD_BYTES - 1), digits(1 << 20)] {
+        let error = read(&body).unwrap_err();
+        assert!(error.status().as_u16() == 400 && error.detail().contains("4096"), "{error}");
+    }
+    assert!(read(&format!(r#"{{"model":"a","messages":[{{"role":"user","content":"{}"}}]}}"#, "t".repeat(10 << 20))).is_ok());
 }
 
 fn member() -> impl Strategy<Value = (String, Value)> {
@@ -94,7 +155,7 @@ proptest! {
         let body = Bytes::from(text.clone());
         let request = read_request(&body, Endpoint::ChatCompletions).unwrap();
         prop_assert_eq!(&request.model, &old);
-        let renamed = rename_model(&body, &request.model_span, &new);
+        let renamed = rename_model(&body, &request.model_span, &new, None);
         let mut expected: Value = serde_json::from_str(&text).unwrap();
         expected["model"] = Value::from(new);
         prop_assert_eq!(serde_json::from_slice::<Value>(&renamed).unwrap(), expected);

@@ -189,6 +189,7 @@ impl<'o> Build<'o> {
             http2: spec.options.http2.is_some_and(|http2| http2.value),
             health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
+            stream_usage: spec.options.stream_usage.unwrap_or_default(),
             breaker: breaker(&spec.options.breaker),
             state: OnceLock::new(),
         };

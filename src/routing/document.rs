@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::provider::{Authorities, HealthCheck};
+use super::provider::{Authorities, HealthCheck, StreamUsage};
 use crate::secret::Secret;
 
 /// A position in a document, both counted from one; columns in characters.
@@ -108,6 +108,8 @@ pub struct ProviderOptions {
     pub max_concurrency: Option<u32>,
     /// How it is asked whether it is well.
     pub health: Option<Located<HealthCheck>>,
+    /// When it is asked for the usage of streams.
+    pub stream_usage: Option<StreamUsage>,
     /// When the breakers of its targets open, where that differs from the defaults.
     pub breaker: BreakerSpec,
 }

@@ -33,6 +33,8 @@ pub struct Provider {
     pub health: Option<HealthCheck>,
     /// Requests that it may be given at once, all its models together.
     pub max_concurrency: Option<u32>,
+    /// Whether it is asked for the usage of streams of which no client asked it.
+    pub stream_usage: StreamUsage,
     /// When the breakers of its targets open.
     pub breaker: BreakerSettings,
     pub(super) state: OnceLock<Arc<ProviderState>>,
@@ -83,6 +85,18 @@ pub struct HealthCheck {
     pub path: String,
     /// Time from one to the next.
     pub interval: Duration,
+}
+
+/// When a provider is asked for a stream's usage (`stream_options.include_usage`) although the client did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamUsage {
+    /// Where the caller has a limit that it counts against.
+    #[default]
+    Auto,
+    /// Always.
+    Inject,
+    /// Never: it refuses what it does not know, or tells it unasked.
+    Never,
 }
 
 /// What a provider speaks.

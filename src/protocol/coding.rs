@@ -1,0 +1,229 @@
+//! Content codings of request bodies (RFC 9110 section 8.4.1; zstd: RFC 8878 and 9659, br: RFC 7932): decoded as their bytes
+//! arrive, in steps of bounded work and into bounded memory. No I/O: bytes in, bytes out.
+
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
+use bytes::{Buf, Bytes, BytesMut};
+use flate2::{Decompress, FlushDecompress, Status};
+use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
+
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+
+/// The bytes that a zstd frame begins with, and a frame that is to be skipped but for its lowest four bits; little-endian.
+const ZSTD_MAGIC: u32 = 0xFD2F_B528;
+/// See [`ZSTD_MAGIC`].
+const ZSTD_SKIPPABLE: u32 = 0x184D_2A50;
+
+/// How a body is coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// `gzip` or `x-gzip`: members one after another.
+    Gzip,
+    /// `deflate`: in zlib's wrapping as the standard says, or without it as some clients send.
+    Deflate,
+    /// `zstd`: frames one after another.
+    Zstd,
+    /// `br`.
+    Brotli,
+}
+
+impl Coding {
+    /// What may be asked for, as messages list it.
+    pub const SUPPORTED: &str = "gzip, deflate, zstd, br";
+
+    /// What the values of all `Content-Encoding` lines ask for; `None` where the body is as it is. Anything but one supported coding is
+    /// refused with 415: several would multiply what a small body can become.
+    pub fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Coding>> {
+        let elements = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+        let mut named = elements.filter(|element| !element.is_empty());
+        let (first, second) = (named.next(), named.next());
+        let known = match (first.map(<[u8]>::to_ascii_lowercase).as_deref(), second) {
+            (None | Some(b"identity"), None) => return Ok(None),
+            (Some(b"gzip" | b"x-gzip"), None) => Some(Coding::Gzip),
+            (Some(b"deflate"), None) => Some(Coding::Deflate),
+            (Some(b"zstd"), None) => Some(Coding::Zstd),
+            (Some(b"br"), None) => Some(Coding::Brotli),
+            _ => None,
+        };
+        let refused = || format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED);
+        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()))
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Coding::Gzip => "gzip",
+            Coding::Deflate => "deflate",
+            Coding::Zstd => "zstd",
+            Coding::Brotli => "br",
+        }
+    }
+}
+
+/// A body on its way out of its coding.
+///
+/// Give it bytes with [`push`](Self::push), call [`step`](Self::step) until it wants more, [`finish`](Self::finish) it at the end.
+pub struct Decoder {
+    coding: Coding,
+    engine: Engine,
+    /// Given and not yet decoded.
+    waiting: BytesMut,
+    decoded: BytesMut,
+    limit: usize,
+    /// What one step writes to.
+    room: Box<[u8]>,
+    parts: usize,
+}
+
+enum Engine {
+    /// Nothing has begun: before the first byte, and between a gzip member or zstd frame and the next.
+    Between,
+    Inflate(Decompress),
+    Zstd(zstd::stream::raw::Decoder<'static>),
+    Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
+}
+
+/// What one step did.
+struct Moved {
+    read: usize,
+    written: usize,
+    ended: bool,
+}
+
+/// The bytes are not what the coding says.
+struct Corrupt;
+
+impl Decoder {
+    /// A decoder that gives `limit` bytes at most.
+    pub fn new(coding: Coding, limit: usize) -> Self {
+        let room = vec![0; bounds::DECODE_STEP].into_boxed_slice();
+        Decoder { coding, engine: Engine::Between, waiting: BytesMut::new(), decoded: BytesMut::new(), limit, room, parts: 0 }
+    }
+
+    /// Gives it the next bytes of the body.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.waiting.extend_from_slice(chunk);
+    }
+
+    /// Decodes [`bounds::DECODE_STEP`] bytes at most; true while there is more to do before the next bytes are wanted.
+    ///
+    /// # Errors
+    /// 413 as soon as more than the limit has come out, 400 when what came in is not of this coding.
+    pub fn step(&mut self) -> Result<bool> {
+        if matches!(self.engine, Engine::Between) {
+            if self.waiting.is_empty() {
+                return Ok(false);
+            }
+            match self.begin() {
+                Ok(Some(engine)) => self.engine = engine,
+                Ok(None) => return Ok(false),
+                Err(Corrupt) => return Err(self.corrupt()),
+            }
+        }
+        let Ok(moved) = self.engine.step(&self.waiting, &mut self.room) else { return Err(self.corrupt()) };
+        let stuck = moved.read == 0 && moved.written == 0 && !moved.ended && !self.waiting.is_empty();
+        if stuck {
+            return Err(self.corrupt());
+        }
+        self.waiting.advance(moved.read);
+        if moved.written > self.limit - self.decoded.len() {
+            return Err(Error::new(Kind::PayloadTooLarge, format!("The decoded body is larger than {} bytes.", self.limit)));
+        }
+        self.decoded.extend_from_slice(self.room.get(..moved.written).unwrap_or_default());
+        if moved.ended {
+            self.engine = Engine::Between;
+        }
+        // An engine that filled the room may hold more.
+        Ok(!self.waiting.is_empty() || (!moved.ended && moved.written == self.room.len()))
+    }
+
+    /// The body, when it is whole.
+    ///
+    /// # Errors
+    /// 400 when it breaks off.
+    pub fn finish(self) -> Result<Bytes> {
+        if self.parts == 0 || !self.waiting.is_empty() || !matches!(self.engine, Engine::Between) {
+            let message = format!("The body breaks off: its {} is not whole.", self.coding.as_str());
+            return Err(Error::new(Kind::InvalidRequest, message));
+        }
+        Ok(self.decoded.freeze())
+    }
+
+    /// An engine for what waits, or `None` until enough of it is there to tell which.
+    fn begin(&mut self) -> std::result::Result<Option<Engine>, Corrupt> {
+        let engine = match (self.coding, &self.waiting[..]) {
+            (Coding::Deflate | Coding::Brotli, _) if self.parts > 0 => return Err(Corrupt),
+            (Coding::Gzip, _) => Engine::Inflate(Decompress::new_gzip(15)),
+            (Coding::Deflate, [first, second, ..]) => Engine::Inflate(Decompress::new(is_zlib(*first, *second))),
+            (Coding::Zstd, &[a, b, c, d, ..]) => {
+                let magic = u32::from_le_bytes([a, b, c, d]);
+                // The library would read the formats from before the standard as well.
+                if magic != ZSTD_MAGIC && magic & !0xF != ZSTD_SKIPPABLE {
+                    return Err(Corrupt);
+                }
+                let mut decoder = zstd::stream::raw::Decoder::new().map_err(|_| Corrupt)?;
+                decoder.set_parameter(DParameter::WindowLogMax(bounds::ZSTD_WINDOW_LOG)).map_err(|_| Corrupt)?;
+                Engine::Zstd(decoder)
+            }
+            (Coding::Brotli, _) => Engine::Brotli(Box::new(BrotliState::new_strict(
+                StandardAlloc::default(),
+                StandardAlloc::default(),
+                StandardAlloc::default(),
+            ))),
+            (Coding::Deflate | Coding::Zstd, _) => return Ok(None),
+        };
+        self.parts += 1;
+        if self.parts > bounds::CODED_PARTS {
+            return Err(Corrupt);
+        }
+        Ok(Some(engine))
+    }
+
+    fn corrupt(&self) -> Error {
+        let what = match self.parts {
+            0 | 1 => format!("The body is not valid {}.", self.coding.as_str()),
+            _ => format!("The body is not valid {} after its first part.", self.coding.as_str()),
+        };
+        Error::new(Kind::InvalidRequest, what)
+    }
+}
+
+/// Whether deflated bytes begin with zlib's head (RFC 1950 section 2.2). Without a head they hardly ever look like this: it would be an
+/// uncompressed block with set bits where encoders leave none.
+fn is_zlib(first: u8, second: u8) -> bool {
+    first & 0x0F == 8 && first >> 4 <= 7 && u16::from_be_bytes([first, second]).is_multiple_of(31)
+}
+
+impl Engine {
+    fn step(&mut self, input: &[u8], room: &mut [u8]) -> std::result::Result<Moved, Corrupt> {
+        match self {
+            Engine::Between => Err(Corrupt),
+            Engine::Inflate(inflate) => {
+                let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+                let status = inflate.decompress(input, room, FlushDecompress::None).map_err(|_| Corrupt)?;
+                let count = |now: u64, before: u64| usize::try_from(now - before).map_err(|_| Corrupt);
+                Ok(Moved {
+                    read: count(inflate.total_in(), before_in)?,
+                    written: count(inflate.total_out(), before_out)?,
+                    ended: status == Status::StreamEnd,
+                })
+            }
+            Engine::Zstd(zstd) => {
+                let (mut source, mut sink) = (InBuffer::around(input), OutBuffer::around(room));
+                let left = zstd.run(&mut source, &mut sink).map_err(|_| Corrupt)?;
+                Ok(Moved { read: source.pos(), written: sink.pos(), ended: left == 0 })
+            }
+            Engine::Brotli(state) => {
+                let (mut to_read, mut read, mut to_write, mut written, mut total) = (input.len(), 0, room.len(), 0, 0);
+                let said = BrotliDecompressStream(&mut to_read, &mut read, input, &mut to_write, &mut written, room, &mut total, state);
+                match said {
+                    BrotliResult::ResultFailure => Err(Corrupt),
+                    said => Ok(Moved { read, written, ended: matches!(said, BrotliResult::ResultSuccess) }),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "coding_tests.rs"]
+mod tests;

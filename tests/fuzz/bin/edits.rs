@@ -1,0 +1,8 @@
+//! `edits` of `targets.rs` under libFuzzer.
+#![no_main]
+
+#[path = "../targets.rs"]
+#[allow(dead_code)]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::edits(data));

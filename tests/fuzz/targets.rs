@@ -1,0 +1,167 @@
+//! What must hold of any bytes: for libFuzzer (`tests/fuzz/run`) and, over seeds and what becomes of them, for `cargo test`.
+
+use std::io::Read;
+
+use bytes::Bytes;
+use rerouter::protocol::coding::{Coding, Decoder};
+use rerouter::protocol::endpoint::Endpoint;
+use rerouter::protocol::openai::{self, ChatRequest};
+use rerouter::protocol::sse::{Event, Splitter};
+use rerouter::protocol::stream::{Tally, assemble};
+use rerouter::protocol::strip::UsageStrip;
+use serde_json::Value;
+
+/// The bytes are a request's body: reading it never fails but with 400, and each edit changes what it says and nothing else.
+pub fn edits(data: &[u8]) {
+    let body = Bytes::copy_from_slice(data);
+    Endpoint::ALL.into_iter().for_each(|endpoint| edits_of(endpoint, &body));
+}
+
+fn edits_of(endpoint: Endpoint, body: &Bytes) {
+    let request = match openai::read_request(body, endpoint) {
+        Ok(request) => request,
+        Err(error) => return assert_eq!(error.status().as_u16(), 400),
+    };
+    openai::last_user_text(body, &request);
+    // Lone surrogates are JSON that no text can hold.
+    let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
+    assert_eq!(before["model"].as_str(), Some(request.model.as_str()));
+
+    let renamed = openai::rename_model(body, &request.model_span, "an\"other", None);
+    let mut expected = before.clone();
+    expected["model"] = "an\"other".into();
+    assert_eq!(serde_json::from_slice::<Value>(&renamed).unwrap(), expected);
+    assert!(renamed.starts_with(&body[..request.model_span.start]) && renamed.ends_with(&body[request.model_span.end..]));
+    let same = openai::rename_model(body, &request.model_span, &request.model, None);
+    assert_eq!(same.len(), body.len() - request.model_span.len() + quoted(&request));
+
+    let without = openai::without_stream(body).expect("what was read is read again");
+    let mut expected = before.clone();
+    let members = expected.as_object_mut().unwrap();
+    members.shift_remove("stream");
+    members.shift_remove("stream_options");
+    assert_eq!(serde_json::from_slice::<Value>(&without).unwrap(), expected);
+
+    let Some(ask) = &request.ask_usage else { return };
+    assert!(request.stream && !request.include_usage);
+    let asking = openai::rename_model(body, &request.model_span, &request.model, Some(ask));
+    let mut expected = before;
+    if !expected["stream_options"].is_object() {
+        expected["stream_options"] = serde_json::json!({});
+    }
+    expected["stream_options"]["include_usage"] = true.into();
+    assert_eq!(serde_json::from_slice::<Value>(&asking).unwrap(), expected);
+    let again = openai::read_request(&asking, Endpoint::ChatCompletions).expect("what was read is read again");
+    assert!(again.include_usage && again.ask_usage.is_none());
+    assert_eq!((again.model, again.prompt_tokens, again.messages), (request.model, request.prompt_tokens, request.messages));
+}
+
+fn quoted(request: &ChatRequest) -> usize {
+    Value::from(request.model.as_str()).to_string().len()
+}
+
+/// The first byte says how the rest comes in pieces.
+fn pieces(data: &[u8]) -> Option<(usize, &[u8])> {
+    let (first, rest) = data.split_first()?;
+    Some((usize::from(*first) + 1, rest))
+}
+
+/// The bytes are a stream of events: however it is cut, the same events are found and counted, and nothing is lost.
+pub fn events(data: &[u8]) {
+    let Some((size, stream)) = pieces(data) else { return };
+    for limit in [64, 1 << 20] {
+        assert_eq!(split(stream, stream.len().max(1), limit), split(stream, size, limit));
+    }
+    for endpoint in [Endpoint::Responses, Endpoint::Messages] {
+        counted(endpoint, stream, size);
+    }
+    let whole = counted(Endpoint::ChatCompletions, stream, size);
+    let (mut strip, mut strip_cut) = (UsageStrip::default(), UsageStrip::default());
+    let mut left = strip.feed(stream).to_vec();
+    let mut left_cut = Vec::new();
+    for piece in stream.chunks(size) {
+        left_cut.extend_from_slice(&strip_cut.feed(piece));
+    }
+    left.extend_from_slice(&strip.finish());
+    left_cut.extend_from_slice(&strip_cut.finish());
+    assert_eq!(left, left_cut);
+    if left.len() == stream.len() {
+        assert_eq!(left, stream);
+    } else {
+        // What is taken out is a usage, and it was counted.
+        assert!(left.len() < stream.len() && whole.usage().is_some());
+    }
+}
+
+/// What a stream says, the same however it is cut.
+fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> Tally {
+    let (mut whole, mut cut) = (Tally::of(endpoint), Tally::of(endpoint));
+    whole.feed(stream);
+    stream.chunks(size).for_each(|piece| cut.feed(piece));
+    whole.finish();
+    cut.finish();
+    assert_eq!((whole.verdict(), whole.usage(), whole.finished()), (cut.verdict(), cut.usage(), cut.finished()));
+    assert_eq!((whole.error(), whole.usage_or_estimate(9)), (cut.error(), cut.usage_or_estimate(9)));
+    assemble(endpoint, stream);
+    whole
+}
+
+fn split(stream: &[u8], size: usize, limit: usize) -> Vec<Vec<u8>> {
+    let mut splitter = Splitter::with_limit(limit);
+    let (mut events, mut all) = (Vec::new(), Vec::new());
+    let mut take = |event: Event<'_>| {
+        all.extend_from_slice(event.bytes());
+        if let Event::Whole(bytes) = event {
+            assert!(bytes.len() <= limit);
+            events.push(bytes.to_vec());
+        }
+    };
+    for piece in stream.chunks(size) {
+        splitter.feed(piece, &mut take);
+    }
+    splitter.finish(&mut take);
+    assert_eq!(all, stream, "nothing is lost or added");
+    events
+}
+
+/// What a decoder may give in [`coding`].
+const LIMIT: usize = 256 << 10;
+
+/// The bytes are a coded body: the same comes out however it is cut, no more than the limit, and what another reader of it finds.
+pub fn coding(data: &[u8]) {
+    let Some((size, rest)) = pieces(data) else { return };
+    let Some((which, coded)) = rest.split_first() else { return };
+    let coding = [Coding::Gzip, Coding::Deflate, Coding::Zstd, Coding::Brotli][usize::from(which % 4)];
+    let whole = decode(coding, coded, coded.len().max(1));
+    assert_eq!(whole, decode(coding, coded, size));
+    let Some(whole) = whole else { return };
+    let mut other = Vec::new();
+    let mut read = |reader: &mut dyn Read| reader.read_to_end(&mut other).expect("another reader reads it too");
+    match coding {
+        Coding::Gzip => read(&mut flate2::read::MultiGzDecoder::new(coded)),
+        Coding::Deflate => return,
+        Coding::Zstd => read(&mut zstd::stream::read::Decoder::new(coded).unwrap()),
+        Coding::Brotli => read(&mut brotli_decompressor::Decompressor::new(coded, 4096)),
+    };
+    assert!(other == whole[..], "another reader finds something else");
+}
+
+fn decode(coding: Coding, coded: &[u8], size: usize) -> Option<Bytes> {
+    let mut decoder = Decoder::new(coding, LIMIT);
+    for piece in coded.chunks(size) {
+        decoder.push(piece);
+        loop {
+            match decoder.step() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    assert!(matches!(error.status().as_u16(), 400 | 413));
+                    return None;
+                }
+            }
+        }
+    }
+    let decoded = decoder.finish().ok()?;
+    assert!(decoded.len() <= LIMIT);
+    Some(decoded)
+}
