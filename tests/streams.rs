@@ -128,6 +128,26 @@ async fn a_document_of_success_that_holds_an_error_is_a_failed_call() {
     assert_eq!((&capture["state"], &capture["error"], &capture["status"]), (&json!("failed"), &json!("in_band_error"), &json!(200)));
 }
 
+#[tokio::test]
+async fn a_document_that_is_an_error_or_breaks_off_goes_to_the_next() {
+    let body = json!({"error": {"message": "The model gave up.", "code": 502}});
+    let half = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{\"choices\":";
+    let a = Provider::start(move |_, n| match n {
+        0 => scripted::json_answer(200, &body),
+        _ => vec![Step::Write(half.into()), Step::Cut],
+    })
+    .await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], "")).await;
+    let key = gateway.create_key().await;
+    for word in ["in_band_error", "cut"] {
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!((answer.status, answer.json()), (200, scripted::completion_body("from b")));
+        let capture = gateway.capture(&answer.request_id()).await;
+        assert_eq!((&capture["state"], &capture["decision"]["attempts"][0]["error"]), (&json!("completed"), &json!(word)));
+    }
+}
+
 /// A provider's comments keep a silent stream alive; the gateway has none of its own: what passes is what was said.
 #[tokio::test]
 async fn comments_pass_and_none_are_added() {

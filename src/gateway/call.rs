@@ -157,8 +157,9 @@ impl Call {
         let state = self.state();
         let started = state.started.unwrap_or_else(Instant::now);
         let total = started + self.targets.get(state.index).map_or(Duration::ZERO, |target| target.provider.timeouts.total);
-        // A collected answer is committed only at its end; its first content has come all the same.
-        let begun = self.collects() && state.relay.first_content.is_some() && state.relay.refused().is_none();
+        // A collected answer is committed only at its end, as a document is; its first content has come all the same.
+        let begun =
+            (self.collects() || state.relay.is_document()) && state.relay.first_content.is_some() && state.relay.refused().is_none();
         if state.relay.committed || begun {
             return (total, true);
         }

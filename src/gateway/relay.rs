@@ -91,6 +91,8 @@ pub(super) struct Relay {
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
     pub(super) first_content: Option<Instant>,
+    /// The first byte of the body.
+    begins: Option<u8>,
     /// The last bytes of the body, as many as tell whether an event ends there.
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
@@ -153,6 +155,8 @@ impl Relay {
             Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
             Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
             Some(_) => overfull,
+            // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
+            None if self.is_document() => overfull || !rules.has_next,
             None => !self.stream || !self.ok() || self.tally.verdict() != tally::Verdict::Open || overfull,
         };
         if ready { Weighed::Commit } else { Weighed::Wait }
@@ -187,7 +191,7 @@ impl Relay {
         if cut {
             return Verdict::Abandon(fault(CUT, true));
         }
-        if self.in_band_error() && rules.has_next {
+        if rules.has_next && (self.in_band_error() || self.holds_document_of_error()) {
             return Verdict::Abandon(fault(IN_BAND, true));
         }
         if self.refused().is_some() {
@@ -215,6 +219,7 @@ impl Relay {
         self.body = BytesMut::new();
         self.body_truncated = false;
         self.first_content = None;
+        self.begins = None;
         self.tail.clear();
     }
 
@@ -229,6 +234,7 @@ impl Relay {
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
+                self.begins = self.begins.or(bytes.first().copied());
                 if self.stream && self.ok() {
                     self.tally.feed(bytes);
                 }
@@ -324,24 +330,35 @@ impl Relay {
         self.ok() && (self.tally.error().is_some() || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
+    /// Whether it is a JSON document of success, and has begun as one: spaces before it keep a connection alive, and leave
+    /// at once.
+    pub(super) fn is_document(&self) -> bool {
+        !self.stream && self.ok() && is_json(&self.headers) && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
+    }
+
+    fn holds_document_of_error(&self) -> bool {
+        self.held_bytes <= bounds::HOLD_BYTES && self.is_document() && tally::error_in(&self.held_body()).is_some()
+    }
+
+    fn held_body(&self) -> Bytes {
+        let mut body = BytesMut::with_capacity(self.held_bytes);
+        for task in &self.held {
+            if let HttpTask::Body(Some(bytes), _) = task {
+                body.extend_from_slice(bytes);
+            }
+        }
+        body.freeze()
+    }
+
     fn in_band_error(&self) -> bool {
         self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Error
     }
 
     fn keep_answer(&mut self) {
-        let mut body = BytesMut::with_capacity(self.held_bytes);
-        for task in self.held.drain(..) {
-            if let HttpTask::Body(Some(bytes), _) = task {
-                body.extend_from_slice(&bytes);
-            }
-        }
-        let answer = Answer {
-            status: self.status.unwrap_or(502),
-            headers: self.headers.clone(),
-            body: body.freeze(),
-            stream: self.stream,
-            index: self.target,
-        };
+        let body = self.held_body();
+        self.held.clear();
+        let answer =
+            Answer { status: self.status.unwrap_or(502), headers: self.headers.clone(), body, stream: self.stream, index: self.target };
         // A refused credential is ours, a redirection is for us: neither is for the client.
         let for_the_client = self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
         self.answer = for_the_client.then_some(answer);
@@ -352,8 +369,19 @@ impl Relay {
 /// asked for none passes as it is.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-    plain && kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+    is_plain(headers)
+        && kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// Whether these headers are those of a JSON document that can be read.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    is_plain(headers)
+        && kind.trim_start().get(.."application/json".len()).is_some_and(|start| start.eq_ignore_ascii_case("application/json"))
+}
+
+fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn withhold_end(tasks: &mut Vec<HttpTask>) {

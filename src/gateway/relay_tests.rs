@@ -292,6 +292,29 @@ fn an_error_of_each_protocol_before_content_is_given_up_and_after_it_passes() {
 }
 
 #[test]
+fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_could_answer() {
+    let json = Made { kind: "application/json", ..STREAM };
+    let alone = |made: Made| Made { rules: Rules { has_next: false, ..RULES }, ..made };
+    let (good, bad, kept_alive) = ("{\"choices\":[]}", "{\"error\":{\"code\":502}}", "\n {\"error\":{\"code\":502}}");
+    for (made, body, expected) in [
+        (json, good, None),
+        (json, bad, error(IN_BAND)),
+        (alone(json), bad, None),
+        (json, kept_alive, None),
+        (Made { end: End::Failed, ..json }, good, Some("ConnectionClosed".to_string())),
+    ] {
+        for chunks in [&[][..], &[1], &[5]] {
+            let became = run(made, body.as_bytes(), chunks, &[1]);
+            assert_eq!((became.head, &became.error), (expected.is_none(), &expected), "{made:?} {body}");
+            assert_eq!(became.bytes, if expected.is_none() { body.as_bytes() } else { b"" }, "{made:?} {body}");
+        }
+    }
+    let large = format!("{{\"choices\":\"{}", "x".repeat(bounds::HOLD_BYTES));
+    let became = run(Made { end: End::Failed, ..json }, large.as_bytes(), &[1000], &[1]);
+    assert!(became.head && !became.ended && large.as_bytes() == became.bytes, "what is too large to hold is passed on");
+}
+
+#[test]
 fn an_error_in_a_document_of_success_is_known() {
     for (status, body, expected) in [
         (200, "{\"error\":{\"message\":\"Oh\",\"code\":502}}", true),
