@@ -215,6 +215,8 @@ pub const COLLECT_BYTES: usize = 32 << 20;
 pub const SSE_EVENT_BYTES: usize = 1 << 20;
 /// Tokens that one answer can have used, of each kind: more is no count, and would poison sums and budgets.
 pub const USAGE_TOKENS: u64 = 1_000_000_000;
+/// The end of an answer that is longer than what is captured of it, in which its usage is looked for.
+pub const USAGE_ENDING: usize = 16 << 10;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
 /// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.

@@ -66,6 +66,7 @@ pub fn gather(app: &App, live: &Live, at: Timestamp, prompt: &Prompt, principal:
             needs,
             prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
             max_tokens: request.max_tokens,
+            choices: request.choices,
             stream: request.stream,
             messages: request.messages,
             tools: request.tools,

@@ -33,7 +33,7 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
         return Ok(Permit::default());
     }
     let request = &inputs.request;
-    let tokens = request.charged_prompt_tokens().saturating_add(request.answer_tokens().min(bounds::ANSWER_TOKENS));
+    let tokens = request.charged_prompt_tokens().saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
     match app.limits.admit(&draws, tokens, app.clock.now()) {
         Ok(permit) => {
             exchange.rates = headers(permit.rates());
@@ -60,7 +60,7 @@ pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &De
 }
 
 fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
-    let (prompt_tokens, completion_tokens) = (inputs.request.charged_prompt_tokens(), inputs.request.answer_tokens());
+    let (prompt_tokens, completion_tokens) = (inputs.request.charged_prompt_tokens(), inputs.request.charged_answer_tokens(u64::MAX));
     let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
     let mut most = 0;
     for target in targets {

@@ -81,6 +81,7 @@ impl Outcome {
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
+            () if state.relay.body_truncated && answer.is_none() => usage::read_ending(&state.relay.ending),
             () => usage::read(&body),
         };
         Outcome {

@@ -90,6 +90,8 @@ pub(super) struct Relay {
     /// What the client got of it, or would have got.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
+    /// The last bytes of a document that is longer than the copy.
+    pub(super) ending: BytesMut,
     pub(super) first_content: Option<Instant>,
     /// The first byte of the body.
     begins: Option<u8>,
@@ -218,6 +220,7 @@ impl Relay {
         self.strip = UsageStrip::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
+        self.ending.clear();
         self.first_content = None;
         self.begins = None;
         self.tail.clear();
@@ -279,6 +282,11 @@ impl Relay {
                 self.tail.drain(..self.tail.len().saturating_sub(4));
                 let room = limit.saturating_sub(self.body.len());
                 self.body_truncated |= bytes.len() > room;
+                if self.body_truncated && !self.stream {
+                    // What an answer used stands at its end: that is known whatever of it is kept.
+                    self.ending.extend_from_slice(bytes.get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..).unwrap_or_default());
+                    let _gone = self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
+                }
                 self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
             }
             _ => {}

@@ -32,7 +32,7 @@ pub(super) const TOKENS_PER_AUDIO: u64 = 100;
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
     match endpoint {
         Endpoint::ChatCompletions => {
-            &["model", "messages", "stream", "stream_options", "tools", "response_format", "max_tokens", "max_completion_tokens"]
+            &["model", "messages", "stream", "stream_options", "tools", "response_format", "max_tokens", "max_completion_tokens", "n"]
         }
         Endpoint::Embeddings => &["model", "input"],
         Endpoint::Responses => &["model", "input", "instructions", "stream", "tools", "text", "max_output_tokens"],
@@ -55,6 +55,8 @@ pub struct ChatRequest {
     pub include_usage: bool,
     /// The change by which a provider tells a stream's usage, where the client did not ask for it.
     pub ask_usage: Option<Edit>,
+    /// How many answers the client asked for (`n`), where it said so.
+    pub choices: Option<u64>,
     /// How many messages: of embeddings none, of responses those of `input`, a tool's results among them.
     pub messages: u64,
     /// How many tools.
@@ -86,7 +88,7 @@ pub(super) struct Facts {
     pub(super) format_tokens: u64,
     max_completion_tokens: Option<u64>,
     /// A bit for each of [`acted_on`] that came.
-    seen: u8,
+    seen: u16,
     /// Where the value of `stream` ends.
     stream_end: usize,
     /// What `stream_options` is, if it came.
@@ -138,7 +140,8 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
         None => return Err(Error::invalid("model", "`model` is not Unicode text: it holds a lone surrogate.")),
     };
     request.model_span = span;
-    request.max_tokens = max_completion_tokens.or(request.max_tokens);
+    // Providers differ in which of the two they follow: what may be reserved is the larger.
+    request.max_tokens = max_completion_tokens.max(request.max_tokens);
     request.include_usage = options.as_ref().is_some_and(|options| options.include_usage);
     request.ask_usage = match options {
         _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
@@ -200,6 +203,7 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
         "tools" => read_tools(cursor, facts)?,
         "response_format" => read_format(cursor, "json_schema", facts)?,
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
+        "n" => facts.request.choices = read_count(cursor)?,
         "max_completion_tokens" => facts.max_completion_tokens = read_count(cursor)?,
         _ => {
             cursor.skip()?;

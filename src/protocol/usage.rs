@@ -1,6 +1,7 @@
 //! What an answer says about the tokens it took, in the words of every protocol and vendor, and our own count where it
 //! says nothing. Counts that nobody can have used are not believed: they would poison sums, budgets and bills.
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -203,6 +204,16 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
         Ok(())
     });
     usage
+}
+
+/// The provider's count in the last bytes of an answer whose beginning was not kept: the last member `usage` there. Such a name within
+/// a text would have its quotes escaped.
+pub fn read_ending(ending: &[u8]) -> Option<Usage> {
+    const NAME: &[u8] = b"\"usage\"";
+    let at = memmem::rfind(ending, NAME)?;
+    let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<&RawValue>();
+    Usage::read(values.next()?.ok()?.get())
 }
 
 #[cfg(test)]

@@ -76,3 +76,29 @@ proptest! {
         walk_to_usage(&body);
     }
 }
+
+#[test]
+fn of_an_answer_whose_beginning_was_not_kept_the_last_usage_counts() {
+    let ending = br#"ext \"usage\": {\"prompt_tokens\":1} and so on"},"usage":{"prompt_tokens":1}}],"usage" : {"prompt_tokens":9,"completion_tokens":3},"id":1}"#;
+    let usage = read_ending(ending).unwrap();
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.estimated), (9, 3, false));
+    for none in [
+        &b""[..],
+        b"\"usage\"",
+        b"\"usage\":",
+        b"\"usage\":{\"prompt_tokens\":3",
+        b"a \\\"usage\\\":{\"prompt_tokens\":3}",
+        b"\"usage\":null}",
+    ] {
+        assert_eq!(read_ending(none), None, "{}", String::from_utf8_lossy(none));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_ending_panics(ending in prop::collection::vec(any::<u8>(), 0..80), at in 0usize..80) {
+        let mut ending = ending;
+        ending.splice(at.min(ending.len()).., b"\"usage\":".iter().copied());
+        let _ = read_ending(&ending);
+    }
+}

@@ -74,6 +74,9 @@ pub struct RequestFacts {
     /// As asked; absent when the client set none.
     #[serde(default)]
     pub max_tokens: Option<u64>,
+    /// Answers asked for (`n`); absent where the client said nothing.
+    #[serde(default)]
+    pub choices: Option<u64>,
     /// Whether the answer is streamed.
     pub stream: bool,
     /// Messages in it.
@@ -101,6 +104,11 @@ impl RequestFacts {
             Some(endpoint) if !endpoint.generates() => 0,
             _ => self.max_tokens.unwrap_or(bounds::ANSWER_TOKENS),
         }
+    }
+
+    /// What all answers that were asked for may take together.
+    pub fn charged_answer_tokens(&self, each: u64) -> u64 {
+        self.answer_tokens().min(each).saturating_mul(self.choices.unwrap_or(1).max(1))
     }
 
     /// What of the rates and the budget it takes, the prompt: nothing where a prompt is only counted.
