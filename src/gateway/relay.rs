@@ -260,15 +260,12 @@ impl Relay {
 
     /// The copy for the capture, of what the client gets, and how that ends.
     fn copy(&mut self, task: &HttpTask, limit: usize) {
-        match task {
-            HttpTask::Body(Some(bytes), _) => {
-                self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
-                self.tail.drain(..self.tail.len().saturating_sub(4));
-                let room = limit.saturating_sub(self.body.len());
-                self.body_truncated |= bytes.len() > room;
-                self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
-            }
-            _ => {}
+        if let HttpTask::Body(Some(bytes), _) = task {
+            self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
+            self.tail.drain(..self.tail.len().saturating_sub(4));
+            let room = limit.saturating_sub(self.body.len());
+            self.body_truncated |= bytes.len() > room;
+            self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
         }
     }
 
