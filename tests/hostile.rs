@@ -168,7 +168,7 @@ async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound(
     // Of each request: what came and what it is decoded to, which doubles as it grows; the decoder's window is touched no further than
     // that. The rest is what 64 connections and their engines hold.
     let bound = AT_ONCE * (3 * LIMIT) + 96 * MIB;
-    println!(
+    eprintln!(
         "{AT_ONCE} hostile bodies at once: peak {} MiB after {} MiB before, {} MiB more, bound {} MiB, {:?}",
         (before + grown) / MIB,
         before / MIB,

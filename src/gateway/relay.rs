@@ -276,20 +276,17 @@ impl Relay {
 
     /// The copy for the capture, of what the client gets, and how that ends.
     fn copy(&mut self, task: &HttpTask, limit: usize) {
-        match task {
-            HttpTask::Body(Some(bytes), _) => {
-                self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
-                self.tail.drain(..self.tail.len().saturating_sub(4));
-                let room = limit.saturating_sub(self.body.len());
-                self.body_truncated |= bytes.len() > room;
-                if self.body_truncated && !self.stream {
-                    // What an answer used stands at its end: that is known whatever of it is kept.
-                    self.ending.extend_from_slice(bytes.get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..).unwrap_or_default());
-                    let _gone = self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
-                }
-                self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
+        if let HttpTask::Body(Some(bytes), _) = task {
+            self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
+            self.tail.drain(..self.tail.len().saturating_sub(4));
+            let room = limit.saturating_sub(self.body.len());
+            self.body_truncated |= bytes.len() > room;
+            if self.body_truncated && !self.stream {
+                // What an answer used stands at its end: that is known whatever of it is kept.
+                self.ending.extend_from_slice(bytes.get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..).unwrap_or_default());
+                let _gone = self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
             }
-            _ => {}
+            self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
         }
     }
 
