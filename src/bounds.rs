@@ -203,6 +203,8 @@ pub const HOLD_BYTES: usize = 256 << 10;
 pub const COLLECT_BYTES: usize = 32 << 20;
 /// One server-sent event while the relay looks for content, errors and usage.
 pub const SSE_EVENT_BYTES: usize = 1 << 20;
+/// Tokens that one answer can have used, of each kind: more is no count, and would poison sums and budgets.
+pub const USAGE_TOKENS: u64 = 1_000_000_000;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
 /// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.

@@ -61,5 +61,7 @@ mod settings;
 mod shadows;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
+/// What answers used and how they ended: captures, sums, clients.
+mod streams;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;

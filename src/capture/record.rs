@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, RequestId, UserId};
+use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
@@ -250,6 +251,11 @@ impl Head {
         original.into()
     }
 
+    /// The one answer that the events of a stream amount to.
+    pub fn assembled(&self, stream: &[u8]) -> Value {
+        stream::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
+    }
+
     /// The decision as answers show it: as made, and what came of it.
     pub fn decision_json(&self) -> Value {
         let decision = self.decision.as_deref();
@@ -290,7 +296,7 @@ impl Capture {
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
         let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
         let (body, body_base64) = if kept { body_json(&self.bodies.response) } else { (Value::Null, None) };
-        let assembled = if kept && head.response_stream { stream::assemble(&self.bodies.response) } else { Value::Null };
+        let assembled = if kept && head.response_stream { head.assembled(&self.bodies.response) } else { Value::Null };
         let mut response = json!({
             "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
             "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,

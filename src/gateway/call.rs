@@ -109,7 +109,6 @@ impl Call {
         let target = self.targets.get(state.index).cloned()?;
         state.started = Some(Instant::now());
         state.relay.target = state.index;
-        state.relay.opaque = self.endpoint != Endpoint::ChatCompletions;
         state.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
         state.relay.reset();
         Some(target)
@@ -173,6 +172,7 @@ impl Call {
             // Once it is the client's, nothing asks any more.
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
+            endpoint: self.endpoint,
         };
         let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);

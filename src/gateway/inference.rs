@@ -12,7 +12,6 @@ use pingora::http::RequestHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use serde_json::json;
 
 use super::attempt::forwarded;
 use super::call::Call;
@@ -22,7 +21,7 @@ use super::failure::Failure;
 use super::record::{Outcome, Record};
 use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
-use super::{Gateway, allowance, intake, reply, shadow};
+use super::{Gateway, allowance, broken_off, intake, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
@@ -175,7 +174,7 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
     if outcome.committed {
         // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
         // that nobody takes it for whole.
-        let event = if outcome.stream { error_event(outcome.between_events) } else { Bytes::new() };
+        let event = if outcome.stream { broken_off::event(call, outcome) } else { Bytes::new() };
         let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
         return (Ended { session: Some(session), status, sent, reusable }, event);
@@ -221,12 +220,4 @@ pub(super) fn provider_failed(outcome: &Outcome) -> Error {
     let broken = words().any(|word| word == Failure::BreakerOpen.as_str());
     let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
     Error::new(kind, format!("No target can take the request now ({tried}).")).retry_after(Duration::from_secs(1))
-}
-
-/// What a client reads instead of the rest of a stream that broke off; no `[DONE]` follows.
-fn error_event(between_events: bool) -> Bytes {
-    let error = Error::new(Kind::ProviderFailed, "The provider's stream broke off.");
-    let event = json!({"error": reply::openai_error(&error)});
-    let start = if between_events { "" } else { "\n\n" };
-    Bytes::from(format!("{start}data: {event}\n\n"))
 }

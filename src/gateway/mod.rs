@@ -8,6 +8,7 @@
 
 mod allowance;
 mod attempt;
+mod broken_off;
 mod call;
 mod edge;
 mod exchange;

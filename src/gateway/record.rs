@@ -35,6 +35,8 @@ pub(super) struct Outcome {
     pub(super) committed: bool,
     pub(super) stream: bool,
     pub(super) between_events: bool,
+    /// The number that an event after those of the stream would have.
+    pub(super) next_event: u64,
     pub(super) status: Option<u16>,
     pub(super) failure: Option<Failure>,
     pub(super) attempts: Vec<Attempt>,
@@ -58,7 +60,7 @@ impl Outcome {
         state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
-                relay if relay.complete && relay.tally.error().is_some() => Some(Failure::InBand),
+                relay if relay.complete && relay.has_error() => Some(Failure::InBand),
                 relay if relay.committed && !relay.complete => Some(Failure::Cut),
                 _ => None,
             };
@@ -86,6 +88,7 @@ impl Outcome {
             committed: state.relay.committed,
             stream: answer.as_ref().map_or(state.relay.stream, |answer| answer.stream),
             between_events: state.relay.between_events(),
+            next_event: state.relay.tally.next_number(),
             status,
             failure,
             attempts: state.attempts.clone(),
@@ -131,7 +134,7 @@ pub(super) fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
     let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
     let fresh = usage.prompt_tokens - cached;
     let prompt = fresh as f64 * input + cached as f64 * prices.cached_input_per_mtok.unwrap_or(input);
-    let answer = match usage.completion_tokens {
+    let answer = match usage.output_tokens() {
         // Embeddings: such a model has no price for what it never writes.
         0 => 0.0,
         tokens => tokens as f64 * prices.output_per_mtok?,
@@ -406,6 +409,8 @@ mod tests {
         let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
         assert!((cost(&prices, &usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
         assert_eq!(cost(&Prices { output_per_mtok: None, ..prices }, &usage), None);
+        let thinking = Usage { total_tokens: 1_700_000, ..usage };
+        assert!((cost(&prices, &thinking).unwrap() - (0.6 + 0.04 + 2.8)).abs() < 1e-9);
         let without_cached = Prices { cached_input_per_mtok: None, ..prices };
         assert!((cost(&without_cached, &usage).unwrap() - 3.0).abs() < 1e-9);
     }

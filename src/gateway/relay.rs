@@ -10,6 +10,8 @@ use tokio::time::Instant;
 
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
 use crate::bounds;
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::sse::ends_event;
 use crate::protocol::stream::{self as tally, Tally};
 
 /// Where the answer goes.
@@ -60,6 +62,8 @@ pub(super) struct Rules {
     pub(super) has_next: bool,
     /// Bytes of the copy for the capture.
     pub(super) capture_limit: usize,
+    /// Whose events the provider's streams are made of.
+    pub(super) endpoint: Endpoint,
 }
 
 /// The answer so far, of the attempt under way.
@@ -69,8 +73,6 @@ pub(super) struct Relay {
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
-    /// Its events are none that are understood here: a stream passes as any other body.
-    pub(super) opaque: bool,
     /// Something of it is the client's now: no failover any more.
     pub(super) committed: bool,
     /// All of it has been passed on, or collected.
@@ -103,9 +105,9 @@ impl Relay {
                     return Verdict::Abandon(fault(CUT, true));
                 }
                 HttpTask::Header(header, _) if header.status.is_informational() => continue,
-                HttpTask::Header(..) => self.note(&task, rules.capture_limit),
+                HttpTask::Header(..) => self.note(&task, rules),
                 _ if self.status.is_none() => return Verdict::Abandon(fault(CUT, true)),
-                _ => self.note(&task, rules.capture_limit),
+                _ => self.note(&task, rules),
             }
             if self.committed && rules.mode == Mode::Relay {
                 forward.push(task);
@@ -206,12 +208,13 @@ impl Relay {
     }
 
     /// Reads along: status, kind of answer, content, usage, and the copy for the capture.
-    fn note(&mut self, task: &HttpTask, limit: usize) {
+    fn note(&mut self, task: &HttpTask, rules: Rules) {
         match task {
             HttpTask::Header(header, _) => {
                 self.reset();
                 self.status = Some(header.status.as_u16());
-                self.stream = !self.opaque && is_event_stream(&header.headers);
+                self.stream = is_event_stream(&header.headers);
+                self.tally = Tally::of(rules.endpoint);
                 self.headers = header.headers.clone();
             }
             HttpTask::Body(Some(bytes), _) => {
@@ -223,7 +226,7 @@ impl Relay {
                 }
                 self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
                 self.tail.drain(..self.tail.len().saturating_sub(4));
-                let room = limit.saturating_sub(self.body.len());
+                let room = rules.capture_limit.saturating_sub(self.body.len());
                 self.body_truncated |= bytes.len() > room;
                 self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
             }
@@ -262,12 +265,18 @@ impl Relay {
 
     /// Whether what has passed ends where an event ends.
     pub(super) fn between_events(&self) -> bool {
-        self.tail.is_empty() || [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| self.tail.ends_with(end))
+        self.tail.is_empty() || ends_event(&self.tail)
     }
 
     /// Whether content of a success has come.
     pub(super) fn has_good_content(&self) -> bool {
         self.first_content.is_some() && self.ok() && !self.in_band_error()
+    }
+
+    /// Whether an answer of success holds an error, in its stream or as its document. A document that is collected says it
+    /// itself.
+    pub(super) fn has_error(&self) -> bool {
+        self.ok() && (self.tally.error().is_some() || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
     fn in_band_error(&self) -> bool {

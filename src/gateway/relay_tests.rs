@@ -4,6 +4,8 @@ use pingora::ErrorType;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::recorded;
+use crate::protocol::stream::assemble;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
 const CONTENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
@@ -34,7 +36,7 @@ impl std::fmt::Debug for Rules {
     }
 }
 
-const RULES: Rules = Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20 };
+const RULES: Rules = Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20, endpoint: Endpoint::ChatCompletions };
 const STREAM: Made = Made { status: 200, kind: "text/event-stream", end: End::Done, rules: RULES };
 
 /// What became of an answer.
@@ -196,6 +198,78 @@ fn a_compressed_stream_passes_as_it_is() {
     assert!(is_event_stream(&headers));
     headers.insert("content-encoding", "gzip".parse().unwrap());
     assert!(!is_event_stream(&headers));
+}
+
+/// Runs an answer of that endpoint, of which another target could be tried.
+fn run_of(endpoint: Endpoint, end: End, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
+    run(Made { end, rules: Rules { endpoint, ..RULES }, ..STREAM }, body, chunks, batches)
+}
+
+#[test]
+fn every_recorded_stream_is_the_clients_and_the_capture_s_however_it_comes() {
+    for exchange in recorded::streams() {
+        let (endpoint, body) = (exchange.endpoint(), exchange.response.as_bytes());
+        let whole = assemble(endpoint, body);
+        for (chunks, batches) in [(&[][..], &[][..]), (&[11, 2], &[7]), (&[97, 3], &[1, 2]), (&[4000], &[1])] {
+            let became = run_of(endpoint, End::Done, body, chunks, batches);
+            assert!(became.bytes == body && became.copy == body && became.ended, "{}", exchange.id);
+            assert_eq!((became.error, became.between_events), (None, true), "{}", exchange.id);
+            assert!(assemble(endpoint, &became.copy) == whole, "{}", exchange.id);
+        }
+        let collect = Made { rules: Rules { endpoint, mode: Mode::Collect, ..RULES }, ..STREAM };
+        assert_eq!(run(collect, body, &[1000], &[3]).collected, Some((200, body.to_vec())), "{}", exchange.id);
+    }
+}
+
+#[test]
+fn a_recorded_stream_without_its_last_event_broke_off() {
+    for exchange in recorded::streams().into_iter().filter(|exchange| exchange.kind != "chat") {
+        let text = exchange.response.trim_end();
+        let body = &text.as_bytes()[..text.rfind("\n\n").unwrap() + 2];
+        for end in [End::Done, End::Flag] {
+            let became = run_of(exchange.endpoint(), end, body, &[500], &[2]);
+            assert_eq!((became.error, became.ended, became.bytes == body), (error(CUT), false, true), "{}", exchange.id);
+        }
+        // Nothing but a beginning: another target answers.
+        let start = exchange.response.split_inclusive("\n\n").next().unwrap();
+        let became = run_of(exchange.endpoint(), End::Done, start.as_bytes(), &[500], &[2]);
+        assert_eq!((became.error, became.head), (error(CUT), false), "{}", exchange.id);
+    }
+}
+
+#[test]
+fn an_error_of_each_protocol_before_content_is_given_up_and_after_it_passes() {
+    let message = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n";
+    let block = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
+    let text = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n";
+    let overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+    let created = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n";
+    let delta = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n";
+    let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"Oh\"}}}\n\n";
+    for (endpoint, before, content, last) in
+        [(Endpoint::Messages, [message, block].concat(), text, overloaded), (Endpoint::Responses, created.to_owned(), delta, failed)]
+    {
+        for batches in [&[][..], &[1]] {
+            let became = run_of(endpoint, End::Done, [&before, last].concat().as_bytes(), &[30], batches);
+            assert_eq!((became.head, became.error), (false, error(IN_BAND)), "{endpoint:?}");
+            let body = [&before, content, last].concat();
+            let became = run_of(endpoint, End::Done, body.as_bytes(), &[30], batches);
+            assert_eq!((became.bytes == body.as_bytes(), became.ended, became.error), (true, true, None), "{endpoint:?}");
+        }
+    }
+}
+
+#[test]
+fn an_error_in_a_document_of_success_is_known() {
+    for (status, body, expected) in [
+        (200, "{\"error\":{\"message\":\"Oh\",\"code\":502}}", true),
+        (200, "{\"status\":\"completed\",\"error\":null}", false),
+        (400, "{\"error\":{\"message\":\"Oh\"}}", false),
+    ] {
+        let mut relay = Relay::default();
+        relay.observe(tasks(Made { status, kind: "application/json", ..STREAM }, body.as_bytes(), &[7]), RULES);
+        assert_eq!(relay.has_error(), expected, "{status} {body}");
+    }
 }
 
 fn made() -> impl Strategy<Value = Made> {

@@ -46,7 +46,7 @@ pub(super) fn json_response(status: StatusCode, body: &Value) -> Response<Bytes>
     response
 }
 
-fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
+pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
     let row = error.kind().row();
     match surface {
         Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),

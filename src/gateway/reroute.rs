@@ -214,15 +214,15 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 
 /// The answer of the access specification, or 502 with what is known.
 fn respond(exchange: &Exchange, decision: Value, original: &Head, outcome: &Outcome) -> (StatusCode, Value) {
-    let endpoint = Endpoint::named(&original.endpoint);
+    let endpoint = Endpoint::named(&original.endpoint).unwrap_or_default();
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
-        true => Some(stream::assemble(&answer.body)),
+        true => Some(stream::assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
     let response = match response {
-        Some(message) if good && object && endpoint == Some(Endpoint::Messages) => {
+        Some(message) if good && object && endpoint == Endpoint::Messages => {
             anthropic::as_chat_completion(&message, exchange.at.as_second())
         }
         response => response.unwrap_or(Value::Null),
@@ -230,9 +230,8 @@ fn respond(exchange: &Exchange, decision: Value, original: &Head, outcome: &Outc
     let mut body = envelope(Some(exchange.id.as_str()), decision, original, response);
     if good && object {
         // What is no chat completion says what it is.
-        let kind = endpoint.filter(|endpoint| !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages));
-        if let (Some(kind), Value::Object(body)) = (kind, &mut body) {
-            body.insert("response_kind".into(), kind.as_str().into());
+        if let (false, Value::Object(body)) = (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body) {
+            body.insert("response_kind".into(), endpoint.as_str().into());
         }
         return (StatusCode::OK, body);
     }

@@ -1,9 +1,10 @@
 //! The endpoints of the data plane: what each is called in records and where providers have it.
 
 /// What a data-plane route is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
     /// `POST /v1/chat/completions`.
+    #[default]
     ChatCompletions,
     /// `POST /v1/embeddings`.
     Embeddings,

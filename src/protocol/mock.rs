@@ -233,7 +233,7 @@ mod tests {
         let (_, headers, stream, broken) = post("/1/v1/chat/completions", ask("echo", true)).await;
         assert_eq!(headers["content-type"], "text/event-stream");
         assert!(!broken);
-        let assembled = assemble(&stream);
+        let assembled = assemble(Endpoint::ChatCompletions, &stream);
         for field in ["choices", "usage", "model", "object"] {
             assert_eq!(assembled[field], whole[field], "{field}");
         }

@@ -9,3 +9,7 @@ pub mod sse;
 pub mod stream;
 pub mod tokens;
 pub mod usage;
+
+#[cfg(test)]
+#[path = "recorded_tests.rs"]
+pub(crate) mod recorded;

@@ -130,6 +130,11 @@ impl Splitter {
     }
 }
 
+/// Whether an event ends where these bytes do.
+pub fn ends_event(bytes: &[u8]) -> bool {
+    [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end))
+}
+
 /// What an event says: its name and its data, lines joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {

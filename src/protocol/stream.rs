@@ -1,32 +1,34 @@
-//! A chat-completion stream as it passes: what each event means for failover, usage and end, in bounded memory,
-//! and, from a recorded stream, the one answer that it amounts to.
+//! An event stream as it passes: what each event means for failover, usage and end, in bounded memory, and, from a
+//! recorded stream, the one answer that it amounts to. What an event means is its endpoint's matter: one file each.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+mod chat;
+mod messages;
+mod responses;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::sse::{self, Event, Splitter};
-use super::usage::Usage;
+use super::endpoint::Endpoint;
+use super::sse::{self, Event, Fields, Splitter};
+use super::usage::{Told, Usage};
 
 /// What one event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// No data: a comment, a keep-alive.
     Comment,
-    /// A chunk that carries nothing yet: a role, an empty delta, no choice.
+    /// An event that carries nothing yet: a role, an empty delta, the beginning of an answer or of a part of one.
     Preamble,
     /// Something of the answer, or a choice's end: from here on there is no other provider.
     Content,
     /// An error inside a 200.
     Error(StreamError),
-    /// `[DONE]`.
+    /// The end of a whole answer: `[DONE]`, `response.completed` or `response.incomplete`, `message_stop`.
     Done,
     /// A chunk whose only news is the usage.
     Usage,
-    /// Data that is no chunk of this protocol.
+    /// Data that is no event of this protocol, or one that is not known.
     Other,
 }
 
@@ -39,133 +41,58 @@ pub struct StreamError {
     pub status: Option<u16>,
 }
 
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    finish_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    refusal: Option<&'a RawValue>,
-    #[serde(borrow)]
-    reasoning: Option<&'a RawValue>,
-    #[serde(borrow)]
-    reasoning_content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tool_calls: Option<&'a RawValue>,
-    #[serde(borrow)]
-    function_call: Option<&'a RawValue>,
-    #[serde(borrow)]
-    audio: Option<&'a RawValue>,
-}
-
 /// What an event says, and its effect on the counts.
 struct Look {
     seen: Seen,
-    usage: Option<Usage>,
+    /// What it tells of the tokens used.
+    told: Option<Told>,
+    /// Whether nothing more is to be told.
+    all_told: bool,
+    /// About as many bytes as a model wrote.
     bytes: u64,
+    /// A choice's end.
     finished: bool,
+    /// The number of the event, where events are numbered.
+    number: Option<u64>,
 }
 
 impl From<Seen> for Look {
     fn from(seen: Seen) -> Self {
-        Look { seen, usage: None, bytes: 0, finished: false }
+        Look { seen, told: None, all_told: false, bytes: 0, finished: false, number: None }
     }
 }
 
-/// What one event of a chat stream is.
-pub fn classify(event: &[u8]) -> Seen {
-    look(event).seen
+/// What one event of such an endpoint's stream is.
+pub fn classify(endpoint: Endpoint, event: &[u8]) -> Seen {
+    look(endpoint, event).seen
 }
 
-fn look(event: &[u8]) -> Look {
+fn look(endpoint: Endpoint, event: &[u8]) -> Look {
     let fields = sse::fields(event);
-    let Some(data) = fields.data else { return Seen::Comment.into() };
-    if data.trim_ascii() == b"[DONE]" {
-        return Look { finished: true, ..Seen::Done.into() };
-    }
-    let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(&data) else {
-        let named_error = fields.name == Some(b"error");
-        return if named_error { Seen::Error(read_error(&String::from_utf8_lossy(&data))).into() } else { Seen::Other.into() };
-    };
-    let usage = chunk.usage.and_then(|usage| Usage::read(usage.get()));
-    let choices = chunk.choices.unwrap_or_default();
-    let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
-    let deltas = || choices.iter().filter_map(|choice| choice.delta.as_ref());
-    let bytes = deltas().map(Delta::bytes).sum();
-    let seen = if let Some(error) = chunk.error {
-        Seen::Error(read_error(error.get()))
-    } else if fields.name == Some(b"error") {
-        Seen::Error(read_error(&String::from_utf8_lossy(&data)))
-    } else if finished || deltas().any(Delta::says_something) {
-        Seen::Content
-    } else if usage.is_some() && choices.is_empty() {
-        Seen::Usage
-    } else {
-        Seen::Preamble
-    };
-    Look { seen, usage, bytes, finished }
-}
-
-impl Delta<'_> {
-    fn parts(&self) -> [Option<&RawValue>; 7] {
-        [self.content, self.refusal, self.reasoning, self.reasoning_content, self.tool_calls, self.function_call, self.audio]
-    }
-
-    fn says_something(&self) -> bool {
-        self.parts().into_iter().flatten().any(|part| !is_empty(part.get()))
-    }
-
-    /// About as many bytes as a model wrote: strings without their quotes, of calls the arguments.
-    fn bytes(&self) -> u64 {
-        let texts = [self.content, self.refusal, self.reasoning.or(self.reasoning_content)];
-        let text: usize = texts.into_iter().flatten().map(|part| part.get().len().saturating_sub(2)).sum();
-        let calls: Vec<Call<'_>> = self.tool_calls.and_then(|calls| serde_json::from_str(calls.get()).ok()).unwrap_or_default();
-        let arguments: usize = calls.iter().filter_map(|call| call.function.as_ref()).map(Called::bytes).sum();
-        let old: Option<Called<'_>> = self.function_call.and_then(|call| serde_json::from_str(call.get()).ok());
-        (text + arguments + old.as_ref().map_or(0, Called::bytes)) as u64
+    let Some(data) = fields.data.as_deref() else { return Seen::Comment.into() };
+    match endpoint {
+        Endpoint::Responses => responses::look(&fields, data),
+        Endpoint::Messages => messages::look(&fields, data),
+        Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => chat::look(&fields, data),
     }
 }
 
-#[derive(Deserialize)]
-struct Call<'a> {
-    #[serde(borrow)]
-    function: Option<Called<'a>>,
+/// Data that is not what the protocol writes: an error where its name says so.
+fn unread(fields: &Fields<'_>, data: &[u8]) -> Look {
+    let named_error = fields.name == Some(b"error");
+    if named_error { Seen::Error(read_error(&String::from_utf8_lossy(data))).into() } else { Seen::Other.into() }
 }
 
-#[derive(Deserialize)]
-struct Called<'a> {
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    arguments: Option<Cow<'a, str>>,
-}
-
-impl Called<'_> {
-    fn bytes(&self) -> usize {
-        [&self.name, &self.arguments].into_iter().flatten().map(|text| text.len()).sum()
-    }
-}
-
+/// Whether a JSON value holds nothing.
 fn is_empty(raw: &str) -> bool {
     let inner = |open, close| raw.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
-    raw == "\"\"" || inner('[', ']').or_else(|| inner('{', '}')).is_some_and(|inner| inner.trim_ascii().is_empty())
+    let bare = inner('[', ']').or_else(|| inner('{', '}')).is_some_and(|inner| inner.trim_ascii().is_empty());
+    matches!(raw, "\"\"" | "null") || bare
+}
+
+/// Bytes of a JSON string without its quotes.
+fn inside(raw: &str) -> u64 {
+    raw.len().saturating_sub(2) as u64
 }
 
 /// Reads `{"message", "code", "type", "status"}`, in any of the ways that providers write it.
@@ -186,10 +113,16 @@ fn status_of(said: &Value) -> Option<u16> {
     match said.as_str()? {
         "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" | "tokens" | "requests" => Some(429),
         "server_error" | "api_error" | "internal_error" | "internal_server_error" => Some(500),
-        "overloaded" | "overloaded_error" | "service_unavailable" => Some(503),
-        "invalid_request_error" | "context_length_exceeded" => Some(400),
+        "overloaded" | "service_unavailable" => Some(503),
+        "overloaded_error" => Some(529),
+        "timeout_error" | "vector_store_timeout" => Some(504),
         "invalid_api_key" | "authentication_error" => Some(401),
-        _ => None,
+        "billing_error" => Some(402),
+        "permission_error" => Some(403),
+        "not_found_error" => Some(404),
+        "request_too_large" => Some(413),
+        "context_length_exceeded" => Some(400),
+        word => word.starts_with("invalid_").then_some(400),
     }
 }
 
@@ -214,30 +147,57 @@ pub struct Tally {
 
 #[derive(Debug, Default)]
 struct Counts {
+    endpoint: Endpoint,
     verdict: Verdict,
-    usage: Option<Usage>,
+    told: Option<Told>,
+    all_told: bool,
     bytes: u64,
     events: u64,
+    number: Option<u64>,
     finish_seen: bool,
     done_seen: bool,
     error: Option<StreamError>,
+    giant: Option<Giant>,
+}
+
+/// An event over [`crate::bounds::SSE_EVENT_BYTES`], of which no more is kept than its beginning and its end.
+#[derive(Debug, Default)]
+struct Giant {
+    start: Vec<u8>,
+    end: Vec<u8>,
+}
+
+/// Of the beginning as much as holds its name.
+const GIANT_START: usize = 256;
+
+impl Giant {
+    fn take(&mut self, piece: &[u8]) {
+        let room = GIANT_START.saturating_sub(self.start.len()).min(piece.len());
+        self.start.extend_from_slice(piece.get(..room).unwrap_or_default());
+        self.end.extend_from_slice(piece.get(piece.len().saturating_sub(4)..).unwrap_or_default());
+        self.end.drain(..self.end.len().saturating_sub(4));
+    }
+
+    fn is_over(&self) -> bool {
+        sse::ends_event(&self.end)
+    }
 }
 
 impl Counts {
     fn take(&mut self, event: Event<'_>) {
         let event = match event {
             Event::Whole(bytes) | Event::Rest(bytes) => bytes,
-            Event::Piece(bytes) => {
-                // Too large to be read, and surely no preamble.
-                self.bytes += bytes.len() as u64;
-                self.decide(Verdict::Answer);
-                return;
-            }
+            Event::Piece(bytes) => return self.take_piece(bytes),
         };
-        let look = look(event);
+        self.giant = None;
+        let look = look(self.endpoint, event);
         self.events += 1;
-        self.bytes += look.bytes;
-        self.usage = look.usage.or(self.usage);
+        self.bytes = self.bytes.saturating_add(look.bytes);
+        self.number = look.number.or(self.number);
+        if let Some(told) = look.told {
+            self.told = Some(self.told.map_or(told, |before| before.and_then(told)));
+            self.all_told |= look.all_told || self.finish_seen;
+        }
         match look.seen {
             Seen::Content => {
                 self.finish_seen |= look.finished;
@@ -255,6 +215,22 @@ impl Counts {
         }
     }
 
+    /// Too large to be read, and surely no preamble: an image, a document. It may repeat the whole answer as its end.
+    fn take_piece(&mut self, piece: &[u8]) {
+        let giant = self.giant.get_or_insert_default();
+        giant.take(piece);
+        match self.endpoint {
+            Endpoint::Responses => {
+                self.done_seen |= giant.is_over() && responses::is_end(&giant.start);
+            }
+            Endpoint::Messages => {}
+            Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
+                self.bytes = self.bytes.saturating_add(piece.len() as u64);
+            }
+        }
+        self.decide(Verdict::Answer);
+    }
+
     fn decide(&mut self, verdict: Verdict) {
         if self.verdict == Verdict::Open {
             self.verdict = verdict;
@@ -263,6 +239,11 @@ impl Counts {
 }
 
 impl Tally {
+    /// For a stream of this endpoint.
+    pub fn of(endpoint: Endpoint) -> Self {
+        Tally { splitter: Splitter::default(), counts: Counts { endpoint, ..Counts::default() } }
+    }
+
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, chunk: &[u8]) {
         self.splitter.feed(chunk, |event| self.counts.take(event));
@@ -278,14 +259,17 @@ impl Tally {
         self.counts.verdict
     }
 
-    /// The provider's count, once it came.
+    /// The provider's count of the whole answer, once it came.
     pub fn usage(&self) -> Option<Usage> {
-        self.counts.usage
+        self.counts.told.filter(|_| self.counts.all_told)?.usage()
     }
 
-    /// The provider's count, else ours over what passed.
+    /// The provider's count, else ours over what passed; of the prompt the provider's, where it has told that already.
     pub fn usage_or_estimate(&self, prompt_tokens: u64) -> Usage {
-        self.counts.usage.unwrap_or_else(|| Usage::estimate(prompt_tokens, self.counts.bytes))
+        self.usage().unwrap_or_else(|| {
+            let ours = Usage::estimate(prompt_tokens, self.counts.bytes);
+            self.counts.told.map_or(ours, |told| told.completed_by(ours))
+        })
     }
 
     /// Bytes of text that passed.
@@ -298,12 +282,17 @@ impl Tally {
         self.counts.events
     }
 
-    /// Whether the stream came to its end: `[DONE]`, or a choice's end for providers that leave it out.
+    /// The number that an event after those that passed would have, where events are numbered.
+    pub fn next_number(&self) -> u64 {
+        self.counts.number.map_or(0, |number| number.saturating_add(1))
+    }
+
+    /// Whether the stream came to its end: the terminal event, or in a chat a choice's end for providers that leave it out.
     pub fn finished(&self) -> bool {
         self.counts.done_seen || self.counts.finish_seen
     }
 
-    /// Whether `[DONE]` passed.
+    /// Whether the terminal event passed.
     pub fn done_seen(&self) -> bool {
         self.counts.done_seen
     }
@@ -314,138 +303,51 @@ impl Tally {
     }
 }
 
-/// The chat-completion object that a recorded stream amounts to; what was cut off stays out, log probabilities too.
-pub fn assemble(stream: &[u8]) -> Value {
+/// The error in an answer that is no stream, though its status may say success: the same as inside a stream.
+pub fn error_in(body: &[u8]) -> Option<StreamError> {
+    #[derive(Deserialize)]
+    struct Said<'a> {
+        #[serde(borrow)]
+        error: Option<&'a RawValue>,
+    }
+    // Most answers have no such word, and are not read for it.
+    memchr::memmem::find(body, b"\"error\"")?;
+    let said: Said<'_> = serde_json::from_slice(body).ok()?;
+    said.error.map(|error| read_error(error.get()))
+}
+
+/// The one answer that a recorded stream of this endpoint amounts to: a chat-completion object, a response or a message.
+pub fn assemble(endpoint: Endpoint, stream: &[u8]) -> Value {
+    match endpoint {
+        Endpoint::Responses => {
+            let mut parts = responses::Parts::default();
+            each_object(stream, |event| parts.take(event));
+            parts.whole()
+        }
+        Endpoint::Messages => {
+            let mut parts = messages::Parts::default();
+            each_object(stream, |event| parts.take(event));
+            parts.whole()
+        }
+        Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
+            let mut parts = chat::Parts::default();
+            each_object(stream, |chunk| parts.take(chunk));
+            parts.whole()
+        }
+    }
+}
+
+fn each_object(stream: &[u8], mut each: impl FnMut(Map<String, Value>)) {
     let mut splitter = Splitter::with_limit(stream.len());
-    let mut parts = Parts::default();
     let mut take = |event: Event<'_>| {
         if let Some(data) = sse::fields(event.bytes()).data
-            && let Ok(Value::Object(chunk)) = serde_json::from_slice(&data)
+            && let Ok(Value::Object(object)) = serde_json::from_slice(&data)
         {
-            parts.take(chunk);
+            each(object);
         }
     };
     splitter.feed(stream, &mut take);
     splitter.finish(&mut take);
-    parts.whole()
-}
-
-#[derive(Default)]
-struct Parts {
-    top: Map<String, Value>,
-    choices: BTreeMap<u64, Made>,
-}
-
-#[derive(Default)]
-struct Made {
-    message: Map<String, Value>,
-    calls: BTreeMap<u64, Map<String, Value>>,
-    finish_reason: Value,
-}
-
-impl Parts {
-    fn take(&mut self, chunk: Map<String, Value>) {
-        for (name, value) in chunk {
-            match name.as_str() {
-                "id" | "model" | "created" | "system_fingerprint" | "service_tier" if !value.is_null() => {
-                    self.top.entry(name).or_insert(value);
-                }
-                "usage" | "error" if !value.is_null() => {
-                    self.top.insert(name, value);
-                }
-                "choices" => {
-                    let Value::Array(choices) = value else { continue };
-                    for mut choice in choices {
-                        let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-                        let made = self.choices.entry(index).or_default();
-                        if let Some(reason) = choice.get_mut("finish_reason").map(Value::take).filter(|reason| !reason.is_null()) {
-                            made.finish_reason = reason;
-                        }
-                        if let Some(Value::Object(delta)) = choice.get_mut("delta").map(Value::take) {
-                            made.add(delta);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn whole(mut self) -> Value {
-        let mut take = |name: &str, other: Value| self.top.remove(name).unwrap_or(other);
-        let mut whole = Map::new();
-        whole.insert("id".into(), take("id", Value::Null));
-        whole.insert("object".into(), "chat.completion".into());
-        whole.insert("created".into(), take("created", Value::Null));
-        whole.insert("model".into(), take("model", Value::Null));
-        let choices: Vec<Value> = self.choices.into_iter().map(|(index, made)| made.whole(index)).collect();
-        whole.insert("choices".into(), choices.into());
-        whole.append(&mut self.top);
-        whole.into()
-    }
-}
-
-impl Made {
-    fn add(&mut self, delta: Map<String, Value>) {
-        for (name, value) in delta {
-            match (name.as_str(), value) {
-                (_, Value::Null) => {
-                    self.message.entry(name).or_insert(Value::Null);
-                }
-                ("tool_calls", Value::Array(calls)) => {
-                    for call in calls {
-                        self.add_call(call);
-                    }
-                }
-                ("content" | "refusal" | "reasoning" | "reasoning_content", value @ (Value::String(_) | Value::Array(_))) => {
-                    extend(self.message.entry(name).or_insert(Value::Null), value);
-                }
-                ("function_call" | "audio", Value::Object(fields)) => {
-                    let before = self.message.entry(name).or_insert_with(|| json!({}));
-                    if let Value::Object(before) = before {
-                        merge(before, fields, &["arguments", "data", "transcript"]);
-                    }
-                }
-                (_, Value::Array(more)) => extend(self.message.entry(name).or_insert(Value::Null), more.into()),
-                (_, value) => {
-                    self.message.insert(name, value);
-                }
-            }
-        }
-    }
-
-    fn add_call(&mut self, call: Value) {
-        let Value::Object(mut call) = call else { return };
-        // Without an index, a new id begins a new call.
-        let known = call.get("index").and_then(Value::as_u64);
-        let last = self.calls.last_key_value().map(|(index, _)| *index);
-        let index = match (known, last) {
-            (Some(index), _) => index,
-            (None, None) => 0,
-            (None, Some(last)) => last + u64::from(call.get("id").is_some_and(Value::is_string)),
-        };
-        call.remove("index");
-        let function = call.remove("function");
-        let made = self.calls.entry(index).or_default();
-        merge(made, call, &[]);
-        if let Some(Value::Object(function)) = function
-            && let Value::Object(before) = made.entry("function").or_insert_with(|| json!({}))
-        {
-            merge(before, function, &["arguments"]);
-        }
-    }
-
-    fn whole(mut self, index: u64) -> Value {
-        let mut message = Map::new();
-        message.insert("role".into(), self.message.remove("role").unwrap_or_else(|| "assistant".into()));
-        message.insert("content".into(), self.message.remove("content").unwrap_or(Value::Null));
-        message.append(&mut self.message);
-        if !self.calls.is_empty() {
-            let calls: Vec<Value> = self.calls.into_values().map(Value::from).collect();
-            message.insert("tool_calls".into(), calls.into());
-        }
-        json!({ "index": index, "message": message, "finish_reason": self.finish_reason })
-    }
 }
 
 /// Puts fields onto those before; the named ones come in fragments, of the others the last that is not empty counts.

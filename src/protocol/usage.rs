@@ -1,9 +1,11 @@
-//! What an answer says about the tokens it took, and our own count where it says nothing.
+//! What an answer says about the tokens it took, in the words of every protocol and vendor, and our own count where it
+//! says nothing. Counts that nobody can have used are not believed: they would poison sums, budgets and bills.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::json;
+use crate::bounds;
 
 /// Bytes of an answer's text that make a token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -11,15 +13,15 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of an answer, by the provider's count or by ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the request.
+    /// Tokens of the request, with those that came from the provider's cache or went into it.
     pub prompt_tokens: u64,
     /// Tokens generated, reasoning included.
     pub completion_tokens: u64,
-    /// Both.
+    /// Both. Where it is more, the provider's `completion_tokens` leave out what the model thought (Google's do).
     pub total_tokens: u64,
     /// Those of the prompt that came from the provider's cache.
     pub cached_tokens: Option<u64>,
-    /// True when the provider gave no count and this is ours.
+    /// True when the provider gave no count, or none of the whole answer, and this is ours.
     pub estimated: bool,
 }
 
@@ -27,37 +29,153 @@ impl Usage {
     /// Our own count for an answer of `bytes` bytes of text.
     pub fn estimate(prompt_tokens: u64, bytes: u64) -> Self {
         let completion_tokens = bytes.div_ceil(BYTES_PER_TOKEN);
-        Usage { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens, cached_tokens: None, estimated: true }
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: None, estimated: true }
     }
 
-    /// Reads a `usage` object as providers of this protocol write it; `None` unless it counts something.
+    /// Reads a `usage` object; `None` unless it counts something.
     pub fn read(written: &str) -> Option<Self> {
-        let written: WrittenUsage = serde_json::from_str(written).ok()?;
-        let (prompt_tokens, completion_tokens) = match (written.prompt_tokens, written.completion_tokens) {
-            (None, None) => return None,
-            (prompt, completion) => (prompt.unwrap_or(0), completion.unwrap_or(0)),
+        Told::read(written)?.usage()
+    }
+
+    /// The tokens that cost as output: those generated, with thoughts that only the total counts.
+    pub fn output_tokens(&self) -> u64 {
+        self.completion_tokens.max(self.total_tokens.saturating_sub(self.prompt_tokens))
+    }
+}
+
+/// What an answer has told so far: a stream may tell it in parts, the prompt at its beginning, the output at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    total: Option<u64>,
+    /// Of the prompt, or of `fresh`, those from the cache.
+    cached: Option<u64>,
+    /// Tokens of the prompt beside those that were read from the cache or written to it.
+    fresh: Option<u64>,
+    cache_read: Option<u64>,
+    cache_written: Option<u64>,
+    absurd: bool,
+}
+
+impl Told {
+    /// Reads a `usage` object as far as it is one; `None` unless it counts something.
+    pub fn read(written: &str) -> Option<Self> {
+        let written: Written<'_> = serde_json::from_str(written).ok()?;
+        let mut absurd = false;
+        let mut count = |raw: Option<&RawValue>| {
+            let count = raw.map(|raw| read_count(raw.get()));
+            absurd |= count == Some(None);
+            count.flatten()
         };
+        let told = Told {
+            prompt: count(written.prompt_tokens),
+            completion: count(written.completion_tokens.or(written.output_tokens)),
+            fresh: count(written.input_tokens),
+            cache_read: count(written.cache_read_input_tokens),
+            cache_written: count(written.cache_creation_input_tokens),
+            ..Told::default()
+        };
+        // What is told beside these is left out where it is absurd.
+        let lenient = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
+        let details = written.prompt_tokens_details.or(written.input_tokens_details);
+        let details: Option<Details<'_>> = details.and_then(|details| serde_json::from_str(details.get()).ok());
+        let cached = details.and_then(|details| details.cached_tokens);
+        let cached = cached.or(written.prompt_cache_hit_tokens).or(written.num_cached_tokens).or(written.cached_tokens);
+        let told = Told { total: lenient(written.total_tokens), cached: lenient(cached), absurd, ..told };
+        let counts = absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
+        counts.then_some(told)
+    }
+
+    /// With what was told later: counts in a stream are of all that came so far.
+    pub fn and_then(self, later: Told) -> Told {
+        Told {
+            prompt: later.prompt.or(self.prompt),
+            completion: later.completion.or(self.completion),
+            total: later.total.or(self.total.filter(|_| later.completion.is_none())),
+            cached: later.cached.or(self.cached),
+            fresh: later.fresh.or(self.fresh),
+            cache_read: later.cache_read.or(self.cache_read),
+            cache_written: later.cache_written.or(self.cache_written),
+            absurd: self.absurd || later.absurd,
+        }
+    }
+
+    /// The counts; `None` where they are not to be believed.
+    pub fn usage(&self) -> Option<Usage> {
+        if self.absurd {
+            return None;
+        }
+        let completion_tokens = self.completion.unwrap_or(0);
+        let prompt_tokens = self.whole_prompt().unwrap_or(0);
+        let sum = prompt_tokens + completion_tokens;
         Some(Usage {
             prompt_tokens,
             completion_tokens,
-            total_tokens: written.total_tokens.unwrap_or(prompt_tokens.saturating_add(completion_tokens)),
-            cached_tokens: written.prompt_tokens_details.and_then(|details| details.cached_tokens),
+            total_tokens: self.total.unwrap_or(sum),
+            cached_tokens: self.cached.or(self.cache_read),
             estimated: false,
         })
     }
+
+    /// The whole prompt: where its cached part is counted apart, with that.
+    fn whole_prompt(&self) -> Option<u64> {
+        self.prompt.or_else(|| Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0)))
+    }
+
+    /// For an answer that broke off: what was told of the prompt, and our estimate of the rest.
+    pub fn completed_by(&self, ours: Usage) -> Usage {
+        let Some(told) = self.usage() else { return ours };
+        let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
+        let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: told.cached_tokens, estimated: true }
+    }
+}
+
+/// A count as JSON writes it; `None` for what no count can be.
+fn read_count(raw: &str) -> Option<u64> {
+    let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
+    let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
+    (count <= bounds::USAGE_TOKENS).then_some(count)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written<'a> {
+    #[serde(borrow)]
+    prompt_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    total_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_tokens_details: Option<&'a RawValue>,
+    // Responses: the whole prompt. Messages: what the cache had no part in.
+    #[serde(borrow)]
+    input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_read_input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_creation_input_tokens: Option<&'a RawValue>,
+    // DeepSeek, Mistral, and what Hugging Face routes to, where they have no details.
+    #[serde(borrow)]
+    prompt_cache_hit_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    num_cached_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cached_tokens: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct WrittenUsage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    total_tokens: Option<u64>,
-    prompt_tokens_details: Option<WrittenDetails>,
-}
-
-#[derive(Deserialize)]
-struct WrittenDetails {
-    cached_tokens: Option<u64>,
+struct Details<'a> {
+    #[serde(borrow)]
+    cached_tokens: Option<&'a RawValue>,
 }
 
 /// The provider's count in an answer that is no stream. One that breaks off still says what it said until then; what is

@@ -17,6 +17,58 @@ fn an_answer_is_read_as_far_as_it_goes() {
     assert_eq!(read(br#"{"id":7,"usage":[],"choices":{}}"#), None);
 }
 
+#[test]
+fn vendors_and_protocols_are_understood() {
+    let told = |written: &str| {
+        let usage = Usage::read(written)?;
+        Some((usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.total_tokens))
+    };
+    for (written, expected) in [
+        (r#"{"prompt_tokens":4,"total_tokens":4}"#, (4, None, 0, 4)),
+        (r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}"#, (9, Some(8), 3, 12)),
+        (r#"{"prompt_tokens":9,"completion_tokens":3,"num_cached_tokens":5}"#, (9, Some(5), 3, 12)),
+        (r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null,"cached_tokens":0}"#, (9, Some(0), 3, 12)),
+        (r#"{"prompt_tokens":9.0,"completion_tokens":3e0,"prompt_tokens_details":{"cached_tokens":null}}"#, (9, None, 3, 12)),
+        (r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#, (35, None, 12, 109)),
+        (r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3,"total_tokens":12}"#, (9, Some(4), 3, 12)),
+        (r#"{"input_tokens":9,"cache_creation_input_tokens":100,"cache_read_input_tokens":20,"output_tokens":3}"#, (129, Some(20), 3, 132)),
+        // A gateway that counts the whole prompt as OpenAI does, and the parts as Anthropic does.
+        (
+            r#"{"prompt_tokens":129,"completion_tokens":3,"cache_creation_input_tokens":100,"cache_read_input_tokens":20}"#,
+            (129, Some(20), 3, 132),
+        ),
+    ] {
+        assert_eq!(told(written), Some(expected), "{written}");
+    }
+    let google = Usage::read(r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#).unwrap();
+    assert_eq!(google.output_tokens(), 74, "thoughts cost as output, also where only the total has them");
+}
+
+#[test]
+fn absurd_counts_are_not_believed() {
+    for written in [
+        r#"{"prompt_tokens":-1,"completion_tokens":3}"#,
+        r#"{"prompt_tokens":1,"completion_tokens":18446744073709551615}"#,
+        r#"{"prompt_tokens":1,"completion_tokens":18446744073709551616}"#,
+        r#"{"prompt_tokens":1e300,"completion_tokens":3}"#,
+        r#"{"prompt_tokens":"12","completion_tokens":3}"#,
+        r#"{"prompt_tokens":1.5,"completion_tokens":3}"#,
+        r#"{"input_tokens":{},"output_tokens":3}"#,
+        r#"{"input_tokens":1,"output_tokens":3,"cache_read_input_tokens":-7}"#,
+        "[]",
+        "7",
+        "{}",
+    ] {
+        assert_eq!(Usage::read(written), None, "{written}");
+    }
+    // What stands beside the counts is left out alone.
+    let usage = Usage::read(r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"prompt_tokens_details":{"cached_tokens":"x"}}"#);
+    assert_eq!(usage, Some(Usage { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3, cached_tokens: None, estimated: false }));
+    let told = Told::read(r#"{"prompt_tokens":1,"completion_tokens":-2}"#).unwrap();
+    assert_eq!(told.completed_by(Usage::estimate(5, 8)), Usage::estimate(5, 8));
+    assert_eq!(Usage::estimate(u64::MAX, u64::MAX).total_tokens, u64::MAX);
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..80)) {

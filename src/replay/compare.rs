@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 
 use crate::capture::record::Capture;
-use crate::protocol::stream;
 
 /// What a capture says about one field. The outer `None`: nothing can be known, because its body was not kept whole.
 type Told = Option<Value>;
@@ -27,7 +26,7 @@ fn fields(capture: &Capture) -> [(&'static str, Told); 18] {
     let head = &capture.head;
     let (decision, served, usage) = (head.decision.as_ref(), head.served.as_ref(), head.usage.as_ref());
     let answer = answer(capture);
-    let told = |read: fn(&Value) -> Value| answer.as_ref().map(|answer| by_choice(answer, read));
+    let told = |read: fn(&Value) -> Value| answer.as_ref().map(read);
     [
         ("decision.provider", Some(json!(decision.map(|decision| &decision.provider)))),
         ("decision.model", Some(json!(decision.map(|decision| &decision.model)))),
@@ -38,7 +37,7 @@ fn fields(capture: &Capture) -> [(&'static str, Told); 18] {
         ("served.model", Some(json!(served.map(|served| &served.model)))),
         ("status", Some(head.status.into())),
         ("state", Some(head.state.as_str().into())),
-        ("finish_reason", told(|choice| part(choice, "/finish_reason"))),
+        ("finish_reason", told(finish_reason)),
         ("text", told(text)),
         ("tool_calls", told(tool_calls)),
         ("usage.prompt_tokens", Some(json!(usage.map(|usage| usage.prompt_tokens)))),
@@ -56,7 +55,77 @@ fn answer(capture: &Capture) -> Option<Value> {
     if !head.request_captured || head.response_truncated {
         return None;
     }
-    Some(if head.response_stream { stream::assemble(body) } else { serde_json::from_slice(body).unwrap_or(Value::Null) })
+    Some(if head.response_stream { head.assembled(body) } else { serde_json::from_slice(body).unwrap_or(Value::Null) })
+}
+
+/// What an answer is made of, by its own shape: a replay may be of another than its original.
+enum Shape<'a> {
+    /// Of choices, or of nothing known.
+    Choices,
+    /// A response, of items.
+    Items(&'a [Value]),
+    /// A message, of blocks.
+    Blocks(&'a [Value]),
+}
+
+fn shape(answer: &Value) -> Shape<'_> {
+    let list = |name: &str| answer.get(name).and_then(Value::as_array).map(Vec::as_slice);
+    match (list("choices"), list("output"), list("content")) {
+        (None, Some(items), _) => Shape::Items(items),
+        (None, None, Some(blocks)) => Shape::Blocks(blocks),
+        _ => Shape::Choices,
+    }
+}
+
+/// Why it ended, in its protocol's word: of a response what it is incomplete for, else its status.
+fn finish_reason(answer: &Value) -> Value {
+    match shape(answer) {
+        Shape::Choices => by_choice(answer, |choice| part(choice, "/finish_reason")),
+        Shape::Items(_) => match part(answer, "/incomplete_details/reason") {
+            Value::Null => part(answer, "/status"),
+            reason => reason,
+        },
+        Shape::Blocks(_) => part(answer, "/stop_reason"),
+    }
+}
+
+/// The text that was said; null where there is none.
+fn text(answer: &Value) -> Value {
+    match shape(answer) {
+        Shape::Choices => by_choice(answer, text_of_choice),
+        Shape::Items(items) => {
+            let said = of_kind(items, "message").filter_map(|item| item.get("content")?.as_array()).flatten();
+            joined(said.filter(|part| part.get("type").is_none_or(|kind| kind == "output_text")))
+        }
+        Shape::Blocks(blocks) => joined(of_kind(blocks, "text")),
+    }
+}
+
+fn of_kind<'a>(parts: &'a [Value], kind: &str) -> impl Iterator<Item = &'a Value> {
+    parts.iter().filter(move |part| part.get("type").is_some_and(|word| word == kind))
+}
+
+fn joined<'a>(parts: impl Iterator<Item = &'a Value>) -> Value {
+    let texts: Vec<&str> = parts.filter_map(|part| part.get("text")?.as_str()).collect();
+    if texts.is_empty() { Value::Null } else { texts.concat().into() }
+}
+
+/// What was called with what. Ids are left out, they differ every time; arguments that are JSON are compared as such.
+fn tool_calls(answer: &Value) -> Value {
+    let ending = |parts: &[Value], end: &str| {
+        let is_call =
+            |part: &&Value| part.get("name").is_some() && part.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end));
+        listed(parts.iter().filter(is_call).map(called).collect())
+    };
+    match shape(answer) {
+        Shape::Choices => by_choice(answer, calls_of_choice),
+        Shape::Items(items) => ending(items, "_call"),
+        Shape::Blocks(blocks) => ending(blocks, "tool_use"),
+    }
+}
+
+fn listed(called: Vec<Value>) -> Value {
+    if called.is_empty() { Value::Null } else { called.into() }
 }
 
 /// What the one choice says; of several an array of what each says.
@@ -73,20 +142,18 @@ fn part(value: &Value, pointer: &str) -> Value {
 }
 
 /// The message's text; written in parts, the parts' texts as one.
-fn text(choice: &Value) -> Value {
+fn text_of_choice(choice: &Value) -> Value {
     match part(choice, "/message/content") {
         Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<String>().into(),
         content => content,
     }
 }
 
-/// What was called with what. Ids are left out, they differ every time; arguments that are JSON are compared as such.
-fn tool_calls(choice: &Value) -> Value {
+fn calls_of_choice(choice: &Value) -> Value {
     let calls = part(choice, "/message/tool_calls");
     let old = part(choice, "/message/function_call");
     let functions = calls.as_array().into_iter().flatten().map(|call| call.get("function").or_else(|| call.get("custom")).unwrap_or(call));
-    let called: Vec<Value> = functions.chain(old.is_object().then_some(&old)).map(called).collect();
-    if called.is_empty() { Value::Null } else { called.into() }
+    listed(functions.chain(old.is_object().then_some(&old)).map(called).collect())
 }
 
 fn called(function: &Value) -> Value {
@@ -168,6 +235,46 @@ mod tests {
         b.bodies.response = Bytes::from_static(b"{\"choices\":[{\"message\":{\"content\":\"a\"}},{\"message\":{\"content\":\"b\"}}]}");
         let compared = compare(&a, &b);
         assert_eq!((&row(&compared, "text")["b"], &row(&compared, "text")["equal"]), (&json!(["a", "b"]), &json!(false)));
+    }
+
+    #[test]
+    fn streams_of_responses_and_messages_equal_their_documents() {
+        let response = json!({"id": "resp_1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "On "}, {"type": "output_text", "text": "it."}]},
+            {"type": "web_search_call", "status": "completed"},
+            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{ \"a\": 1 }"},
+        ]});
+        let stream = format!("event: response.incomplete\ndata: {}\n\n", json!({"type": "response.incomplete", "response": response}));
+        let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "stop_reason": "tool_use", "content": [
+            {"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "On "}, {"type": "text", "text": "it."},
+            {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}},
+        ]});
+        let events = [
+            json!({"type": "message_start", "message": {"id": "msg_2", "type": "message", "role": "assistant", "content": []}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "On it."}}),
+            json!({"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}}),
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"a\":"}}),
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "1}"}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}),
+        ];
+        let events: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        for (endpoint, document, stream, reason) in
+            [("responses", &response, stream, "max_output_tokens"), ("messages", &message, events, "tool_use")]
+        {
+            let (mut a, mut b) = pair();
+            (a.head.endpoint, b.head.endpoint) = (endpoint.into(), endpoint.into());
+            (a.bodies.response, b.bodies.response, b.head.response_stream) = (document.to_string().into(), stream.into(), true);
+            let compared = compare(&a, &b);
+            for (field, value) in [
+                ("text", json!("On it.")),
+                ("finish_reason", json!(reason)),
+                ("tool_calls", json!([{"name": "look", "arguments": {"a": 1}}])),
+            ] {
+                assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}), "{endpoint}");
+            }
+        }
     }
 
     #[test]

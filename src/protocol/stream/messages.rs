@@ -1,0 +1,204 @@
+//! Events of a Messages stream (Anthropic), and the one message that a recorded one amounts to.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::super::sse::Fields;
+use super::super::usage::Told;
+use super::{Look, Seen, extend, inside, is_empty, read_error, unread};
+
+#[derive(Deserialize)]
+struct Data<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// Any of the objects inside.
+#[derive(Deserialize)]
+struct Inner<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    thinking: Option<&'a RawValue>,
+    #[serde(borrow)]
+    partial_json: Option<&'a RawValue>,
+    #[serde(borrow)]
+    signature: Option<&'a RawValue>,
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stop_reason: Option<&'a RawValue>,
+}
+
+impl Inner<'_> {
+    /// What a model wrote, and nobody else.
+    fn written(&self) -> impl Iterator<Item = &RawValue> {
+        [self.text, self.thinking, self.partial_json].into_iter().flatten().filter(|part| !is_empty(part.get()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.written().map(|part| inside(part.get())).sum()
+    }
+}
+
+/// What an event's data is.
+pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
+    let Ok(event) = serde_json::from_slice::<Data<'_>>(data) else { return unread(fields, data) };
+    let named = || fields.name.and_then(|name| std::str::from_utf8(name).ok());
+    let kind = event.kind.as_deref().or_else(named).unwrap_or_default();
+    let read = |raw: Option<&'_ RawValue>| raw.and_then(|raw| serde_json::from_str::<Inner<'_>>(raw.get()).ok().map(Said::of));
+    match kind {
+        "message_start" => {
+            let told = read(event.message).and_then(|message| message.told);
+            Look { told, ..Seen::Preamble.into() }
+        }
+        "content_block_start" => match read(event.content_block) {
+            Some(block) if block.is_shell => Seen::Preamble.into(),
+            block => Look { bytes: block.map_or(0, |block| block.bytes), ..Seen::Content.into() },
+        },
+        "content_block_delta" => match read(event.delta) {
+            Some(delta) if delta.is_empty => Seen::Preamble.into(),
+            delta => Look { bytes: delta.map_or(0, |delta| delta.bytes), ..Seen::Content.into() },
+        },
+        "message_delta" => {
+            let told = event.usage.and_then(|usage| Told::read(usage.get()));
+            let stops = read(event.delta).is_some_and(|delta| delta.stops);
+            let seen = if stops { Seen::Content } else { Seen::Preamble };
+            Look { told, all_told: stops, ..seen.into() }
+        }
+        "message_stop" => Seen::Done.into(),
+        "ping" | "content_block_stop" => Seen::Preamble.into(),
+        "error" => {
+            Seen::Error(read_error(event.error.map_or_else(|| String::from_utf8_lossy(data), |error| error.get().into()).as_ref())).into()
+        }
+        _ => Seen::Other.into(),
+    }
+}
+
+/// What is asked of an inner object.
+struct Said {
+    told: Option<Told>,
+    bytes: u64,
+    /// The beginning of a block that has yet to be written.
+    is_shell: bool,
+    /// A delta that adds nothing.
+    is_empty: bool,
+    stops: bool,
+}
+
+impl Said {
+    fn of(inner: Inner<'_>) -> Self {
+        let known = [inner.text, inner.thinking, inner.partial_json, inner.signature, inner.citation];
+        let any = known.iter().any(Option::is_some);
+        let empty = known.into_iter().flatten().all(|part| is_empty(part.get()));
+        Said {
+            told: inner.usage.and_then(|usage| Told::read(usage.get())),
+            bytes: inner.bytes(),
+            is_shell: empty && matches!(inner.kind.as_deref(), Some("text" | "thinking")),
+            is_empty: any && empty,
+            stops: inner.stop_reason.is_some(),
+        }
+    }
+}
+
+/// A message in the making.
+#[derive(Default)]
+pub(super) struct Parts {
+    message: Map<String, Value>,
+    blocks: BTreeMap<u64, Block>,
+    error: Option<Value>,
+}
+
+#[derive(Default)]
+struct Block {
+    fields: Map<String, Value>,
+    /// The input of a tool as it comes.
+    input: String,
+}
+
+impl Parts {
+    pub(super) fn take(&mut self, mut event: Map<String, Value>) {
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
+        match (kind.as_str(), event.remove("delta")) {
+            ("message_start", _) => {
+                if let Some(Value::Object(message)) = event.remove("message") {
+                    self.message = message;
+                }
+            }
+            ("content_block_start", _) => {
+                if let Some(Value::Object(fields)) = event.remove("content_block") {
+                    self.blocks.insert(index, Block { fields, input: String::new() });
+                }
+            }
+            ("content_block_delta", Some(Value::Object(delta))) => self.blocks.entry(index).or_default().add(delta),
+            ("message_delta", delta) => {
+                if let Some(Value::Object(delta)) = delta {
+                    self.message.extend(delta);
+                }
+                if let (Some(Value::Object(later)), Some(Value::Object(usage))) = (event.remove("usage"), self.message.get_mut("usage")) {
+                    usage.extend(later);
+                }
+                // What is told of the message beside its parts, such as `context_management`.
+                self.message.extend(event.into_iter().filter(|(name, _)| name != "type"));
+            }
+            ("error", _) => self.error = event.remove("error").or(self.error.take()),
+            _ => {}
+        }
+    }
+
+    pub(super) fn whole(mut self) -> Value {
+        let before = match self.message.get_mut("content").map(Value::take) {
+            Some(Value::Array(content)) => content,
+            _ => Vec::new(),
+        };
+        let content = before.into_iter().chain(self.blocks.into_values().map(Block::whole)).collect();
+        self.message.insert("content".into(), content);
+        if let Some(error) = self.error {
+            self.message.insert("error".into(), error);
+        }
+        self.message.into()
+    }
+}
+
+impl Block {
+    fn add(&mut self, delta: Map<String, Value>) {
+        for (name, value) in delta {
+            match (name.as_str(), value) {
+                ("type", _) => {}
+                ("partial_json", Value::String(more)) => self.input.push_str(&more),
+                ("citation", citation) => {
+                    extend(self.fields.entry("citations").or_insert(Value::Null), vec![citation].into());
+                }
+                (_, value) => extend(self.fields.entry(name).or_insert(Value::Null), value),
+            }
+        }
+    }
+
+    /// The input as the JSON that it is; cut off within it stays text.
+    fn whole(mut self) -> Value {
+        if !self.input.is_empty() {
+            let input = serde_json::from_str(&self.input).unwrap_or_else(|_| self.input.into());
+            self.fields.insert("input".into(), input);
+        }
+        self.fields.into()
+    }
+}
