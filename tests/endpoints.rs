@@ -407,3 +407,38 @@ async fn the_cheapest_target_of_embeddings_is_found_by_the_price_of_prompts() {
         assert_eq!(plan, models, "{decided}");
     }
 }
+
+#[tokio::test]
+async fn streams_fail_over_before_the_first_word_and_break_off_in_their_own_words() {
+    let prices = "models:\n  demo/echo: { input_per_mtok: 1, output_per_mtok: 1 }\n  demo/cut: {}\n";
+    let targets = "{ target: demo/in-band-error }, { target: demo/echo }";
+    let document = format!(
+        "providers:\n  demo: {{ protocol: mock }}\n{prices}recipes:\n  main:\n    rules: [ {{ name: only, targets: [ {targets} ] }} ]\naliases: {{ auto: main }}\n"
+    );
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    for (path, end, error) in [
+        ("/v1/responses", "response.completed", r#""type":"error""#),
+        ("/v1/messages", "message_stop", r#"{"type":"error","error":{"type":"api_error""#),
+    ] {
+        let streaming = |model: &str| body(path, model).replacen('{', r#"{"stream":true,"#, 1);
+        let answer = post(&gateway, &key, path, &[], &streaming("auto")).await;
+        assert_eq!(
+            (answer.status, answer.header("x-rerouter-model"), answer.header("x-rerouter-attempts")),
+            (200, Some("echo"), Some("2"))
+        );
+        assert!(answer.whole && answer.text().contains(end) && !answer.text().contains("told to fail"), "{}", answer.text());
+        let capture = gateway.capture(&answer.request_id()).await;
+        assert_eq!((&capture["state"], &capture["usage"]["estimated"]), (&json!("completed"), &json!(false)), "{path}");
+        assert!(capture["cost_usd"].as_f64().is_some_and(|cost| cost > 0.0), "{path}: {}", capture["usage"]);
+        let assembled = &capture["response"]["assembled"];
+        let said = if path == "/v1/messages" { "/content/0/text" } else { "/output/0/content/0/text" };
+        assert_eq!(assembled.pointer(said), Some(&json!("Say  a word.")), "{assembled}");
+
+        let cut = post(&gateway, &key, path, &[], &streaming("demo/cut")).await;
+        let last = cut.text().trim_end().rsplit("\n\n").next().unwrap().to_owned();
+        assert!(cut.whole && last.starts_with("event: error\ndata: ") && last.contains(error), "{path}: {last}");
+        assert!(!cut.text().contains(end));
+        assert_eq!(gateway.capture(&cut.request_id()).await["state"], "failed");
+    }
+}

@@ -126,7 +126,6 @@ impl Call {
         let target = self.targets.get(state.index).cloned()?;
         state.started = Some(Instant::now());
         state.relay.target = state.index;
-        state.relay.opaque = self.endpoint != Endpoint::ChatCompletions;
         state.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
         state.relay.reset();
         Some(target)

@@ -1,6 +1,6 @@
 //! The boundary: from bytes on a connection to calls into the rooms above, and back. `edge` does a request in plain async
 //! code; `inference` gives it to Pingora's proxy, whose hooks are here, each a call into `attempt`. The crate's own page
-//! walks through a chat request and a reroute, file by file.
+//! walks through an inference request and a reroute, file by file.
 //!
 //! ```text
 //! edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply

@@ -76,8 +76,6 @@ pub(super) struct Relay {
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
-    /// Its events are none that are understood here: a stream passes as any other body.
-    pub(super) opaque: bool,
     /// Something of it is the client's now: no failover any more.
     pub(super) committed: bool,
     /// All of it has been passed on, or collected.
@@ -232,7 +230,7 @@ impl Relay {
             HttpTask::Header(header, _) => {
                 self.reset();
                 self.status = Some(header.status.as_u16());
-                self.stream = !self.opaque && is_event_stream(&header.headers);
+                self.stream = is_event_stream(&header.headers);
                 self.tally = Tally::of(rules.endpoint);
                 self.headers = header.headers.clone();
             }
