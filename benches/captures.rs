@@ -71,17 +71,15 @@ fn capture(text: &str, random: &Random) -> Capture {
     Capture { head, bodies: Bodies { request, response } }
 }
 
-/// Processor time of this process's threads of that name, in seconds.
-fn cpu(name: &str) -> f64 {
-    let ticks = |stat: String| -> Option<(String, f64)> {
-        let (before, after) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = after.split_whitespace().collect();
-        let used: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        Some((before.split_once('(')?.1.to_owned(), used / 100.0))
-    };
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc");
-    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
-    stats.filter_map(ticks).filter(|(found, _)| found == name).map(|(_, used)| used).sum()
+/// What this process's threads of that name took of a core, and how long they waited for one, in seconds.
+fn cpu(name: &str) -> (f64, f64) {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc").filter_map(|task| Some(task.ok()?.path()));
+    let named = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name));
+    named.fold((0.0, 0.0), |(used, waited), task| {
+        let times = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let mut times = times.split_whitespace().filter_map(|nanos| Some(nanos.parse::<f64>().ok()? / 1e9));
+        (used + times.next().unwrap_or(0.0), waited + times.next().unwrap_or(0.0))
+    })
 }
 
 fn disk(dir: &Path) -> (u64, u64) {
@@ -130,14 +128,15 @@ async fn main() {
     queue.flush().await;
     let settled = Instant::now();
     archive.close().await.expect("closed");
-    let used = cpu("store-captures") - before;
+    let after = cpu("store-captures");
+    let (used, waited) = (after.0 - before.0, after.1 - before.1);
     let (segments, index) = disk(dir.path());
     let count = |outcome| metrics.captures_so_far(outcome);
     let (stored, full, refused) = (count("stored"), count("dropped_full"), count("dropped_store") + count("dropped_disk_full"));
     println!("offered {total} captures of about {raw} bytes in {:.1} s ({:.0}/s)", took.as_secs_f64(), total as f64 / took.as_secs_f64());
     println!("stored {stored}, dropped {full} for a full queue and {refused} by the store");
     println!(
-        "writer: {:.0} % of a core, {:.1} us a capture; offer: {:.2} us",
+        "writer: {:.0} % of a core, {:.1} us a capture; it waited {waited:.1} s for a core that others had; offer: {:.2} us",
         used / took.as_secs_f64() * 100.0,
         used / stored.max(1) as f64 * 1e6,
         offering.as_secs_f64() / total.max(1) as f64 * 1e6

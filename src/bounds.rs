@@ -232,6 +232,8 @@ pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 pub const CAPTURE_BATCH: usize = 1_000;
 /// Longest a record waits for company before it is written: with the write itself the quarter of a second that a crash may lose.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
+/// Part of the queue's bytes beyond which nothing waits for company: far below those at which less work goes into blocks.
+pub const CAPTURE_LINGER_SHARE: usize = 8;
 /// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
 /// Bytes of finished blocks that are written at once.

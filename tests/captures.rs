@@ -138,7 +138,8 @@ async fn a_damaged_index_is_made_again_while_requests_are_answered() {
         gateway.start_again().await;
         ids.push(gateway.chat(&key, &body(100 + damage)).await.request_id());
         until("the index to be complete", async || (listed(&gateway, &key).await.len() == ids.len()).then_some(())).await;
-        let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+        let mut newest_first = ids.clone();
+        newest_first.sort_by(|a, b| b.cmp(a));
         assert_eq!(listed(&gateway, &key).await, newest_first, "damage {damage}");
         let gone = until("an answer about the deleted one", async || {
             let answer = gateway.manage("GET", &format!("/v1/router/replay/{deleted}"), &key.secret, None).await;

@@ -155,7 +155,7 @@ treads: 4
 data_dir: ''
 store: { url: postgres://db.example.com/rerouter }
 routing: { signal_headers: [x-tier, cookie], env_allow: '*' }
-capture: { retention: { age: a week, size: 10GB }, redact: ['[0-9]{16}'] }
+capture: { retention: { age: a week, size: 10GB }, redact: ['([0-9]{16}'] }
 pin: { registration: opened }
 session: { idle: 13h }
 limits: { header_timeout: 0s, connections: 0 }
@@ -175,7 +175,7 @@ s.yaml:10:37: routing.signal_headers[1]: holds credentials and is never shown to
 s.yaml:10:57: routing.env_allow: must be a list, not text (for example `[one, two]`)
 s.yaml:11:30: capture.retention.age: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
 s.yaml:11:44: capture.retention.size: must be a size (for example `8KiB`, `64MiB`, `1GiB` or a number of bytes)
-s.yaml:11:60: capture.redact: not supported by this version (see \"What is not here yet\" in the README)
+s.yaml:11:61: capture.redact[0]: no expression to redact by: unclosed group (for example `\\b\\d{16}\\b`)
 s.yaml:12:22: pin.registration: must be one of `open`, `closed` (did you mean `open`?)
 s.yaml:13:18: session.idle: longer than `absolute` (shorten it, or lengthen `absolute`)
 s.yaml:14:27: limits.header_timeout: must be more than nothing (for example `30s`)

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::super::record::tests::capture;
 use super::*;
+use crate::capture::record::tests::capture;
 use crate::capture::segment::format;
 
 /// An archive in `dir`, as a process opens it.

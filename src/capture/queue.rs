@@ -111,9 +111,11 @@ impl CaptureQueue {
         if !taken {
             self.waiting.metrics.captures("dropped_full", 1);
         }
-        let half_full =
-            self.sender.capacity() < self.sender.max_capacity() / 2 || waiting.is_none_or(|bytes| bytes > self.waiting.limit / 2);
-        if half_full {
+        // A batch is there, or memory is taken that need not be: nobody lingers for more.
+        let records = self.sender.max_capacity() - self.sender.capacity();
+        let enough = records >= bounds::CAPTURE_BATCH.min(self.sender.max_capacity() / 2)
+            || waiting.is_none_or(|bytes| bytes > self.waiting.limit / bounds::CAPTURE_LINGER_SHARE);
+        if enough {
             self.hurry.notify_one();
         }
         taken

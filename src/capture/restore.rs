@@ -142,6 +142,16 @@ impl Archive {
         index.append(&row, &rows)
     }
 
+    /// The same for those that this process could not close.
+    pub(super) fn mend_left(&self, index: &mut CaptureIndex<'_>) -> Result<(), StoreError> {
+        for row in index.segments()? {
+            if !row.sealed && !self.lock().writes(row.number) {
+                self.mend(index, row, &mut Recovered::default())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Cuts off what is torn and writes the end that is missing. Gives the length then.
     fn end(&self, number: i64, scanned: &Scanned) -> Result<u64, StoreError> {
         let file = std::fs::File::options().write(true).open(format::path(&self.make.dir, number))?;

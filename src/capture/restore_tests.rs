@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::super::index::tests::{archive, captures, ids, ids_of, segments};
-use super::super::record::Capture;
 use super::*;
+use crate::capture::index::tests::{archive, captures, ids, ids_of, segments};
+use crate::capture::record::Capture;
 use crate::id::Random;
 use crate::secret::SecretBytes;
 

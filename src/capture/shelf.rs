@@ -208,6 +208,11 @@ impl Open {
 
 #[cfg(test)]
 impl Shelf {
+    /// Forgets the open segment, as when it could not be closed.
+    pub(super) fn let_go_for_tests(&mut self) {
+        self.open = None;
+    }
+
     /// Makes what was written durable without telling the index.
     pub(super) fn sync_for_tests(&mut self) {
         if let Some(open) = &mut self.open {

@@ -31,6 +31,7 @@ impl Archive {
             .store
             .write_captures(move |index| {
                 archive.lock().close_if_due(index, bytes)?;
+                archive.mend_left(index)?;
                 index.segments()
             })
             .await?;
@@ -43,13 +44,15 @@ impl Archive {
             held -= segment.bytes;
         }
         let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
+        let mut failed = None;
         for number in self.store.write_captures(move |index| index.due(due_us)).await? {
-            self.make_anew(number).await?;
+            // One that cannot be read does not keep the others.
+            failed = self.make_anew(number).await.err().or(failed);
         }
         if self.shared.log_to_empty.swap(false, Ordering::AcqRel) && !self.store.write_captures(|index| index.empty_log()).await? {
             self.shared.log_to_empty.store(true, Ordering::Release);
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Takes a segment out of the index, in steps, and off the disk.
@@ -102,25 +105,36 @@ impl Archive {
         }
     }
 
-    /// Writes a segment anew, durable, under a name that does not count yet. Groups without deleted captures stay compressed.
+    /// Writes a segment anew, durable, under a name that does not count yet; what could not be finished is taken away.
     fn write_anew(&self, number: i64, dead: &[(u64, u32)]) -> Result<Anew, Damage> {
         let segment = self.segment(number)?;
         let new = self.lock().next_number();
+        let written = self.fill_anew(&segment, new, dead);
+        if written.is_err() {
+            // A full disk, perhaps: the next try would leave another.
+            let _none = std::fs::remove_file(format::path(&self.make.dir, new).with_extension("new"));
+        }
+        written
+    }
+
+    /// Groups without deleted captures stay compressed.
+    fn fill_anew(&self, segment: &Segment, new: i64, dead: &[(u64, u32)]) -> Result<Anew, Damage> {
+        let number = segment.head().number;
         let mut writer = self.make.create(new, number, Some("new"))?;
         let (mut rows_at, mut graves) = (Vec::new(), Vec::new());
         segment.scan(FIRST, false, |found| {
             match found.head.kind {
                 Kind::Rows => rows_at.push(found.offset),
-                Kind::Graves => graves.extend(group::read_graves(&segment, found.offset)?),
+                Kind::Graves => graves.extend(group::read_graves(segment, found.offset)?),
                 Kind::Heads | Kind::Bodies | Kind::End => {}
             }
             Ok(())
         })?;
         let mut placed: Vec<(CaptureRow, Place)> = Vec::new();
         for at in rows_at {
-            let copied = Rows::read(&segment, at).and_then(|rows| match dead.iter().any(|(heads, _)| *heads == rows.heads) {
-                false => copy(&segment, &mut writer, rows),
-                true => copy_without(&segment, &mut writer, rows, dead),
+            let copied = Rows::read(segment, at).and_then(|rows| match dead.iter().any(|(heads, _)| *heads == rows.heads) {
+                false => copy(segment, &mut writer, rows),
+                true => copy_without(segment, &mut writer, rows, dead),
             });
             match copied {
                 Ok(copied) => placed.extend(copied),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::index::tests::{archive, captures, ids, ids_of, segments};
-use super::super::record::Capture;
 use super::*;
+use crate::capture::index::tests::{archive, captures, ids, ids_of, segments};
+use crate::capture::record::Capture;
 use crate::clock::Clock;
 
 async fn append(archive: &Archive, captures: &[Capture]) {
@@ -104,3 +104,17 @@ async fn the_bytes_of_what_was_deleted_leave_the_disk() {
 
 /// A deletion waits for so much, for the segment to be closed, and for the next look.
 const REWRITE_WITHIN: Duration = bounds::REWRITE_AFTER.saturating_add(bounds::SEGMENT_AGE).saturating_add(bounds::SWEEP_INTERVAL);
+
+#[tokio::test]
+async fn a_segment_that_could_not_be_closed_is_closed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    append(&archive, &captures(0..2)).await;
+    // As after a disk that was full when the segment was to be closed.
+    archive.shelf.lock().unwrap().let_go_for_tests();
+    append(&archive, &captures(2..3)).await;
+    archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, false], "the one that is written to is left alone");
+    assert_eq!(ids(&archive).await, ids_of(&captures(0..3)));
+}

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::super::format::{self, FIRST};
-use super::super::writer::{Effort, begin};
 use super::*;
 use crate::capture::prepare;
 use crate::capture::record::tests::capture;
 use crate::capture::redact::Redactor;
+use crate::capture::segment::format::{self, FIRST};
+use crate::capture::segment::writer::{Effort, begin};
 use crate::id::{Random, UserId};
 use crate::secret::SecretBytes;
 
@@ -38,7 +38,7 @@ fn write(dir: &Path, groups: i64, sealed: bool) -> Vec<(CaptureRow, Place)> {
 }
 
 /// The ids that a rebuild of the index would find, and what the scan saw.
-fn found(segment: &Segment) -> (Vec<RequestId>, super::super::reader::Scanned) {
+fn found(segment: &Segment) -> (Vec<RequestId>, crate::capture::segment::reader::Scanned) {
     let mut ids = Vec::new();
     let scanned = segment.scan(FIRST, true, |found| {
         if found.head.kind == Kind::Rows {
