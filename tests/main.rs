@@ -19,6 +19,8 @@ mod configuration;
 mod decide;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
+/// Captured traffic under other documents, and the gate that asks for it.
+mod evaluate;
 /// The documents in `conf/`, run as they stand.
 mod examples;
 /// Which failures go to the next target, and what the client sees of them.

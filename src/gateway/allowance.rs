@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::exchange::Exchange;
-use super::record::{Outcome, cost};
+use super::record::Outcome;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
@@ -65,7 +65,7 @@ fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
     let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
     let mut most = 0;
     for target in targets {
-        let price = target.prices.as_ref().and_then(|prices| cost(prices, &usage)).ok_or_else(|| {
+        let price = target.prices.as_ref().and_then(|prices| prices.cost(&usage)).ok_or_else(|| {
             let name = &target.name;
             Error::new(
                 Kind::Forbidden,
@@ -91,7 +91,7 @@ pub(super) fn settle(permit: Permit, outcome: &Outcome) {
 }
 
 fn cost_of(target: &Target, usage: &Usage) -> Option<NanoUsd> {
-    cost(target.prices.as_ref()?, usage).map(nano_usd)
+    target.prices.as_ref()?.cost(usage).map(nano_usd)
 }
 
 fn headers(rates: Rates) -> HeaderMap {

@@ -16,6 +16,15 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// All of them.
+    pub const ALL: [Endpoint; 5] =
+        [Endpoint::ChatCompletions, Endpoint::Embeddings, Endpoint::Responses, Endpoint::Messages, Endpoint::CountTokens];
+
+    /// The one that records call by this word.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
+    }
+
     /// The word in records and signals.
     pub fn as_str(self) -> &'static str {
         match self {
