@@ -149,8 +149,8 @@ async fn the_document_that_is_live_changes_nothing() {
         assert_eq!(report["cost"]["before"], report["cost"]["after"]);
         assert!(report["cost"]["before"].as_f64().unwrap() > 0.0);
     }
-    let page = json!({ "filter": { "alias": "auto", "status": 200 }, "limit": 4 });
-    assert_eq!(scene.report(&page).await["evaluated"], 4);
+    let few = scene.report(&json!({ "filter": { "alias": "auto", "status": 200 }, "limit": 4 })).await;
+    assert_eq!(few["evaluated"].as_u64().unwrap() + few["skipped"]["replays"].as_u64().unwrap(), 4, "{few}");
 }
 
 /// The live document as JSON, its sections in another order.
@@ -327,16 +327,9 @@ async fn what_is_asked_wrongly_is_told_and_hostile_documents_are_bounded() {
     let bomb = scene.given.replace("prompt_tokens > 60", &"(".repeat(95));
     let spy = scene.given.replace("name: long", "name: \"${REROUTER_MASTER_KEY}\"");
     let many = scene.given.replace("prompt_tokens > 60", &vec!["prompt_tokens > 60"; 200].join(" || "));
-    for document in [
-        deep.as_str(),
-        &bomb,
-        "a: &x [1]\nb: *x",
-        "aliases: 3",
-        "\u{0}",
-        &many,
-        "🦀",
-        &spy.replace("${ANY_API_KEY}", "${ADMIN_API_KEY}"),
-    ] {
+    for document in
+        [deep.as_str(), &bomb, "a: &x [1]\nb: *x", "aliases: 3", "\u{0}", &many, "🦀", &spy.replace("${ANY_API_KEY}", "${ADMIN_API_KEY}")]
+    {
         let answer = scene.evaluate(&json!({ "document": document })).await;
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert!(!answer.json()["problems"].as_array().unwrap().is_empty(), "{}", answer.text());
