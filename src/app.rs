@@ -68,6 +68,8 @@ pub struct App {
     pub reroutes: Semaphore,
     /// A permit for each shadow under way.
     pub shadows: Arc<Semaphore>,
+    /// A permit for each evaluation under way.
+    pub evaluations: Arc<Semaphore>,
     /// Where the in-process mock provider listens.
     pub mock: Option<SocketAddr>,
     /// The environment, for `${…}` in documents.
@@ -132,6 +134,7 @@ impl App {
             connections,
             reroutes: Semaphore::new(bounds::REROUTES),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
+            evaluations: Arc::new(Semaphore::new(bounds::EVALUATIONS)),
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
@@ -175,6 +178,11 @@ impl App {
     pub fn begin_request(&self) -> Busy {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         Busy(self.under_way.clone())
+    }
+
+    /// How many requests are under way, for those who look while they work.
+    pub fn traffic(&self) -> Arc<AtomicUsize> {
+        self.under_way.clone()
     }
 
     /// Requests under way.

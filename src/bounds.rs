@@ -219,6 +219,30 @@ pub const USAGE_TOKENS: u64 = 1_000_000_000;
 pub const USAGE_ENDING: usize = 16 << 10;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
+/// Evaluations at once: each keeps a thread busy that requests could use.
+pub const EVALUATIONS: usize = 2;
+/// Captures that an evaluation asks where nothing else is said, the newest first.
+pub const EVALUATE_DEFAULT: u64 = 100_000;
+/// Most captures that an evaluation may be asked for.
+pub const EVALUATE_MOST: u64 = 10_000_000;
+/// Heads that an evaluation reads at a time: some megabytes, and how long it goes on when nobody wants its answer any more.
+pub const EVALUATE_STEP: usize = 200;
+/// How often an evaluation tells how far it has come.
+pub const EVALUATE_TELL: Duration = Duration::from_millis(250);
+/// Pairs of targets, and targets, that a report tells apart.
+pub const EVALUATE_CHANGES: usize = 1_000;
+/// Reasons that a report tells apart for each pair of targets.
+pub const EVALUATE_REASONS: usize = 20;
+/// Captures that a report names for each pair of targets.
+pub const EVALUATE_EXAMPLES: usize = 5;
+/// Earlier documents that an evaluation keeps at hand, to say what has changed in them.
+pub const EVALUATE_DOCUMENTS: usize = 16;
+/// How often a gated change is evaluated again because another one came between.
+pub const GATE_TRIES: usize = 3;
+/// The captures that a gated change is tried on: those of so long.
+pub const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// The body of an evaluation: a routing document as a JSON string, in which every byte may be escaped, and a filter.
+pub const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 /// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.
 pub const SHADOWS: usize = 32;
 /// How long a gateway that leaves waits for shadows; nobody misses what they would have said.

@@ -97,6 +97,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod evaluation;
 pub mod gateway;
 pub mod id;
 pub mod interface;

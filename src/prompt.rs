@@ -33,6 +33,11 @@ impl Prompt {
         let request = openai::read_request(&body, endpoint)?;
         Ok(Prompt { endpoint, body, request, headers })
     }
+
+    /// The text of the last user message.
+    pub fn last_user_text(&self) -> String {
+        openai::last_user_text(&self.body, &self.request)
+    }
 }
 
 /// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
@@ -81,7 +86,7 @@ pub fn gather(app: &App, live: &Live, at: Timestamp, prompt: &Prompt, principal:
         seed: app.random.next_u64(),
         health: app.health.snapshot(&live.routing, at),
     };
-    inputs.complete(&live.routing, || Some(openai::last_user_text(&prompt.body, request)));
+    inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     inputs
 }
 

@@ -157,13 +157,25 @@ pub enum Coming {
     Kept,
 }
 
-/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps. `expected` is the revision
-/// that the caller believes to be live.
-pub async fn take(app: &App, text: String, coming: Coming, expected: Option<&str>) -> Result<Taken, NotTaken> {
+/// What the caller believes to be live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expecting<'a> {
+    /// Whatever it is.
+    Anything,
+    /// This revision.
+    Revision(&'a str),
+    /// This revision, and nothing else that waits in its file.
+    RevisionAndFile(&'a str),
+}
+
+/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps.
+pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>) -> Result<Taken, NotTaken> {
     let _turn = app.configuring.acquire().await.map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
-    if expected.is_some_and(|expected| expected != live) {
+    if let Expecting::Revision(expected) | Expecting::RevisionAndFile(expected) = expecting
+        && expected != live
+    {
         return Err(NotTaken::Stale { live });
     }
     let routing = match read(app, text, coming).await {
@@ -175,7 +187,7 @@ pub async fn take(app: &App, text: String, coming: Coming, expected: Option<&str
     };
     let revision = routing.revision().to_string();
     let file = place(app)?;
-    if let Some(file) = file.as_ref().filter(|_| expected.is_some())
+    if let Some(file) = file.as_ref().filter(|_| matches!(expecting, Expecting::RevisionAndFile(_)))
         && is_changed(file.clone(), &previous.routing).await.map_err(NotTaken::Failed)?
     {
         return Err(NotTaken::Changed(file.clone()));

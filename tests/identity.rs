@@ -71,6 +71,7 @@ const ROWS: &[Row] = &[
     ("GET", "/v1/router/replay/{id}/compare/{other}", Object::Capture, 404),
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
     ("POST", "/v1/router/decide", Object::None, 400),
+    ("POST", "/v1/router/replay/evaluate", Object::None, 200),
     // A key has the scope only when an admin gave it.
     ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),

@@ -24,6 +24,7 @@ const ROWS: &[&[&str]] = &[
     &["config"],
     &["app"],
     &["prompt"],
+    &["evaluation"],
     &["reload"],
     &["api"],
     &["gateway"],

@@ -25,6 +25,8 @@ mod decide;
 mod endpoints;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
+/// Captured traffic under other documents, and the gate that asks for it.
+mod evaluate;
 /// The documents in `conf/`, run as they stand.
 mod examples;
 /// Which failures go to the next target, and what the client sees of them.

@@ -5,6 +5,8 @@ pub mod agents;
 mod answer;
 mod body;
 pub mod decide;
+pub mod evaluate;
+mod gate;
 pub mod keys;
 mod limits;
 pub mod models;
@@ -26,6 +28,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use serde_json::Value;
+use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::auth::Principal;
@@ -61,6 +65,24 @@ pub enum Answer {
     Inference(Endpoint),
     /// A capture, run again through the data plane.
     Reroute,
+    /// A function of this layer whose answer takes its time.
+    Slow(SlowHandler, Takes),
+}
+
+/// An answer that takes its time. Whoever drops it, because the client has left, ends the work.
+pub struct Slow {
+    /// Whether the client reads lines of progress as they come; the last line is then the answer.
+    pub lines: bool,
+    /// What comes, [`Step::Answer`] last.
+    pub steps: mpsc::Receiver<Step>,
+}
+
+/// One step towards a slow answer.
+pub enum Step {
+    /// How far the work has come.
+    Line(Value),
+    /// What came of it.
+    Answer(Result<Response<Bytes>>),
 }
 
 /// The bodies that a handler takes; all are bounded, none may be compressed.
@@ -72,13 +94,15 @@ pub enum Takes {
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
     Prompt,
+    /// JSON with a routing document in it, up to [`bounds::EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
+    Evaluation,
 }
 
 impl Takes {
     /// The media types of it.
     pub fn types(self) -> &'static [&'static str] {
         match self {
-            Takes::Json | Takes::Prompt => &["application/json"],
+            Takes::Json | Takes::Prompt | Takes::Evaluation => &["application/json"],
             Takes::Document => &["application/json", "application/yaml"],
         }
     }
@@ -86,6 +110,8 @@ impl Takes {
 
 /// The type of a handler in the table.
 pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Answering<'a>;
+/// The type of a handler whose answer takes its time.
+pub type SlowHandler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Pin<Box<dyn Future<Output = Result<Slow>> + Send + 'a>>;
 /// A handler at work.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
 
@@ -153,6 +179,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/router/replay/{id}",           Policy::Scope("replay"),    here!(replays::delete)),
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
+    route(Method::POST,   "/v1/router/replay/evaluate",       Policy::Scope("replay"),    Answer::Slow(|app, who, request| Box::pin(evaluate::post(app, who, request)), Takes::Evaluation)),
     route(Method::POST,   "/v1/router/decide",                Policy::Scope("inference"), here!(decide::post, Prompt)),
     route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
     route(Method::PUT,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::put, Document)),

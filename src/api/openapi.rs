@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::gate::Gate;
 use super::{Policy, ROUTES, Route, answer, decide, replays, usage};
 use crate::app::App;
 use crate::auth::Principal;
@@ -95,11 +96,12 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
+    op("POST", "/v1/router/replay/evaluate", "evaluate", "What a document would have done to captured traffic; no provider is called. `application/x-ndjson` streams progress").takes("Evaluate").gives(200, "Evaluation").refuses(&[429]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
     op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),
     op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
-    op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412]),
+    op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412, 429]).query(Gate::PARAMETERS),
     op("POST", "/v1/router/config/validate", "validateConfig", "Every problem of a routing document; nothing changes").takes("RoutingDocument").gives(200, "Validation"),
     op("GET", "/v1/router/config/revisions", "listRevisions", "The routing documents that were live, the last first").gives(200, "RevisionList").query(PAGE),
     op("POST", "/v1/router/config/rollback", "rollbackConfig", "Make a document that was live live again").takes("Rollback").gives(200, "ConfigTaken").refuses(&[404, 409, 412]),
@@ -169,7 +171,7 @@ fn describe(route: &Route, operation: &Operation) -> Value {
     }
     if let Some(schema) = operation.takes {
         // Nothing at all stands for an empty object where every field is optional.
-        let required = !matches!(schema, "NewKey" | "Rotation");
+        let required = !matches!(schema, "NewKey" | "Rotation" | "Evaluate");
         let mut content = json_of(schema);
         if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
             content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
@@ -221,7 +223,11 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
                 json!({ "type": "boolean", "default": false, "description": says })
             }
-            "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
+            "max_changed" => {
+                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go elsewhere";
+                json!({ "type": "number", "minimum": 0, "maximum": 1, "description": says })
+            }
+            "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),
         };
         json!({ "name": name, "in": "query", "required": false, "schema": schema })
@@ -248,6 +254,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
                 "ChatCompletion" | "Response" | "Message" => {
                     content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } }))
                 }
+                "Evaluation" => content.insert("application/x-ndjson".into(), json!({ "schema": { "type": "string" } })),
                 "Config" => content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
                 _ => None,
             };

@@ -29,6 +29,15 @@ impl Query {
         Ok(Query(values))
     }
 
+    /// The same of pairs that came otherwise than in a query.
+    pub(super) fn of(pairs: impl IntoIterator<Item = (String, String)>, known: &[&str]) -> Result<Self> {
+        let values: BTreeMap<String, String> = pairs.into_iter().collect();
+        match values.keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(Error::invalid(name.clone(), format!("Unknown parameter {name}."))),
+            None => Ok(Query(values)),
+        }
+    }
+
     /// A parameter's value.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

@@ -154,7 +154,8 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
     Ok(page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into())))
 }
 
-fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
+/// What a list or an evaluation asks for; only an admin's is about the captures of others.
+pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users have replays."))?;
     let owner = match query.get("owner") {
         None => (!who.is_admin()).then_some(user),

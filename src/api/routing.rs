@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::body::Fields;
+use super::gate::Gate;
 use super::page::{self, Query};
 use crate::app::App;
 use crate::auth::Principal;
@@ -15,7 +16,8 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::config::{self, Problem};
 use crate::error::{Error, Kind, Result};
-use crate::reload::{self, Coming, NotTaken};
+use crate::reload::{self, Coming, Expecting, NotTaken};
+use crate::routing::recipe::Routing;
 use crate::store::DocumentRow;
 
 /// `GET /v1/router/config`; as the document itself where `Accept` asks for YAML.
@@ -47,19 +49,53 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// `PUT /v1/router/config`
 pub async fn put(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
-    Query::read(request.uri().query(), &[])?;
+    let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
+    let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
     let text = document(request)?;
-    taken(reload::take(app, text, Coming::Given, expected.as_deref()).await)
+    match gate {
+        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref())).await),
+        Some(gate) => gated(app, &text, expected.as_deref(), &gate).await,
+    }
+}
+
+/// A change that goes live only where it passes the gate: it is tried on what the gateway served of late, against the document
+/// that it replaces, and against no other: where that one has gone meanwhile, it is tried again.
+async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate) -> Result<Response<Bytes>> {
+    for _ in 0..bounds::GATE_TRIES {
+        let live = app.live();
+        let revision = live.routing.revision();
+        if expected.is_some_and(|expected| expected != revision) {
+            return taken(Err(NotTaken::Stale { live: revision.to_owned() }));
+        }
+        let candidate = match read(app, text.to_owned()).await? {
+            Ok(candidate) => candidate,
+            Err(problems) => return taken(Err(NotTaken::Problems(problems))),
+        };
+        if let Some(refusal) = gate.try_on(app, candidate, live.clone()).await? {
+            return Ok(refusal);
+        }
+        let expecting = expected.map_or(Expecting::Revision(revision), Expecting::RevisionAndFile);
+        match reload::take(app, text.to_owned(), Coming::Given, expecting).await {
+            Err(NotTaken::Stale { .. }) if expected.is_none() => {}
+            outcome => return taken(outcome),
+        }
+    }
+    Err(Error::new(Kind::Unavailable, "The routing document changes faster than it can be evaluated.").retry_after(bounds::LIMIT_RETRY))
+}
+
+/// Reads a document that was given, to look at only.
+pub(super) async fn read(app: &App, text: String) -> Result<std::result::Result<Routing, Vec<Problem>>> {
+    let (server, mock) = (app.server.clone(), app.mock);
+    let reading = tokio::task::spawn_blocking(move || config::read_unexpanded(&text, &server, mock));
+    reading.await.map_err(Error::internal)
 }
 
 /// `POST /v1/router/config/validate`: every problem at once; nothing is kept, no variable read.
 pub async fn validate(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let text = document(request)?;
-    let (server, mock) = (app.server.clone(), app.mock);
-    let checking = tokio::task::spawn_blocking(move || config::read_unexpanded(&text, &server, mock).err().unwrap_or_default());
-    let problems = checking.await.map_err(Error::internal)?;
+    let problems = read(app, text).await?.err().unwrap_or_default();
     Ok(answer::json(StatusCode::OK, &json!({ "valid": problems.is_empty(), "problems": listed(&problems) })))
 }
 
@@ -93,7 +129,7 @@ pub async fn rollback(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
     fields.finish()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
-    taken(reload::take(app, text, Coming::Kept, expected.as_deref()).await)
+    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref())).await)
 }
 
 /// The document in a request's body.
@@ -121,6 +157,18 @@ fn expected(headers: &HeaderMap) -> Result<Option<String>> {
     tag.map(|tag| Some(tag.to_owned())).ok_or_else(malformed)
 }
 
+fn expecting(expected: Option<&str>) -> Expecting<'_> {
+    expected.map_or(Expecting::Anything, Expecting::RevisionAndFile)
+}
+
+/// 400 with every problem of a document.
+pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
+    let first = problems.first().map(Problem::to_string).unwrap_or_default();
+    let detail = format!("The document has {} problem(s). {first}", problems.len());
+    let body = json!({ "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(problems) });
+    answer::json(StatusCode::BAD_REQUEST, &body)
+}
+
 fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Response<Bytes>> {
     match outcome {
         Ok(taken) => {
@@ -129,12 +177,7 @@ fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Respon
             tag(&mut response, &taken.revision);
             Ok(response)
         }
-        Err(NotTaken::Problems(problems)) => {
-            let first = problems.first().map(Problem::to_string).unwrap_or_default();
-            let detail = format!("The document has {} problem(s). {first}", problems.len());
-            let body = json!({ "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(&problems) });
-            Ok(answer::json(StatusCode::BAD_REQUEST, &body))
-        }
+        Err(NotTaken::Problems(found)) => Ok(problems(&found)),
         Err(NotTaken::Stale { live }) => {
             Err(Error::new(Kind::PreconditionFailed, format!("Revision {live} is live; read it again before you change it.")))
         }

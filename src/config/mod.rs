@@ -187,6 +187,12 @@ pub fn read_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) ->
     read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: false }, mock)
 }
 
+/// Reads a routing document that was live once, to compare with: nothing is expanded, and what comes of it must not be run.
+pub fn read_remembered(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    let lookup = |name: &str| Ok(Some(format!("{}.{PLACEHOLDER}", name.replace('_', "-"))));
+    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: false, expanded: false }, mock)
+}
+
 /// The document as it may be shown: as written, unless a credential stands in it in clear; then as JSON without it.
 pub fn shown(text: &str) -> String {
     let Ok(mut written) = tree::parse(text) else { return String::new() };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::exchange::Exchange;
-use super::record::{Outcome, cost};
+use super::record::Outcome;
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
@@ -64,7 +64,7 @@ fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
     let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
     let mut most = 0;
     for target in targets {
-        let price = target.prices.as_ref().and_then(|prices| cost(prices, &usage)).ok_or_else(|| {
+        let price = target.prices.as_ref().and_then(|prices| prices.cost(&usage)).ok_or_else(|| {
             let name = &target.name;
             Error::new(
                 Kind::Forbidden,
@@ -95,7 +95,7 @@ fn total(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 fn cost_of(target: &Target, usage: &Usage) -> Option<NanoUsd> {
-    cost(target.prices.as_ref()?, usage).map(nano_usd)
+    target.prices.as_ref()?.cost(usage).map(nano_usd)
 }
 
 fn headers(rates: Rates) -> HeaderMap {

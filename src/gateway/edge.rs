@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
-use super::{Gateway, allowance, gate, inference, reply, reroute};
+use super::{Gateway, allowance, gate, inference, reply, reroute, slow};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
@@ -65,6 +65,7 @@ impl Edge {
             Answer::Inference(endpoint) => inference::run(self, session, exchange, endpoint, &principal, shutdown).await,
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
             Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), params, principal)).await,
+            Answer::Slow(handler, takes) => Box::pin(slow::run(self, session, exchange, (handler, takes), &principal)).await,
             Answer::Reroute => Box::pin(reroute::run(self, session, exchange, params.first(), &principal, shutdown)).await,
         }
     }
@@ -163,7 +164,7 @@ impl Edge {
         }
     }
 
-    async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
+    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
             return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies."));
@@ -172,6 +173,7 @@ impl Edge {
         let limit = match takes {
             Takes::Json => bounds::MANAGEMENT_BODY,
             Takes::Document => bounds::DOCUMENT_BYTES,
+            Takes::Evaluation => bounds::EVALUATE_BODY,
             Takes::Prompt => self.app.server.limits.request_body,
         };
         let body = intake::read_body(session, limit, self.pace()).await?;
@@ -307,7 +309,7 @@ pub(super) async fn answer(mut session: Box<ServerSession>, exchange: &mut Excha
 }
 
 /// Our id of the request on every answer, and what is left of the caller's rates.
-fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) {
+pub(super) fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) {
     allowance::name_rates(&exchange.rates, response.headers_mut());
     if let Ok(id) = http::HeaderValue::from_str(exchange.id.as_str()) {
         response.headers_mut().insert(&reply::REQUEST_ID, id.clone());

@@ -24,6 +24,7 @@ mod reroute;
 mod resolve;
 mod retry_after;
 mod shadow;
+mod slow;
 mod under_way;
 mod upkeep;
 mod wrap;

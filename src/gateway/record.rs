@@ -26,7 +26,7 @@ use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 use crate::routing::provider::Provider;
-use crate::routing::recipe::{Prices, Target};
+use crate::routing::recipe::Target;
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
 /// How a call went, copied out of its progress.
@@ -106,7 +106,7 @@ impl Outcome {
 
     /// What it cost, where every price that it takes is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
-        cost(self.target.as_ref()?.prices.as_ref()?, self.usage.as_ref()?)
+        self.target.as_ref()?.prices.as_ref()?.cost(self.usage.as_ref()?)
     }
 
     /// Whether the provider answered with success.
@@ -127,20 +127,6 @@ impl Outcome {
             None => State::Completed,
         }
     }
-}
-
-/// What so many tokens cost, where every price that they take is known.
-pub(super) fn cost(prices: &Prices, usage: &Usage) -> Option<f64> {
-    let input = prices.input_per_mtok?;
-    let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
-    let fresh = usage.prompt_tokens - cached;
-    let prompt = fresh as f64 * input + cached as f64 * prices.cached_input_per_mtok.unwrap_or(input);
-    let answer = match usage.output_tokens() {
-        // Embeddings: such a model has no price for what it never writes.
-        0 => 0.0,
-        tokens => tokens as f64 * prices.output_per_mtok?,
-    };
-    Some((prompt + answer) / 1e6)
 }
 
 /// A capture in the making.
@@ -336,7 +322,7 @@ impl Record {
                 recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
                 replay: self.head.replay_of.is_some(),
             };
-            let cost = usage.zip(target).and_then(|(usage, target)| cost(target.prices.as_ref()?, usage));
+            let cost = usage.zip(target).and_then(|(usage, target)| target.prices.as_ref()?.cost(usage));
             let used = usage.copied().unwrap_or_default();
             let sums = UsageSums {
                 requests,
@@ -392,27 +378,4 @@ pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cost_needs_every_price_it_takes() {
-        let usage = Usage {
-            prompt_tokens: 1_000_000,
-            completion_tokens: 500_000,
-            total_tokens: 1_500_000,
-            cached_tokens: Some(400_000),
-            estimated: false,
-        };
-        let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
-        assert!((cost(&prices, &usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
-        assert_eq!(cost(&Prices { output_per_mtok: None, ..prices }, &usage), None);
-        let thinking = Usage { total_tokens: 1_700_000, ..usage };
-        assert!((cost(&prices, &thinking).unwrap() - (0.6 + 0.04 + 2.8)).abs() < 1e-9);
-        let without_cached = Prices { cached_input_per_mtok: None, ..prices };
-        assert!((cost(&without_cached, &usage).unwrap() - 3.0).abs() < 1e-9);
-    }
 }

@@ -1,3 +1,6 @@
-//! What can be learnt from captures that are there: how two of them differ.
+//! What can be learnt from captures that are there: how two of them differ, and what another document would have decided.
 
 pub mod compare;
+pub mod evaluate;
+pub mod explain;
+pub mod report;

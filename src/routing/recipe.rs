@@ -13,6 +13,7 @@ use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
 use super::health::{Budget, TargetState};
 use super::keywords::Keywords;
 use super::provider::Provider;
+use crate::protocol::usage::Usage;
 
 /// What a document is built with, beside itself.
 #[derive(Clone, Copy, Debug)]
@@ -182,6 +183,22 @@ pub struct Prices {
     pub cached_input_per_mtok: Option<f64>,
 }
 
+impl Prices {
+    /// What an answer costs, in dollars; `None` where a price that it takes is unknown.
+    pub fn cost(&self, usage: &Usage) -> Option<f64> {
+        let input = self.input_per_mtok?;
+        let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
+        let fresh = usage.prompt_tokens - cached;
+        let prompt = fresh as f64 * input + cached as f64 * self.cached_input_per_mtok.unwrap_or(input);
+        let answer = match usage.output_tokens() {
+            // Embeddings: such a model has no price for what it never writes.
+            0 => 0.0,
+            tokens => tokens as f64 * self.output_per_mtok?,
+        };
+        Some((prompt + answer) / 1e6)
+    }
+}
+
 /// A named routing policy.
 #[derive(Debug)]
 pub struct Recipe {
@@ -298,5 +315,23 @@ pub struct Retry {
 impl Default for Retry {
     fn default() -> Self {
         Retry { attempts: 3, on: RetryOn::ALL, budget_percent: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_needs_every_price_it_takes() {
+        let (prompt_tokens, completion_tokens) = (1_000_000, 500_000);
+        let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 1_500_000, cached_tokens: Some(400_000), estimated: false };
+        let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
+        assert!((prices.cost(&usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
+        assert_eq!(Prices { output_per_mtok: None, ..prices }.cost(&usage), None);
+        let thinking = Usage { total_tokens: 1_700_000, ..usage };
+        assert!((prices.cost(&thinking).unwrap() - (0.6 + 0.04 + 2.8)).abs() < 1e-9);
+        let without_cached = Prices { cached_input_per_mtok: None, ..prices };
+        assert!((without_cached.cost(&usage).unwrap() - 3.0).abs() < 1e-9);
     }
 }

@@ -1,0 +1,88 @@
+//! The gate of `PUT /v1/router/config`: a document that would change too much of what the gateway served of late, or leave some
+//! of it without a target, does not go live.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use super::answer;
+use super::page::Query;
+use crate::app::{App, Live};
+use crate::bounds;
+use crate::error::{Error, Kind, Result};
+use crate::evaluation::{self, Document, Evaluation};
+use crate::replay::evaluate::Standing;
+use crate::replay::report::Report;
+use crate::routing::recipe::Routing;
+use crate::store::CaptureFilter;
+
+/// What a change has to keep to.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Gate {
+    /// Which part of the traffic may go elsewhere, 0 to 1.
+    max_changed: Option<f64>,
+    /// Whether every request that finds a target now has to find one after.
+    forbid_unroutable: bool,
+    /// Whether a gateway without traffic lets every change pass.
+    allow_empty: bool,
+}
+
+impl Gate {
+    /// The parameters of a gated change.
+    pub(super) const PARAMETERS: &[&str] = &["max_changed", "forbid_unroutable", "allow_empty"];
+
+    /// Reads the gate; `None` where nothing is asked for.
+    pub(super) fn read(query: &Query) -> Result<Option<Gate>> {
+        let truth = |name: &str| match query.get(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Error::invalid(name, format!("{name} has to be true or false."))),
+        };
+        let share = |text: &str| text.parse().ok().filter(|share: &f64| (0.0..=1.0).contains(share));
+        let max_changed = match query.get("max_changed") {
+            None => None,
+            Some(text) => Some(share(text).ok_or_else(|| Error::invalid("max_changed", "max_changed has to be a number from 0 to 1."))?),
+        };
+        let gate = Gate { max_changed, forbid_unroutable: truth("forbid_unroutable")?, allow_empty: truth("allow_empty")? };
+        if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
+            return Err(Error::invalid("allow_empty", "allow_empty goes with max_changed or forbid_unroutable."));
+        }
+        Ok((gate != Gate::default()).then_some(gate))
+    }
+
+    /// Tries the candidate on the captures of the last day; the answer is that of a refusal.
+    pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>) -> Result<Option<Response<Bytes>>> {
+        app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
+        let since = app.clock.now() - bounds::GATE_AGE;
+        let asked = Evaluation {
+            candidate: Document::Given(Arc::new(candidate)),
+            // What was decided then says nothing about this change where another one came between.
+            baseline: Some(Document::Live(live)),
+            standing: Standing::Recorded,
+            filter: CaptureFilter { since_us: Some(since.as_microsecond()), ..CaptureFilter::default() },
+            limit: bounds::EVALUATE_DEFAULT,
+        };
+        let report = evaluation::finish(evaluation::begin(app, asked)?).await?;
+        if report.evaluated == 0 && !self.allow_empty {
+            let why = "There is no captured traffic of the last 24 hours to try the document on; allow_empty=true lets it pass.";
+            return Err(Error::new(Kind::NoCaptures, why));
+        }
+        Ok(self.against(&report).map(|why| {
+            let body = json!({ "error": Kind::GateRefused.row().word, "detail": why, "report": report.json() });
+            answer::json(StatusCode::CONFLICT, &body)
+        }))
+    }
+
+    /// What the report has against the change.
+    fn against(&self, report: &Report) -> Option<String> {
+        let Report { changed, evaluated, unroutable, .. } = report;
+        if self.forbid_unroutable && *unroutable > 0 {
+            return Some(format!("{unroutable} of {evaluated} requests would find no target any more."));
+        }
+        let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
+        let share = report.changed_share() * 100.0;
+        Some(format!("{changed} of {evaluated} requests ({share:.2} %) would go elsewhere; at most {} % may.", most * 100.0))
+    }
+}

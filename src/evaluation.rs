@@ -1,0 +1,219 @@
+//! An evaluation under way: captures read step by step on a thread of its own, decided again, counted. It gives way to
+//! requests, tells how far it has come, and ends when nobody waits for it any more.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use jiff::Timestamp;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::app::{App, Live};
+use crate::bounds;
+use crate::capture::index::Archive;
+use crate::capture::record::Head;
+use crate::config::{self, Server};
+use crate::error::{Error, Kind, Result};
+use crate::id::RequestId;
+use crate::prompt::Prompt;
+use crate::protocol::endpoint::Endpoint;
+use crate::replay::evaluate::{Question, Standing};
+use crate::replay::explain;
+use crate::replay::report::{PriceList, Report};
+use crate::routing::recipe::Routing;
+use crate::store::{CaptureFilter, Store};
+
+/// A document that captures are decided under.
+#[derive(Clone)]
+pub enum Document {
+    /// The one that was live when the evaluation began.
+    Live(Arc<Live>),
+    /// Another one.
+    Given(Arc<Routing>),
+}
+
+impl Document {
+    /// It.
+    pub fn routing(&self) -> &Routing {
+        match self {
+            Document::Live(live) => &live.routing,
+            Document::Given(routing) => routing,
+        }
+    }
+}
+
+/// What is to be evaluated.
+pub struct Evaluation {
+    /// The document that captures are decided under.
+    pub candidate: Document,
+    /// What it is compared with; `None`: what was decided then.
+    pub baseline: Option<Document>,
+    /// Which state of the targets counts.
+    pub standing: Standing,
+    /// Which captures.
+    pub filter: CaptureFilter,
+    /// How many of them at most, the newest first.
+    pub limit: u64,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Captures looked at.
+    pub done: u64,
+    /// Most that will be.
+    pub limit: u64,
+    /// Those of them that changed.
+    pub changed: u64,
+    /// When the last of them was made; they come newest first.
+    pub reached: Timestamp,
+}
+
+/// What an evaluation tells.
+pub enum Told {
+    /// It goes on.
+    Progress(Progress),
+    /// It has ended.
+    Done(Result<Report>),
+}
+
+/// Begins an evaluation; it ends with its last capture, or soon after the receiver is dropped. 429 while as many as may are
+/// under way.
+pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
+    let permit = app.evaluations.clone().try_acquire_owned().map_err(|_| {
+        let most = bounds::EVALUATIONS;
+        Error::new(Kind::RateLimited, format!("{most} evaluations are under way already.")).retry_after(bounds::LIMIT_RETRY)
+    })?;
+    let (tell, told) = mpsc::channel(4);
+    let live = app.live();
+    let work = Work {
+        evaluation,
+        archive: app.archive.clone(),
+        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock, live },
+        traffic: app.traffic(),
+        handle: Handle::current(),
+        tell,
+    };
+    let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(permit));
+    started.map_err(Error::internal)?;
+    Ok(told)
+}
+
+/// An evaluation to its end.
+pub async fn finish(mut told: mpsc::Receiver<Told>) -> Result<Report> {
+    while let Some(event) = told.recv().await {
+        if let Told::Done(report) = event {
+            return report;
+        }
+    }
+    Err(Error::internal("an evaluation ended without a word"))
+}
+
+struct Work {
+    evaluation: Evaluation,
+    archive: Archive,
+    documents: Documents,
+    traffic: Arc<AtomicUsize>,
+    handle: Handle,
+    tell: mpsc::Sender<Told>,
+}
+
+impl Work {
+    fn run(mut self, _permit: OwnedSemaphorePermit) {
+        if let Some(report) = self.evaluate().transpose() {
+            // Whoever asked may have left meanwhile.
+            let _gone = self.tell.blocking_send(Told::Done(report));
+        }
+    }
+
+    /// `None` where nobody waits for it any more.
+    fn evaluate(&mut self) -> Result<Option<Report>> {
+        let (mut report, mut done, mut after) = (Report::default(), 0, None::<RequestId>);
+        let mut told = Instant::now();
+        while done < self.evaluation.limit {
+            let began = Instant::now();
+            let step = usize::try_from(self.evaluation.limit - done).unwrap_or(usize::MAX).min(bounds::EVALUATE_STEP);
+            let heads = self.handle.block_on(self.archive.list(self.evaluation.filter.clone(), step, after.take()))?;
+            for head in &heads {
+                self.add(head, &mut report);
+            }
+            done += heads.len() as u64;
+            let Some(last) = heads.last().filter(|_| heads.len() == step) else { break };
+            after = Some(last.id.clone());
+            if self.tell.is_closed() {
+                return Ok(None);
+            }
+            if told.elapsed() >= bounds::EVALUATE_TELL {
+                told = Instant::now();
+                let progress = Progress { done, limit: self.evaluation.limit, changed: report.changed, reached: last.created_at };
+                // One that is not taken in time is followed by a newer one.
+                let _full = self.tell.try_send(Told::Progress(progress));
+            }
+            self.give_way(began.elapsed());
+        }
+        Ok(Some(report))
+    }
+
+    /// Requests other than the one that waits for this go first: half of the time is theirs.
+    fn give_way(&self, worked: Duration) {
+        if self.traffic.load(Ordering::Acquire) > 1 {
+            std::thread::sleep(worked);
+        }
+    }
+
+    fn add(&mut self, head: &Head, report: &mut Report) {
+        let Evaluation { candidate, baseline, standing, .. } = &self.evaluation;
+        let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
+        let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
+        let text = || self.handle.block_on(last_user_text(&self.archive, head));
+        match question.judge(head, recorded.as_deref(), &text) {
+            Err(skipped) => report.skip(skipped),
+            Ok(judged) => {
+                let prices = PriceList { candidate: question.candidate, other: question.baseline.or(Some(&self.documents.live.routing)) };
+                let before = question.baseline.or(recorded.as_deref());
+                report.add(head, &judged, &prices, || explain::explain(&judged, before, question.candidate));
+            }
+        }
+    }
+}
+
+/// The last user message of a capture, where its body was kept as it came.
+async fn last_user_text(archive: &Archive, head: &Head) -> Option<String> {
+    if head.not_replayable().is_some() {
+        return None;
+    }
+    let endpoint = Endpoint::named(&head.endpoint)?;
+    let capture = archive.get(&head.id).await.ok().flatten()?;
+    let prompt = Prompt::read(endpoint, capture.bodies.request, HeaderMap::new()).ok()?;
+    Some(prompt.last_user_text())
+}
+
+/// Documents that were live, by revision: read once each, as captures come in the order of time.
+struct Documents {
+    known: HashMap<String, Option<Arc<Routing>>>,
+    store: Store,
+    server: Server,
+    mock: Option<std::net::SocketAddr>,
+    live: Arc<Live>,
+}
+
+impl Documents {
+    fn of(&mut self, revision: &str, handle: &Handle) -> Option<Arc<Routing>> {
+        if self.known.len() >= bounds::EVALUATE_DOCUMENTS && !self.known.contains_key(revision) {
+            self.known.clear();
+        }
+        match self.known.entry(revision.to_owned()) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(place) => {
+                let text = handle.block_on(self.store.document(revision)).ok().flatten();
+                // One that this build does not take any more explains nothing, and is no reason to fail.
+                let read = text.and_then(|text| config::read_remembered(&text, &self.server, self.mock).ok());
+                place.insert(read.map(Arc::new)).clone()
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A captured request decided again: under another document, with other states of its targets, or just as it was. Pure:
+//! the same capture and the same documents give the same answer, on any machine.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::bounds;
+use crate::capture::record::Head;
+use crate::protocol::usage::Usage;
+use crate::routing::decide::{Candidate, Decision, Refusal, decide};
+use crate::routing::inputs::{Inputs, TargetHealth};
+use crate::routing::recipe::Routing;
+
+/// Which state of the targets counts.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// The one that the capture holds; a target that it does not know counts as healthy and idle.
+    Recorded,
+    /// This one, for every capture.
+    Given(BTreeMap<String, TargetHealth>),
+}
+
+/// What captures are asked.
+pub struct Question<'a> {
+    /// The document that they are decided under.
+    pub candidate: &'a Routing,
+    /// The document that they are decided under for comparison; `None`: what was decided then is what counts.
+    pub baseline: Option<&'a Routing>,
+    /// The state of the targets.
+    pub standing: &'a Standing,
+}
+
+/// Why a capture is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Skipped {
+    /// It is a replay.
+    Replay,
+    /// It is a copy for a shadow.
+    Shadow,
+    /// It was refused before a decision.
+    Undecided,
+    /// Its inputs were written by a build that estimated, hashed or ranked otherwise.
+    Version,
+}
+
+impl Skipped {
+    /// All of them.
+    pub const ALL: [Skipped; 4] = [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version];
+
+    /// The word in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Skipped::Replay => "replays",
+            Skipped::Shadow => "shadows",
+            Skipped::Undecided => "undecided",
+            Skipped::Version => "version",
+        }
+    }
+
+    /// Why a capture is left out, if it is.
+    pub fn of(head: &Head) -> Option<Skipped> {
+        if head.shadow_of.is_some() {
+            return Some(Skipped::Shadow);
+        }
+        if head.replay_of.is_some() {
+            return Some(Skipped::Replay);
+        }
+        match (&head.inputs, &head.decision) {
+            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => None,
+            (Some(_), Some(_)) => Some(Skipped::Version),
+            _ => Some(Skipped::Undecided),
+        }
+    }
+}
+
+/// What became of one capture.
+pub struct Judged<'h> {
+    /// What was decided, or would have been under the baseline.
+    pub before: Result<Cow<'h, Decision>, Refusal>,
+    /// What the candidate decides.
+    pub after: Result<Decision, Refusal>,
+    /// Whether something that an expression looks at could not be known: the text was not kept.
+    pub inexact: bool,
+    /// Whether a target was taken to be healthy and idle because the capture does not know it.
+    pub assumed: bool,
+}
+
+impl Question<'_> {
+    /// Decides a capture again; `text` gives the last user message, where it was kept, and is only called where a signal has
+    /// to be found out anew.
+    ///
+    /// `recorded` is the document that the capture was decided by, where it is still known.
+    pub fn judge<'h>(&self, head: &'h Head, recorded: Option<&Routing>, text: &dyn Fn() -> Option<String>) -> Result<Judged<'h>, Skipped> {
+        if let Some(skipped) = Skipped::of(head) {
+            return Err(skipped);
+        }
+        let (Some(stored), Some(decision)) = (&head.inputs, &head.decision) else { return Err(Skipped::Undecided) };
+        let mut inputs = stored.clone();
+        if let Standing::Given(health) = self.standing {
+            inputs.health.clone_from(health);
+        }
+        let mut inexact = !inputs.complete(self.candidate, text);
+        let after = decide(self.candidate, &inputs);
+        // A snapshot leaves out what was healthy and idle: unknown is what the document of then did not have either.
+        let known = |target: &str| stored.health.contains_key(target) || recorded.is_some_and(|document| document.target(target).is_some());
+        let assumed = matches!(self.standing, Standing::Recorded)
+            && considered(&after).iter().any(|candidate| !known(&name(&candidate.provider, &candidate.model)));
+        let before = match self.baseline {
+            None => Ok(Cow::Borrowed(&**decision)),
+            Some(baseline) => {
+                inputs.keywords.clone_from(&stored.keywords);
+                inexact |= !inputs.complete(baseline, text);
+                decide(baseline, &inputs).map(Cow::Owned)
+            }
+        };
+        Ok(Judged { before, after, inexact, assumed })
+    }
+}
+
+/// Every target that was looked at.
+fn considered(decided: &Result<Decision, Refusal>) -> &[Candidate] {
+    match decided {
+        Ok(decision) => &decision.candidates,
+        Err(Refusal::NoTarget { candidates, .. }) => candidates,
+        Err(Refusal::ModelNotFound { .. }) => &[],
+    }
+}
+
+impl Judged<'_> {
+    /// The target that came first before, `provider/model`; `None`: nothing would have served it.
+    pub fn from(&self) -> Option<String> {
+        self.before.as_ref().ok().map(|decision| name(&decision.provider, &decision.model))
+    }
+
+    /// The target that comes first now.
+    pub fn to(&self) -> Option<String> {
+        self.after.as_ref().ok().map(|decision| name(&decision.provider, &decision.model))
+    }
+
+    /// Whether another target comes first.
+    pub fn changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => (&before.provider, &before.model) != (&after.provider, &after.model),
+            (Err(_), Err(_)) => false,
+            _ => true,
+        }
+    }
+
+    /// Whether another rule, of whatever recipe, matched.
+    pub fn rule_changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => (&before.recipe, &before.rule) != (&after.recipe, &after.rule),
+            (before, after) => before.is_ok() != after.is_ok(),
+        }
+    }
+
+    /// Whether the targets to try, or their order, are others.
+    pub fn plan_changed(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Ok(before), Ok(after)) => before.plan != after.plan,
+            (before, after) => before.is_ok() != after.is_ok(),
+        }
+    }
+}
+
+/// The tokens that a capture's cost is reckoned by: those observed, else those that its limits would have reserved.
+pub fn tokens(head: &Head) -> Usage {
+    head.usage.unwrap_or_else(|| {
+        let (prompt_tokens, asked) =
+            head.inputs.as_ref().map_or((0, None), |inputs| (inputs.request.prompt_tokens, inputs.request.max_tokens));
+        let completion_tokens = asked.unwrap_or(bounds::ANSWER_TOKENS).min(bounds::ANSWER_TOKENS);
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: None, estimated: true }
+    })
+}
+
+/// `provider/model`.
+pub(super) fn name(provider: &str, model: &str) -> String {
+    [provider, "/", model].concat()
+}

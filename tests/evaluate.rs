@@ -1,0 +1,413 @@
+//! Evaluations of captured traffic under other documents, by the API: what is told equals what a count by hand gives; and the
+//! gate that a change of the document may have to pass.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::support::client::Answer;
+use crate::support::documents::{chat_body, provider};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::{count, full};
+
+const EVALUATE: &str = "/v1/router/replay/evaluate";
+
+/// Two providers that answer and one that fails; every strategy behind an alias of its own, and one with conditions.
+fn document(well: &str, other: &str, bad: &str) -> String {
+    let strategy = |name: &str, extra: &str, w: &str| {
+        format!(
+            "  {name}:\n    rules: [ {{ name: only, strategy: {name}{extra}, targets: [ {{ target: well/a{w} }}, {{ target: other/a{w} }}, {{ target: other/b{w} }} ] }} ]\n"
+        )
+    };
+    format!(
+        "providers:\n{}{}{}models:\n  well/a: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  other/a: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n  \
+         other/b: {{ input_per_mtok: 2.0, output_per_mtok: 8.0 }}\nkeywords: {{ code: [refactor] }}\nrecipes:\n{}{}{}{}{}  \
+         priority:\n    rules:\n      - {{ name: code, when: \"'code' in keywords\", targets: [ {{ target: other/b }} ] }}\n      \
+         - {{ name: long, when: \"prompt_tokens > 60\", targets: [ {{ target: other/a }}, {{ target: well/a }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: bad/m }}, {{ target: well/a }} ] }}\n    retry: {{ attempts: 3, on: [connect, timeout, 429, 5xx] }}\n\
+         aliases: {{ weighted: weighted, least_latency: least_latency, least_busy: least_busy, cheapest: cheapest, sticky: sticky, auto: priority }}\n",
+        provider("well", well, "k1"),
+        provider("other", other, "k2"),
+        provider("bad", bad, "k3"),
+        strategy("weighted", "", ", weight: 1"),
+        strategy("least_latency", "", ""),
+        strategy("least_busy", "", ""),
+        strategy("cheapest", "", ""),
+        strategy("sticky", ", key: key.id", ""),
+    )
+}
+
+struct Scene {
+    gateway: Gateway,
+    key: Key,
+    /// The document in its file.
+    text: String,
+    /// The same as it may come by the API: its credentials by name.
+    given: String,
+    // Kept so that they go on answering.
+    _providers: [Provider; 3],
+}
+
+async fn scene() -> Scene {
+    let providers = [
+        Provider::always(scripted::completion("well")).await,
+        Provider::always(scripted::completion("other")).await,
+        Provider::always(scripted::failure(500, "broken")).await,
+    ];
+    let text = document(&providers[0].url(), &providers[1].url(), &providers[2].url());
+    let gateway = Setup::new(&text).env("ANY_API_KEY", "k").start().await;
+    let key = gateway.create_key().await;
+    let given = by_name(&text);
+    Scene { gateway, key, text, given, _providers: providers }
+}
+
+fn by_name(text: &str) -> String {
+    ["k1", "k2", "k3"].iter().fold(text.to_owned(), |text, key| text.replace(&format!("\"{key}\""), "\"${ANY_API_KEY}\""))
+}
+
+impl Scene {
+    async fn ask(&self, model: &str, words: &str) {
+        let body = json!({ "model": model, "messages": [{ "role": "user", "content": words }] }).to_string();
+        let answer = self.gateway.chat(&self.key, body.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    /// Traffic of every kind.
+    async fn traffic(&self, rounds: usize) {
+        for round in 0..rounds {
+            for model in ["weighted", "least_latency", "least_busy", "cheapest", "sticky", "well/a"] {
+                self.ask(model, &format!("Say a word, {round}.")).await;
+            }
+            self.ask("auto", "Please REFACTOR this.").await;
+            self.ask("auto", &"a long story ".repeat(40)).await;
+            self.ask("auto", "Short.").await;
+        }
+    }
+
+    async fn evaluate(&self, body: &Value) -> Answer {
+        self.gateway.manage("POST", EVALUATE, &self.gateway.admin_key, Some(body)).await
+    }
+
+    async fn report(&self, body: &Value) -> Value {
+        let answer = self.evaluate(body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// Every capture of live traffic, whole, as the API shows it.
+    async fn captures(&self) -> Vec<Value> {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let page =
+                self.gateway.manage("GET", &format!("/v1/router/replay?limit=100{after}"), &self.gateway.admin_key, None).await.json();
+            for summary in page["data"].as_array().unwrap() {
+                found.push(self.gateway.capture(summary["id"].as_str().unwrap()).await);
+            }
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => return found,
+            }
+        }
+    }
+
+    async fn put(&self, query: &str, text: &str) -> Answer {
+        let bearer = format!("Bearer {}", self.gateway.admin_key);
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
+        self.gateway.send("PUT", &format!("/v1/router/config{query}"), &headers, Some(text.as_bytes())).await
+    }
+}
+
+#[tokio::test]
+async fn the_document_that_is_live_changes_nothing() {
+    let mut scene = scene().await;
+    let rounds = usize::try_from(count("REROUTER_ROUNDS", if full() { 1_200 } else { 6 })).unwrap();
+    scene.traffic(rounds / 2).await;
+    // The same in other words; and another one in between, under which there is no traffic.
+    scene.gateway.write_routing(&scene.text.replace("weight: 1 }", "weight: 2 }")).await;
+    scene.gateway.write_routing(&format!("# a comment\n{}", scene.text)).await;
+    scene.traffic(rounds - rounds / 2).await;
+    // Refused before any decision; a replay; both are no traffic.
+    assert_eq!(scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status, 404);
+    let id = scene.captures().await.into_iter().find(|capture| capture["status"] == 200).unwrap()["id"].as_str().unwrap().to_owned();
+    let again = scene.gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &scene.gateway.admin_key, None).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+    scene.gateway.restart().await;
+
+    let turned = turned_json(&scene.gateway).await;
+    for document in
+        [Value::Null, json!(scene.given), json!(format!("{}# another comment\n", scene.given)), json!(turned.to_string()), turned]
+    {
+        let report = scene.report(&json!({ "document": document })).await;
+        assert_eq!(report["evaluated"], rounds * 9, "{report}");
+        for nothing in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
+            assert_eq!(report[nothing], 0, "{nothing} of {report:#}");
+        }
+        assert_eq!(report["skipped"]["undecided"], 1);
+        assert_eq!(report["skipped"]["replays"], 1);
+        assert_eq!(report["cost"]["before"], report["cost"]["after"]);
+        assert!(report["cost"]["before"].as_f64().unwrap() > 0.0);
+    }
+    let few = scene.report(&json!({ "filter": { "alias": "auto", "status": 200 }, "limit": 4 })).await;
+    assert_eq!(few["evaluated"].as_u64().unwrap() + few["skipped"]["replays"].as_u64().unwrap(), 4, "{few}");
+}
+
+/// The live document as JSON, its sections in another order.
+async fn turned_json(gateway: &Gateway) -> Value {
+    // A document with a credential in clear is shown as JSON without it.
+    let shown = gateway.manage("GET", "/v1/router/config", &gateway.admin_key, None).await.json();
+    let document: Value = serde_json::from_str(shown["document"].as_str().unwrap()).unwrap();
+    let mut turned: Value = document.as_object().unwrap().clone().into_iter().rev().collect::<serde_json::Map<_, _>>().into();
+    for (_, provider) in turned["providers"].as_object_mut().unwrap() {
+        provider["api_key"] = json!("${ANY_API_KEY}");
+    }
+    turned
+}
+
+#[tokio::test]
+async fn a_rule_that_moves_is_told_as_counted_by_hand() {
+    let scene = scene().await;
+    scene.traffic(4).await;
+    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    assert_ne!(moved, scene.given);
+    let report = scene.report(&json!({ "document": moved })).await;
+
+    // By hand: what the rule `long` decided goes to other/b, nothing else changes.
+    let (mut matched, mut delta, mut before) = (0, 0.0, 0.0);
+    let prices: BTreeMap<&str, (f64, f64)> = BTreeMap::from([("well/a", (1.0, 2.0)), ("other/a", (3.0, 4.0)), ("other/b", (2.0, 8.0))]);
+    for capture in scene.captures().await {
+        let decision = &capture["decision"];
+        let target = format!("{}/{}", decision["provider"].as_str().unwrap(), decision["model"].as_str().unwrap());
+        let (prompt, completion) =
+            (capture["usage"]["prompt_tokens"].as_f64().unwrap(), capture["usage"]["completion_tokens"].as_f64().unwrap());
+        let Some((input, output)) = prices.get(target.as_str()) else { continue };
+        let cost = (prompt * input + completion * output) / 1e6;
+        before += cost;
+        if decision["rule"] == "long" {
+            matched += 1;
+            delta += (prompt * 2.0 + completion * 8.0) / 1e6 - cost;
+        }
+    }
+    assert_eq!(matched, 4);
+    assert_eq!((&report["changed"], &report["plan_changed"], &report["rule_changed"]), (&json!(4), &json!(4), &json!(0)));
+    let change = &report["by_change"][0];
+    assert_eq!((&change["from"], &change["to"], &change["count"]), (&json!("other/a"), &json!("other/b"), &json!(4)));
+    assert_eq!((report["by_change"].as_array().unwrap().len(), change["examples"].as_array().unwrap().len()), (1, 4));
+    let close = |told: &Value, counted: f64| (told.as_f64().unwrap() - counted).abs() < 1e-12;
+    assert!(close(&change["cost_delta_usd"], delta), "{change} is not {delta}");
+    assert!(close(&report["cost"]["before"], before) && close(&report["cost"]["after"], before + delta), "{report}");
+    let reasons: Vec<&str> = change["reasons"].as_array().unwrap().iter().map(|reason| reason["detail"].as_str().unwrap()).collect();
+    assert_eq!(
+        reasons,
+        ["rule priority.long has other/a no more", "rule priority.long has other/b now", "rule priority.long has well/a no more"]
+    );
+    // What goes to a provider that fails has no price: it is left out of the sums and counted.
+    assert_eq!(report["cost"]["unpriced"], 4);
+
+    // Another threshold: the rule is another one, and the reason names its condition.
+    let narrower = scene.given.replace("prompt_tokens > 60", "prompt_tokens > 60000");
+    let report = scene.report(&json!({ "document": narrower })).await;
+    assert_eq!((&report["changed"], &report["rule_changed"]), (&json!(4), &json!(4)));
+    let reason = &report["by_change"][0]["reasons"][0];
+    assert_eq!((&reason["reason"], &reason["count"]), (&json!("rule"), &json!(4)));
+    assert_eq!(reason["detail"], "rule priority.default instead of priority.long: priority.long does not match (prompt_tokens > 60000)");
+
+    // A keyword set that the captures know nothing of is looked up in their text.
+    let other_words = scene.given.replace("code: [refactor]", "code: [story]");
+    let report = scene.report(&json!({ "document": other_words })).await;
+    assert_eq!((&report["changed"], &report["inexact"]), (&json!(8), &json!(0)), "{report:#}");
+    // A name that is gone.
+    let gone = scene.given.replace(", sticky: sticky, ", ", ");
+    let report = scene.report(&json!({ "document": gone })).await;
+    assert_eq!((&report["unroutable"], &report["changed"], &report["by_change"][0]["to"]), (&json!(4), &json!(4), &json!("none")));
+    assert_eq!(report["by_change"][0]["reasons"][0]["reason"], "name");
+}
+
+#[tokio::test]
+async fn a_changed_weight_moves_its_share_and_nothing_back() {
+    let scene = scene().await;
+    let requests = usize::try_from(count("REROUTER_ROUNDS", if full() { 4_000 } else { 300 })).unwrap();
+    let half = scene.text.replace(
+        "{ target: well/a, weight: 1 }, { target: other/a, weight: 1 }, { target: other/b, weight: 1 }",
+        "{ target: well/a, weight: 50 }, { target: other/a, weight: 50 }",
+    );
+    scene.gateway.write_routing(&half).await;
+    for n in 0..requests {
+        scene.ask("weighted", &format!("Say {n}.")).await;
+    }
+    let report = scene.report(&json!({ "document": by_name(&half).replace("well/a, weight: 50", "well/a, weight: 75") })).await;
+    assert_eq!(report["evaluated"], requests);
+    // 50/50 to 60/40: a tenth moves, within five standard deviations.
+    let (changed, expected) = (report["changed"].as_f64().unwrap(), requests as f64 * 0.1);
+    assert!((changed - expected).abs() < 5.0 * (requests as f64 * 0.09).sqrt(), "{changed} of {requests}");
+    let changes = report["by_change"].as_array().unwrap();
+    assert_eq!(changes.len(), 1, "nothing moves back: {report:#}");
+    assert_eq!((&changes[0]["from"], &changes[0]["to"]), (&json!("other/a"), &json!("well/a")));
+    assert_eq!(changes[0]["reasons"][0]["detail"], "rule weighted.only: weight of well/a 75 instead of 50");
+}
+
+#[tokio::test]
+async fn health_may_be_that_of_then_of_now_or_none() {
+    let scene = scene().await;
+    let breaking = scene.text.replacen("\"k3\"\n", "\"k3\"\n    breaker: { consecutive: 2, open: 10m }\n", 1);
+    scene.gateway.write_routing(&breaking).await;
+    for _ in 0..6 {
+        scene.ask("auto", "Short.").await;
+    }
+    // The first two met the failing provider, then its breaker was open.
+    for (health, changed) in [("recorded", 0), ("healthy", 4), ("current", 2)] {
+        let report = scene.report(&json!({ "health": health })).await;
+        assert_eq!((&report["evaluated"], &report["changed"]), (&json!(6), &json!(changed)), "{health}: {report:#}");
+    }
+    let report = scene.report(&json!({ "health": "current" })).await;
+    assert_eq!(
+        report["by_change"][0]["reasons"][0],
+        json!({ "reason": "eligibility", "detail": "bad/m: breaker_open instead of eligible", "count": 2 })
+    );
+    let report = scene.report(&json!({ "health": "healthy", "baseline": "current" })).await;
+    assert_eq!(report["changed"], 0, "the same document twice: {report:#}");
+    // A target that nobody knew then.
+    let newer = by_name(&breaking).replace("{ target: bad/m }", "{ target: well/newer }");
+    let report = scene.report(&json!({ "document": newer })).await;
+    assert_eq!((&report["assumed"], &report["changed"]), (&json!(6), &json!(6)), "{report:#}");
+}
+
+#[tokio::test]
+async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
+    let scene = scene().await;
+    scene.ask("auto", "Short.").await;
+    let mine = scene.gateway.manage("POST", EVALUATE, &scene.key.secret, Some(&json!({}))).await;
+    assert_eq!((mine.status, &mine.json()["evaluated"]), (200, &json!(1)), "{}", mine.text());
+    let refused = scene.gateway.manage("POST", EVALUATE, &scene.key.secret, Some(&json!({ "document": scene.text }))).await;
+    envelope::management(&refused, 403, "insufficient_scope");
+    let user = json!({ "email": "a@example.com", "password": "a long enough password" });
+    for path in ["/v1/auth/register", "/v1/auth/login"] {
+        scene.gateway.send("POST", path, &[("content-type", "application/json")], Some(user.to_string().as_bytes())).await;
+    }
+    let login =
+        scene.gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(user.to_string().as_bytes())).await;
+    let token = login.json()["token"].as_str().unwrap().to_owned();
+    let foreign = scene.gateway.manage("POST", EVALUATE, &token, Some(&json!({}))).await;
+    assert_eq!((foreign.status, &foreign.json()["evaluated"]), (200, &json!(0)), "{}", foreign.text());
+    let foreign = scene.gateway.manage("POST", EVALUATE, &token, Some(&json!({ "filter": { "owner": "usr_admin" } }))).await;
+    envelope::management(&foreign, 403, "forbidden");
+
+    let with_scope = json!({ "name": "ci", "scopes": ["replay", "evaluate"] });
+    let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&with_scope)).await.json();
+    let allowed = scene.gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": scene.text }))).await;
+    // Credentials in clear are for files; who evaluates names variables.
+    assert_eq!((allowed.status, allowed.json()["problems"].as_array().unwrap().len()), (400, 3), "{}", allowed.text());
+    let allowed = scene.gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": scene.given }))).await;
+    assert_eq!((allowed.status, &allowed.json()["changed"]), (200, &json!(0)), "{}", allowed.text());
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told_and_hostile_documents_are_bounded() {
+    let scene = scene().await;
+    scene.ask("auto", "Short.").await;
+    for (body, field) in [
+        (json!({ "limit": 0 }), "limit"),
+        (json!({ "limit": "10" }), "limit"),
+        (json!({ "health": "sick" }), "health"),
+        (json!({ "baseline": "none" }), "baseline"),
+        (json!({ "filter": { "colour": "red" } }), "colour"),
+        (json!({ "filter": { "since": "yesterday" } }), "since"),
+        (json!({ "filter": { "status": [200] } }), "filter.status"),
+        (json!({ "document": 3 }), "document"),
+        (json!({ "document": " " }), "document"),
+        (json!({ "documents": "" }), "documents"),
+        (json!({ "document": "x".repeat((1 << 20) + 1) }), "document"),
+    ] {
+        let answer = scene.evaluate(&body).await;
+        envelope::management(&answer, 400, "invalid_request");
+        assert_eq!(answer.json()["field"], field, "{}", answer.text());
+    }
+    let deep = format!("{}1{}", "[".repeat(400), "]".repeat(400));
+    let bomb = scene.given.replace("prompt_tokens > 60", &"(".repeat(95));
+    let spy = scene.given.replace("name: long", "name: \"${REROUTER_MASTER_KEY}\"");
+    let many = scene.given.replace("prompt_tokens > 60", &vec!["prompt_tokens > 60"; 200].join(" || "));
+    for document in
+        [deep.as_str(), &bomb, "a: &x [1]\nb: *x", "aliases: 3", "\u{0}", &many, "🦀", &spy.replace("${ANY_API_KEY}", "${ADMIN_API_KEY}")]
+    {
+        let answer = scene.evaluate(&json!({ "document": document })).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(!answer.json()["problems"].as_array().unwrap().is_empty(), "{}", answer.text());
+        assert!(!answer.text().contains(&scene.gateway.admin_key));
+    }
+    // Names are names: nothing is expanded in them.
+    let named = scene.evaluate(&json!({ "document": spy })).await;
+    assert!(matches!(named.status, 200 | 400), "{}", named.text());
+    let key = std::fs::read_to_string(scene.gateway.dir().join("data/master.key")).unwrap();
+    assert!(!named.text().contains(key.trim()));
+}
+
+#[tokio::test]
+async fn lines_tell_how_far_it_has_come() {
+    let scene = scene().await;
+    scene.traffic(2).await;
+    let bearer = format!("Bearer {}", scene.gateway.admin_key);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("accept", "application/x-ndjson")];
+    let answer = scene.gateway.send("POST", EVALUATE, &headers, Some(b"{}")).await;
+    assert_eq!((answer.status, answer.header("content-type"), answer.whole), (200, Some("application/x-ndjson"), true));
+    let text = answer.text();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, before) = lines.split_last().unwrap();
+    assert!(before.iter().all(|line| line["object"] == "evaluation.progress"));
+    assert_eq!((&last["object"], &last["evaluated"]), (&json!("evaluation"), &json!(18)));
+    let refused = scene.gateway.send("POST", EVALUATE, &headers, Some(br#"{"document":"aliases: 3"}"#)).await;
+    assert_eq!((refused.status, refused.header("content-type")), (400, Some("application/json")));
+    // A client that leaves makes room for the next.
+    for _ in 0..6 {
+        let mut connection = scene.gateway.connect().await;
+        let host = scene.gateway.host();
+        connection.send(&crate::support::client::request("POST", EVALUATE, &host, &headers, Some(b"{}"))).await;
+        connection.abandon();
+    }
+    crate::support::until("room for an evaluation", async || (scene.evaluate(&json!({})).await.status == 200).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_gate_lets_pass_what_changes_little() {
+    let scene = scene().await;
+    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    let empty = scene.put("?max_changed=0.5", &moved).await;
+    envelope::management(&empty, 409, "no_captures");
+    for bad in ["?max_changed=2", "?max_changed=x", "?forbid_unroutable=yes", "?allow_empty=true"] {
+        assert_eq!(scene.put(bad, &moved).await.status, 400, "{bad}");
+    }
+    scene.traffic(3).await;
+    let before = scene.gateway.revision().await;
+    // 3 of 27 requests would go elsewhere.
+    let refused = scene.put("?max_changed=0.02&forbid_unroutable=true", &moved).await;
+    assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{}", refused.text());
+    let report = &refused.json()["report"];
+    assert_eq!((&report["evaluated"], &report["changed"], &report["unroutable"]), (&json!(27), &json!(3), &json!(0)));
+    assert_eq!(scene.gateway.revision().await, before, "nothing has changed");
+    let taken = scene.put("?max_changed=0.2&forbid_unroutable=true", &moved).await;
+    assert_eq!(taken.status, 200, "{}", taken.text());
+    // What an earlier change moved is no fault of the next one.
+    let commented = format!("# the same\n{moved}").replace("refactor", "REFACTOR");
+    let next = scene.put("?max_changed=0&forbid_unroutable=true", &commented).await;
+    assert_eq!(next.status, 200, "{}", next.text());
+    let without = moved.replace(", sticky: sticky, ", ", ");
+    let refused = scene.put("?forbid_unroutable=true", &without).await;
+    assert_eq!((refused.status, &refused.json()["report"]["unroutable"]), (409, &json!(3)), "{}", refused.text());
+    assert_eq!(scene.put("?max_changed=1", &without).await.status, 200);
+    // Nobody can blame a change for names that were gone before it.
+    assert_eq!(
+        scene.put("?max_changed=0&forbid_unroutable=true", &without.replace("prompt_tokens > 60", "prompt_tokens > 61")).await.status,
+        200
+    );
+
+    let texts: Vec<String> = (0..4).map(|n| without.replace("prompt_tokens > 60", &format!("prompt_tokens > {}", 70 + n))).collect();
+    let answers = futures::future::join_all(texts.iter().map(|text| scene.put("?max_changed=0.5", text))).await;
+    let revisions: Vec<Value> =
+        answers.iter().filter(|answer| answer.status == 200).map(|answer| answer.json()["revision"].clone()).collect();
+    assert!(
+        answers.iter().all(|answer| matches!(answer.status, 200 | 429 | 503)),
+        "{:?}",
+        answers.iter().map(Answer::text).collect::<Vec<_>>()
+    );
+    assert!(revisions.contains(&json!(scene.gateway.revision().await)), "one of them is live");
+}
