@@ -159,6 +159,7 @@ impl Work {
     }
 
     /// Requests other than the one that waits for this go first: half of the time is theirs.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of its own, to be slow is the point")]
     fn give_way(&self, worked: Duration) {
         if self.traffic.load(Ordering::Acquire) > 1 {
             std::thread::sleep(worked);
