@@ -21,6 +21,10 @@ pub const CEL_DEPTH: usize = 64;
 pub const CEL_BRACKETS: usize = 96;
 /// Stack of the thread that compiles a CEL expression: room for the deepest tree that [`CEL_BYTES`] can spell.
 pub const CEL_COMPILE_STACK: usize = 64 << 20;
+/// Bytes of a compiled pattern of `matches`; a few hundred states.
+pub const CEL_PATTERN: usize = 64 << 10;
+/// Compiled patterns that a thread keeps: those of a live document, and of what is being evaluated beside it.
+pub const CEL_PATTERNS: usize = 256;
 /// Bytes of a traced runtime error of a CEL expression.
 pub const CEL_TRACE_BYTES: usize = 200;
 

@@ -53,7 +53,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("argon2", &["auth/password"]),
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),
-    ("regex", &["capture/redact"]),
+    ("regex", &["capture/redact", "routing/condition"]),
     ("aho_corasick", &["routing/keywords"]),
     ("whatlang", &["routing/language"]),
     ("env_logger", &["log"]),

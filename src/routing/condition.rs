@@ -3,6 +3,7 @@
 //! request path nothing is left but a short walk; what still goes wrong there is "false", with a trace.
 
 mod check;
+mod pattern;
 mod reach;
 mod signals;
 
@@ -167,7 +168,12 @@ impl<'a> Evaluation<'a> {
     /// Signals are read from `facts` only where an expression asks for them.
     pub fn new(facts: &'a Facts<'a>) -> Self {
         static LIBRARY: OnceLock<Arc<Env>> = OnceLock::new();
-        let library = LIBRARY.get_or_init(|| Arc::new(Env::stdlib()));
+        let library = LIBRARY.get_or_init(|| {
+            let mut library = Env::stdlib();
+            // It has no such function in this build; were that to change, its own would do.
+            let _there = pattern::add_to(&mut library);
+            Arc::new(library)
+        });
         let mut context = Context::with_env(Arc::clone(library));
         context.set_variable_resolver(facts);
         Evaluation { context }
@@ -305,6 +311,7 @@ mod tests {
             ("keywords.exists(set, set == 'code') && keywords[0] == 'code'", true),
             ("language == '' && agent == ''", true),
             ("headers['x-tier'] == 'gold' && size(headers) == 1", true),
+            ("model.matches('^a.t[no]$') && !model.matches('^[0-9]+$') && matches(headers['x-tier'], '(?i)GOLD')", true),
             ("'auto'.contains(model) ? tools + images + audio == 0 : json_output", true),
         ] {
             assert_eq!(holds(text, &inputs), Ok(wanted), "{text}");
@@ -328,7 +335,11 @@ mod tests {
             ("keywords.contains('code')", "`keywords` is a list of names / 'code' in keywords"),
             ("agent.id == ''", "`.id`: this signal has no fields"),
             ("model.name == ''", "`.name`: this signal has no fields"),
-            ("model.matches('a+')", "unknown function `matches`"),
+            ("model.matches('a(')", "the pattern of `matches` is wrong: unclosed group"),
+            ("model.matches(language)", "the pattern of `matches` has to be written out"),
+            ("matches(model)", "`matches` takes a text and a pattern"),
+            ("model.matches('(a{1000}){1000}')", "the pattern of `matches` is wrong: it is too large"),
+            ("prompt_tokens.matches('a')", "no matching overload"),
             ("model.startWith('a')", "unknown function `startWith` / did you mean `startsWith`?"),
             ("prompt_tokens +", "not an expression"),
             ("prompt_tokens + 1", "the expression gives int"),

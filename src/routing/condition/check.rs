@@ -3,11 +3,11 @@
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
 use cel::parser::Expression;
 
-use super::{Flaw, SIGNALS, Uses, short};
+use super::{Flaw, SIGNALS, Uses, pattern, short};
 use crate::bounds;
 
-/// Functions beside operators and macros. None takes a pattern: `matches` is not part of this build.
-const FUNCTIONS: [&str; 8] = ["size", "contains", "startsWith", "endsWith", "int", "uint", "double", "string"];
+/// Functions beside operators and macros.
+const FUNCTIONS: [&str; 9] = ["size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string"];
 const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "map", "filter"];
 
 /// The walk that refuses what must not run.
@@ -130,6 +130,9 @@ impl Check {
             let known: Vec<&str> = FUNCTIONS.into_iter().chain(MACROS).collect();
             self.flaw(Flaw::unknown("function", name, &known));
         }
+        if name == "matches" {
+            self.pattern(call);
+        }
         let target = call.target.as_deref().into_iter();
         let shapes: Vec<Shape> = target.chain(&call.args).map(|part| self.expression(part, depth + 1)).collect();
         if name == operators::INDEX
@@ -142,6 +145,25 @@ impl Check {
             self.on_keywords(call);
         }
         Shape::Other
+    }
+
+    /// The pattern of `matches` is known before any request comes: one from a request could be any.
+    fn pattern(&mut self, call: &CallExpr) {
+        let pattern = match (&call.target, call.args.as_slice()) {
+            (Some(_), [pattern]) | (None, [_, pattern]) => pattern,
+            _ => {
+                self.flaw(Flaw::new("`matches` takes a text and a pattern").with("model.matches('^gpt-[0-9]')"));
+                return;
+            }
+        };
+        let Expr::Literal(LiteralValue::String(text)) = &pattern.expr else {
+            self.flaw(Flaw::new("the pattern of `matches` has to be written out").with("model.matches('^gpt-[0-9]')"));
+            return;
+        };
+        if let Err(why) = pattern::compile(text.inner()) {
+            let hint = "patterns are those of RE2: no look-around, no references back";
+            self.flaw(Flaw::new(format!("the pattern of `matches` is wrong: {why}")).with(hint));
+        }
     }
 
     /// A call that takes `keywords`: what is asked for has to be among the sets, and a list is no text.

@@ -1,0 +1,48 @@
+//! `matches`: regular expressions that stand literally in an expression, in linear time. Each is compiled when the expression is
+//! checked, and kept by the threads that evaluate it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use cel::common::types::{CelBool, CelString};
+use cel::{Env, ExecutionError};
+use regex::{Regex, RegexBuilder};
+
+use super::short;
+use crate::bounds;
+
+thread_local! {
+    /// Patterns of live documents are few; a thread that has seen more begins anew.
+    static COMPILED: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
+}
+
+/// Compiles a pattern; the error says what is wrong with it.
+pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+    RegexBuilder::new(pattern).size_limit(bounds::CEL_PATTERN).dfa_size_limit(bounds::CEL_PATTERN).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+        // The last line of what the parser draws says it in words.
+        error => short(error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "), 160),
+    })
+}
+
+/// Gives expressions the function, called on a text or with it.
+pub(super) fn add_to(env: &mut Env) -> Result<(), cel::DeclarationError> {
+    cel::add_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "matches")?;
+    cel::add_member_overload!(env, fn matches: (CelString, CelString) -> Result<CelBool>, name = "matches", id = "text_matches")
+}
+
+fn matches(text: &CelString<'_>, pattern: &CelString<'_>) -> Result<CelBool, ExecutionError> {
+    let (text, pattern) = (text.inner(), pattern.inner());
+    COMPILED.with_borrow_mut(|compiled| {
+        if let Some(known) = compiled.get(pattern) {
+            return Ok(CelBool::from(known.is_match(text)));
+        }
+        let new = compile(pattern).map_err(|message| ExecutionError::function_error("matches", message))?;
+        let found = new.is_match(text);
+        if compiled.len() >= bounds::CEL_PATTERNS {
+            compiled.clear();
+        }
+        compiled.insert(pattern.to_owned(), new);
+        Ok(CelBool::from(found))
+    })
+}
