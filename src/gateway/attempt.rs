@@ -202,6 +202,11 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 /// The retry rule: what the error means for this attempt, and whether Pingora's loop goes round again.
 pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<Failure>, reused: bool) -> Box<Error> {
     let Some(call) = call else { return error };
+    if call.state().relay.has_said_all() {
+        // All that went wrong is the framing, or the client did not wait for it: the answer is whole.
+        error.set_retry(false);
+        return error;
+    }
     let failure = known.unwrap_or_else(|| classify(call, &error));
     let stale = reused && failure == Failure::Cut;
     let again = call.attempt_failed(failure, stale);

@@ -187,9 +187,10 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
     }
     call.ends();
     if outcome.committed {
-        // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
-        // that nobody takes it for whole.
-        let event = if outcome.stream { broken_off::event(call, outcome) } else { Bytes::new() };
+        // Too late for another status: a stream says what happened, unless it has said all, and ends properly; any other answer
+        // is cut, so that nobody takes it for whole.
+        let breaks = outcome.stream && !outcome.said_all;
+        let event = if breaks { broken_off::event(call, outcome) } else { Bytes::new() };
         let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
         return (Ended { session: Some(session), status, sent, reusable }, event);

@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     pub(super) complete: bool,
     pub(super) committed: bool,
     pub(super) stream: bool,
+    /// Of a stream: nothing is missing but the end of the body.
+    pub(super) said_all: bool,
     pub(super) between_events: bool,
     /// The number that an event after those of the stream would have.
     pub(super) next_event: u64,
@@ -60,8 +62,8 @@ impl Outcome {
         state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
-                relay if relay.complete && relay.has_error() => Some(Failure::InBand),
-                relay if relay.committed && !relay.complete => Some(Failure::Cut),
+                relay if (relay.complete || relay.has_said_all()) && relay.has_error() => Some(Failure::InBand),
+                relay if relay.committed && !relay.complete && !relay.has_said_all() => Some(Failure::Cut),
                 _ => None,
             };
             let failure = state.failure;
@@ -88,6 +90,7 @@ impl Outcome {
             complete: state.relay.complete,
             committed: state.relay.committed,
             stream: answer.as_ref().map_or(state.relay.stream, |answer| answer.stream),
+            said_all: state.relay.has_said_all(),
             between_events: state.relay.between_events(),
             next_event: state.relay.tally.next_number(),
             status,

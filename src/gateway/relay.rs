@@ -317,6 +317,11 @@ impl Relay {
         }
     }
 
+    /// Whether the client has a stream up to its terminal event, or to an error, behind which no more is to come.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.committed && self.stream && self.ok() && (self.tally.done_seen() || self.tally.error().is_some())
+    }
+
     /// Whether what has passed ends where an event ends.
     pub(super) fn between_events(&self) -> bool {
         self.tail.is_empty() || ends_event(&self.tail)

@@ -1,0 +1,121 @@
+//! What clients and SDKs of both APIs lean on and gateways commonly get wrong, on every endpoint: how streams end, what of a provider
+//! is shown, in which words each exit speaks, what a client that leaves costs.
+
+use serde_json::{Value, json};
+
+use crate::endpoints::{body, document, post};
+use crate::support::client::{self, Connection};
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider, Received, Step};
+
+const STREAMING: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
+
+/// One provider of each protocol that both do the same.
+async fn start(script: impl Fn(&Received, usize) -> Vec<Step> + Clone + Send + Sync + 'static) -> (Gateway, Key, Provider, Provider) {
+    let (open, claude) = (Provider::start(script.clone()).await, Provider::start(script).await);
+    let gateway = Setup::new(&document(&open, &claude, "")).tls().start().await;
+    let key = gateway.create_key().await;
+    (gateway, key, open, claude)
+}
+
+fn streaming(path: &str, model: &str) -> String {
+    body(path, model).replacen('{', r#"{"stream":true,"#, 1)
+}
+
+fn named(kind: &str, mut data: Value) -> String {
+    data["type"] = kind.into();
+    format!("event: {kind}\ndata: {data}\n\n")
+}
+
+/// A whole stream of each endpoint, one event an entry.
+fn events(path: &str) -> Vec<String> {
+    match path {
+        "/v1/messages" => vec![
+            named("message_start", json!({"message": {"id": "msg_1", "content": [], "usage": {"input_tokens": 9, "output_tokens": 1}}})),
+            named("content_block_start", json!({"index": 0, "content_block": {"type": "text", "text": ""}})),
+            named("content_block_delta", json!({"index": 0, "delta": {"type": "text_delta", "text": "word"}})),
+            named("content_block_stop", json!({"index": 0})),
+            named("message_delta", json!({"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}})),
+            named("message_stop", json!({})),
+        ],
+        "/v1/responses" => vec![
+            named("response.created", json!({"sequence_number": 0, "response": {"id": "resp_1", "output": []}})),
+            named("response.output_text.delta", json!({"sequence_number": 1, "output_index": 0, "content_index": 0, "delta": "word"})),
+            named(
+                "response.completed",
+                json!({"sequence_number": 2, "response": {"id": "resp_1", "output": [], "usage": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}}}),
+            ),
+        ],
+        _ => {
+            let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\n";
+            vec![
+                scripted::role_event(),
+                scripted::content_event("word"),
+                scripted::last_events().replace("data: [DONE]", &format!("{usage}data: [DONE]")),
+            ]
+        }
+    }
+}
+
+/// As many of them as hold the word and no end.
+fn half(path: &str) -> usize {
+    if path == "/v1/messages" { 3 } else { 2 }
+}
+
+/// The head of a stream and its first events, as steps.
+fn begun(path: &str, count: usize) -> Vec<Step> {
+    let chunks = events(path).into_iter().take(count).map(|event| Step::Chunk(event.into_bytes()));
+    std::iter::once(scripted::stream_head()).chain(chunks).collect()
+}
+
+fn then(mut steps: Vec<Step>, last: Step) -> Vec<Step> {
+    steps.push(last);
+    steps
+}
+
+/// A request with the key, as bytes.
+fn written(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Vec<u8> {
+    let bearer = format!("Bearer {}", key.secret);
+    client::request("POST", path, &gateway.host(), &[("authorization", &bearer)], Some(body.as_bytes()))
+}
+
+/// Reads until what has come holds `word`.
+async fn read_until(connection: &mut Connection, word: &str) {
+    let mut text = String::new();
+    while !text.contains(word) {
+        text.push_str(&String::from_utf8_lossy(&connection.piece().await.unwrap_or_else(|| panic!("no {word} in {text}"))));
+    }
+}
+
+/// After the terminal event nothing is missing: an error behind it would make a whole answer a failure to its client.
+#[tokio::test]
+async fn what_breaks_off_after_its_terminal_event_is_whole() {
+    let (gateway, key, _open, _claude) = start(|received, _| then(begun(&received.target, 9), Step::Cut)).await;
+    for path in STREAMING {
+        let answer = post(&gateway, &key, path, &[], &streaming(path, "auto")).await;
+        assert_eq!((answer.status, answer.whole, answer.text()), (200, true, events(path).concat()), "{path}");
+        let capture = gateway.capture(&answer.request_id()).await;
+        assert_eq!((&capture["state"], &capture["status"]), (&json!("completed"), &json!(200)), "{path}: {capture}");
+        assert_eq!((&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]), (&json!(11), &json!(false)), "{path}");
+        assert_eq!(capture["decision"]["attempts"][0]["error"], Value::Null, "{path}");
+        assert_eq!(capture["response"]["body"].as_str().unwrap(), events(path).concat(), "{path}");
+    }
+}
+
+/// Clients leave when they have read the last event, whatever the framing still holds.
+#[tokio::test]
+async fn a_client_that_leaves_after_the_terminal_event_has_its_whole_answer() {
+    let (gateway, key, open, claude) = start(|received, _| then(begun(&received.target, 9), Step::Hang)).await;
+    for (path, asked, number) in [("/v1/chat/completions", &open, 0), ("/v1/responses", &open, 1), ("/v1/messages", &claude, 0)] {
+        let mut connection = gateway.connect().await;
+        connection.send(&written(&gateway, &key, path, &streaming(path, "auto"))).await;
+        let id = connection.head().await.unwrap().request_id();
+        let last = events(path).pop().unwrap();
+        read_until(&mut connection, last.trim_end().rsplit('\n').next().unwrap()).await;
+        connection.abandon();
+        asked.abandoned(number).await;
+        let capture = gateway.capture(&id).await;
+        assert_eq!((&capture["state"], &capture["status"]), (&json!("completed"), &json!(200)), "{path}: {capture}");
+        assert_eq!((&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]), (&json!(11), &json!(false)), "{path}");
+    }
+}
