@@ -119,3 +119,33 @@ async fn a_client_that_leaves_after_the_terminal_event_has_its_whole_answer() {
         assert_eq!((&capture["usage"]["total_tokens"], &capture["usage"]["estimated"]), (&json!(11), &json!(false)), "{path}");
     }
 }
+
+/// A choice's end ends a stream without `[DONE]`, but not that of another choice.
+#[tokio::test]
+async fn an_answer_of_which_one_choice_broke_off_broke_off() {
+    let second = |text: &str| text.replace("\"index\":0", "\"index\":1");
+    let shown =
+        [scripted::content_event("a"), second(&scripted::content_event("b")), scripted::last_events().replace("data: [DONE]\n\n", "")];
+    let mut whole = shown.to_vec();
+    whole.push(second(&shown[2]));
+    let streams = [shown.to_vec(), whole];
+    let provider = {
+        let streams = streams.clone();
+        Provider::start(move |_, n| {
+            let chunks = streams[n].iter().map(|event| Step::Chunk(event.clone().into_bytes()));
+            std::iter::once(scripted::stream_head()).chain(chunks).chain([Step::Chunk(Vec::new())]).collect()
+        })
+        .await
+    };
+    let gateway = Gateway::start(&document(&provider, &provider, "")).await;
+    let key = gateway.create_key().await;
+    let ask = streaming("/v1/chat/completions", "gpt").replacen('{', r#"{"n":2,"#, 1);
+    let broken = post(&gateway, &key, "/v1/chat/completions", &[], &ask).await;
+    let text = broken.text();
+    let rest = text.strip_prefix(&streams[0].concat()).unwrap_or_else(|| panic!("{text}"));
+    assert!(broken.whole && rest.contains("\"provider_error\""), "{text}");
+    assert_eq!(gateway.capture(&broken.request_id()).await["state"], "failed");
+    let good = post(&gateway, &key, "/v1/chat/completions", &[], &ask).await;
+    assert_eq!((good.whole, good.text()), (true, streams[1].concat()));
+    assert_eq!(gateway.capture(&good.request_id()).await["state"], "completed");
+}
