@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::endpoints::{body, document, post};
+use crate::endpoints::{body, document, post, reply};
 use crate::support::client::{self, Connection};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
@@ -148,4 +148,27 @@ async fn an_answer_of_which_one_choice_broke_off_broke_off() {
     let good = post(&gateway, &key, "/v1/chat/completions", &[], &ask).await;
     assert_eq!((good.whole, good.text()), (true, streams[1].concat()));
     assert_eq!(gateway.capture(&good.request_id()).await["state"], "completed");
+}
+
+/// A client of HTTP/1.0 knows no chunks: the body ends with the connection.
+#[tokio::test]
+async fn a_client_of_http_1_0_reads_every_answer() {
+    let (gateway, key, _open, _claude) = start(|received, n| match received.json()["stream"].as_bool() {
+        Some(true) => then(begun(&received.target, 9), Step::Chunk(Vec::new())),
+        _ => reply(received, n),
+    })
+    .await;
+    for path in STREAMING {
+        for text in [body(path, "auto"), streaming(path, "auto")] {
+            let request = String::from_utf8(written(&gateway, &key, path, &text)).unwrap().replacen("HTTP/1.1", "HTTP/1.0", 1);
+            let mut connection = gateway.connect().await;
+            let answer = connection.exchange(request.as_bytes()).await;
+            assert_eq!((answer.status, answer.whole, answer.header("transfer-encoding")), (200, true, None), "{path}: {}", answer.text());
+            match text.contains("stream") {
+                true => assert_eq!(answer.text(), events(path).concat(), "{path}"),
+                false => drop(answer.json()),
+            }
+            assert!(connection.is_closed().await);
+        }
+    }
 }
