@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::endpoints::{body, document, post, reply};
+use crate::endpoints::{ANTHROPIC, OPENAI, body, document, post, reply};
 use crate::support::client::{self, Connection};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
@@ -148,6 +148,20 @@ async fn an_answer_of_which_one_choice_broke_off_broke_off() {
     let good = post(&gateway, &key, "/v1/chat/completions", &[], &ask).await;
     assert_eq!((good.whole, good.text()), (true, streams[1].concat()));
     assert_eq!(gateway.capture(&good.request_id()).await["state"], "completed");
+}
+
+/// RFC 9110 sections 12.5.3 and 15.5.16.
+#[tokio::test]
+async fn a_refused_coding_names_the_accepted_ones_in_its_head() {
+    let (gateway, key, _open, _claude) = start(reply).await;
+    for path in OPENAI.into_iter().chain(ANTHROPIC) {
+        let answer = post(&gateway, &key, path, &[("content-encoding", "compress")], &body(path, "auto")).await;
+        assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("gzip, deflate, zstd, br")), "{path}");
+    }
+    let answer = post(&gateway, &key, "/v1/router/decide", &[("content-encoding", "gzip")], "x").await;
+    assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("identity")));
+    let answer = gateway.manage("POST", "/v1/router/decide?endpoint=x", &key.secret, Some(&json!({}))).await;
+    assert_eq!((answer.status, answer.header("accept-encoding")), (400, None));
 }
 
 /// A client of HTTP/1.0 knows no chunks: the body ends with the connection.

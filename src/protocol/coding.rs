@@ -46,7 +46,7 @@ impl Coding {
             _ => None,
         };
         let refused = || format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED);
-        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()))
+        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()).accepting(Coding::SUPPORTED))
     }
 
     fn as_str(self) -> &'static str {
