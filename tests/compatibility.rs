@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::endpoints::{ANTHROPIC, OPENAI, body, document, post, reply};
 use crate::support::client::{self, Connection};
+use crate::support::coded::encode;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
@@ -162,6 +163,24 @@ async fn a_refused_coding_names_the_accepted_ones_in_its_head() {
     assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("identity")));
     let answer = gateway.manage("POST", "/v1/router/decide?endpoint=x", &key.secret, Some(&json!({}))).await;
     assert_eq!((answer.status, answer.header("accept-encoding")), (400, None));
+}
+
+/// What is kept is the decoded body: its head has to speak of that.
+#[tokio::test]
+async fn the_captured_head_fits_the_captured_body() {
+    let (gateway, key, open, _claude) = start(reply).await;
+    let text = body("/v1/chat/completions", "auto");
+    for coding in ["gzip", "identity"] {
+        let bearer = format!("Bearer {}", key.secret);
+        let headers = [("authorization", bearer.as_str()), ("content-encoding", coding), ("content-type", "application/json")];
+        let sent = if coding == "gzip" { encode("gzip", text.as_bytes()) } else { text.clone().into_bytes() };
+        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(&sent)).await;
+        assert_eq!((answer.status, open.last().header("content-encoding")), (200, None));
+        let request = gateway.capture(&answer.request_id()).await["request"].clone();
+        assert_eq!((&request["body"], &request["headers"]["content-encoding"]), (&json!(text), &Value::Null), "{coding}");
+        assert_eq!(request["headers"]["content-length"], text.len().to_string(), "{coding}");
+        assert_eq!(request["headers"]["content-type"], "application/json");
+    }
 }
 
 /// A client of HTTP/1.0 knows no chunks: the body ends with the connection.
