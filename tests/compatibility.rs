@@ -183,6 +183,44 @@ async fn the_captured_head_fits_the_captured_body() {
     }
 }
 
+/// A provider that compresses against our word is paid for all the same.
+#[tokio::test]
+async fn what_a_compressed_answer_used_is_counted() {
+    let (gateway, key, _open, _claude) = start(|received, _| {
+        let stream = received.json()["stream"] == true;
+        let plain =
+            if stream { events(&received.target).concat() } else { USED[usize::from(received.target.contains("messages"))].to_owned() };
+        let coding = received.header("openai-beta").unwrap();
+        let kind = if stream { "text/event-stream" } else { "application/json" };
+        scripted::answer(200, &[("content-type", kind), ("content-encoding", &coding)], &encode(&coding, plain.as_bytes()))
+    })
+    .await;
+    let bearer = format!("Bearer {}", key.secret);
+    for path in STREAMING {
+        for coding in ["gzip", "deflate", "zstd", "br"] {
+            for text in [body(path, "auto"), streaming(path, "auto")] {
+                let headers = [("authorization", bearer.as_str()), ("openai-beta", coding)];
+                let request = client::request("POST", path, &gateway.host(), &headers, Some(text.as_bytes()));
+                let answer = gateway.connect().await.exchange(&request).await;
+                assert_eq!((answer.status, answer.header("content-encoding")), (200, Some(coding)));
+                let capture = gateway.capture(&answer.request_id()).await;
+                let usage = &capture["usage"];
+                assert_eq!(
+                    (&usage["prompt_tokens"], &usage["total_tokens"], &usage["estimated"]),
+                    (&json!(9), &json!(11), &json!(false)),
+                    "{path} {coding}: {usage}"
+                );
+                assert_eq!(capture["state"], "completed");
+            }
+        }
+    }
+}
+
+const USED: [&str; 2] = [
+    r#"{"object":"x","usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#,
+    r#"{"type":"message","usage":{"input_tokens":9,"output_tokens":2}}"#,
+];
+
 /// A client of HTTP/1.0 knows no chunks: the body ends with the connection.
 #[tokio::test]
 async fn a_client_of_http_1_0_reads_every_answer() {

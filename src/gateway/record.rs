@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::relay::Answer;
+use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -22,6 +23,9 @@ use crate::error::Error;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::limits::day;
 use crate::prompt::Prompt;
+use crate::protocol::coding;
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -84,7 +88,7 @@ impl Outcome {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
             () if state.relay.body_truncated && answer.is_none() => usage::read_ending(&state.relay.ending),
-            () => usage::read(&body),
+            () => usage::read(&body).or_else(|| usage_within(call.endpoint, &headers, &body, prompt_tokens)),
         };
         Outcome {
             complete: state.relay.complete,
@@ -351,6 +355,19 @@ impl Record {
             app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
         }
     }
+}
+
+/// The usage of an answer that came compressed against our word, where it is small enough to be read for that.
+fn usage_within(endpoint: Endpoint, headers: &HeaderMap, body: &[u8], prompt_tokens: u64) -> Option<Usage> {
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
+    if !says_event_stream(headers) {
+        return usage::read(&decoded);
+    }
+    let mut tally = Tally::of(endpoint);
+    tally.feed(&decoded);
+    tally.finish();
+    Some(tally.usage_or_estimate(prompt_tokens))
 }
 
 fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {

@@ -376,9 +376,13 @@ impl Relay {
 /// Whether these headers are those of an event stream that can be read along. One that is compressed although we
 /// asked for none passes as it is.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    is_plain(headers) && says_event_stream(headers)
+}
+
+/// Whether these headers are those of an event stream, compressed or not.
+pub(super) fn says_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    is_plain(headers)
-        && kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+    kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Whether these headers are those of a JSON document that can be read.

@@ -74,6 +74,15 @@ pub struct Decoder {
     parts: usize,
 }
 
+/// A body that is at hand, out of the coding that the values of its `Content-Encoding` lines name; `None` where that is none, not one
+/// of ours, not what the bytes are, or makes more than `limit` bytes.
+pub fn decode<'a>(lines: impl IntoIterator<Item = &'a [u8]>, body: &[u8], limit: usize) -> Option<Bytes> {
+    let mut decoder = Decoder::new(Coding::of(lines).ok()??, limit);
+    decoder.push(body);
+    while decoder.step().ok()? {}
+    decoder.finish().ok()
+}
+
 enum Engine {
     /// Nothing has begun: before the first byte, and between a gzip member or zstd frame and the next.
     Between,
