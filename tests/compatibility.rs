@@ -151,6 +151,69 @@ async fn an_answer_of_which_one_choice_broke_off_broke_off() {
     assert_eq!(gateway.capture(&good.request_id()).await["state"], "completed");
 }
 
+/// What we are known by to a provider is nobody else's, also where a refusal quotes it.
+#[tokio::test]
+async fn a_refusal_that_says_our_credential_back_says_it_to_nobody() {
+    let script = |received: &Received, _: usize| {
+        let shown = received.header("authorization").or(received.header("x-api-key")).unwrap_or_default();
+        let status: u16 = received.json()["model"].as_str().unwrap().parse().unwrap();
+        let words = format!("Incorrect API key provided: {shown}. Twice: {shown}.");
+        let text = json!({"type": "error", "error": {"message": words, "type": "invalid_request_error"}}).to_string();
+        let (start, end) = text.split_at(text.find("-upstream").unwrap());
+        let head = format!("HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", text.len());
+        // Cut within the credential.
+        vec![Step::Write(head.into_bytes()), Step::Write(start.into()), Step::Later(std::time::Duration::from_millis(30), end.into())]
+    };
+    let (open, claude) = (Provider::start(script).await, Provider::start(script).await);
+    let models: String = [400, 404, 409, 422, 429, 500].map(|status| format!("  open/{status}: {{}}\n  claude/{status}: {{}}\n")).concat();
+    let gateway = Gateway::start(&document(&open, &claude, "").replace("recipes:\n", &format!("models:\n{models}recipes:\n"))).await;
+    let key = gateway.create_key().await;
+    for (path, name) in [("/v1/chat/completions", "open"), ("/v1/messages", "claude")] {
+        for status in [400, 404, 409, 422, 429, 500] {
+            let answer = post(&gateway, &key, path, &[], &body(path, &format!("{name}/{status}"))).await;
+            assert_eq!((answer.status, answer.whole), (status, true), "{path} {status}: {}", answer.text());
+            let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+            assert!(message.starts_with("Incorrect API key provided: ") && message.contains(". Twice: "), "{message}");
+            assert!(!answer.text().contains("-upstream"), "{path} {status}: {}", answer.text());
+            let capture = gateway.capture(&answer.request_id()).await;
+            assert!(!capture.to_string().contains("-upstream"), "{path} {status}: {capture}");
+        }
+    }
+}
+
+/// Whose account it is, and what browsers are to do about the provider's host, is not the clients'.
+#[tokio::test]
+async fn what_a_provider_says_of_the_operator_s_account_stays_here() {
+    let kept = [
+        ("openai-organization", "org-of-the-operator"),
+        ("openai-project", "proj_of_the_operator"),
+        ("anthropic-organization-id", "0a1b-of-the-operator"),
+        ("set-cookie", "a=b"),
+        ("clear-site-data", "\"*\""),
+        ("nel", "{}"),
+        ("report-to", "{}"),
+    ];
+    let shown = [("openai-processing-ms", "12"), ("openai-version", "2020-10-01"), ("retry-after-ms", "70"), ("x-should-retry", "true")];
+    let (gateway, key, _open, _claude) = start(move |received, _| {
+        let headers: Vec<(&str, &str)> = [("content-type", "application/json")].into_iter().chain(kept).chain(shown).collect();
+        scripted::answer(if received.json()["bad"] == true { 409 } else { 200 }, &headers, b"{}")
+    })
+    .await;
+    for path in OPENAI.into_iter().chain(ANTHROPIC) {
+        for text in [body(path, "auto"), body(path, "auto").replacen('{', r#"{"bad":true,"#, 1)] {
+            let answer = post(&gateway, &key, path, &[], &text).await;
+            for (name, _) in kept {
+                assert_eq!(answer.header(name), None, "{path}");
+            }
+            for (name, value) in shown {
+                assert_eq!(answer.header(name), Some(value), "{path} {}", answer.status);
+            }
+            let capture = gateway.capture(&answer.request_id()).await.to_string();
+            assert!(!capture.contains("of-the-operator") && !capture.contains("of_the_operator"), "{path}: {capture}");
+        }
+    }
+}
+
 /// RFC 9110 sections 12.5.3 and 15.5.16.
 #[tokio::test]
 async fn a_refused_coding_names_the_accepted_ones_in_its_head() {

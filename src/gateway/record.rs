@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
+use super::masked;
 use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::Principal;
@@ -84,6 +85,11 @@ impl Outcome {
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
+        let body = match &target {
+            Some(target) if !ok => masked::bytes(body, &target.provider),
+            _ => body,
+        };
+        let answer = answer.map(|answer| Answer { body: body.clone(), ..answer });
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),

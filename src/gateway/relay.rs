@@ -155,9 +155,11 @@ impl Relay {
             Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
             Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
             Some(_) => overfull,
+            // A refusal is read whole: what it must not say is then found.
+            None if !self.ok() => overfull,
             // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
-            None => !self.stream || !self.ok() || self.tally.verdict() != tally::Verdict::Open || overfull,
+            None => !self.stream || self.tally.verdict() != tally::Verdict::Open || overfull,
         };
         if ready { Weighed::Commit } else { Weighed::Wait }
     }
@@ -304,6 +306,11 @@ impl Relay {
     /// Whether the status says success.
     fn ok(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// Whether the status says that it is no success.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.status.is_some() && !self.ok()
     }
 
     /// The failure that the status stands for, if another target may do better.
