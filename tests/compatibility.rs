@@ -284,6 +284,51 @@ const USED: [&str; 2] = [
     r#"{"type":"message","usage":{"input_tokens":9,"output_tokens":2}}"#,
 ];
 
+/// Servers whose reader of JSON takes names of any case for the same (Go's does) would read another request than was let in.
+#[tokio::test]
+async fn a_second_name_in_other_letters_is_a_repetition() {
+    let (gateway, key, open, claude) = start(reply).await;
+    for (path, more) in [
+        ("/v1/chat/completions", r#""Model":"other""#),
+        ("/v1/chat/completions", r#""MAX_TOKENS":9999"#),
+        ("/v1/chat/completions", r#""M\u004fdel":"other""#),
+        ("/v1/embeddings", r#""mOdel":"other""#),
+        ("/v1/responses", r#""Input":"other""#),
+        ("/v1/messages", r#""Messages":[]"#),
+        ("/v1/messages/count_tokens", r#""Model":"other""#),
+    ] {
+        for text in
+            [body(path, "auto").replacen('{', &format!("{{{more},"), 1), format!("{},{more}}}", body(path, "auto").trim_end_matches('}'))]
+        {
+            let answer = post(&gateway, &key, path, &[], &text).await;
+            assert_eq!(answer.status, 400, "{text}: {}", answer.text());
+            assert!(answer.text().contains("comes twice"), "{}", answer.text());
+        }
+    }
+    assert_eq!((open.count(), claude.count()), (0, 0));
+    // On its own it is an unknown member, and the provider's to judge.
+    let text = body("/v1/chat/completions", "auto").replacen('{', r#"{"Temperature":1,"temperature":1,"#, 1);
+    assert_eq!(post(&gateway, &key, "/v1/chat/completions", &[], &text).await.status, 200);
+}
+
+/// Of what is acted on below the top, too, one place counts.
+#[tokio::test]
+async fn what_is_acted_on_inside_comes_once() {
+    let (gateway, key, open, claude) = start(reply).await;
+    for (path, more) in [
+        ("/v1/chat/completions", r#""stream":true,"stream_options":{"include_usage":true,"include_usage":false}"#),
+        ("/v1/chat/completions", r#""stream":true,"stream_options":{"include_usage":true,"Include_Usage":false}"#),
+        ("/v1/chat/completions", r#""response_format":{"type":"json_object","type":"text"}"#),
+        ("/v1/responses", r#""text":{"format":{"type":"text"},"format":{"type":"json_object"}}"#),
+        ("/v1/messages", r#""output_config":{"format":{"type":"json_schema"},"format":null}"#),
+    ] {
+        let answer = post(&gateway, &key, path, &[], &body(path, "auto").replacen('{', &format!("{{{more},"), 1)).await;
+        assert_eq!(answer.status, 400, "{more}: {}", answer.text());
+        assert!(answer.text().contains("comes twice"), "{}", answer.text());
+    }
+    assert_eq!((open.count(), claude.count()), (0, 0));
+}
+
 /// A client of HTTP/1.0 knows no chunks: the body ends with the connection.
 #[tokio::test]
 async fn a_client_of_http_1_0_reads_every_answer() {
