@@ -44,7 +44,7 @@ fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
 
 /// The facts of a request that routing and relaying ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChatRequest {
+pub struct ModelRequest {
     /// The model asked for.
     pub model: String,
     /// The bytes of that JSON string, quotes included.
@@ -80,7 +80,7 @@ pub struct ChatRequest {
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) model: Option<Range<usize>>,
-    pub(super) request: ChatRequest,
+    pub(super) request: ModelRequest,
     pub(super) prompt: Prompt,
     /// What is said beside the messages: `system`, `instructions`.
     pub(super) system_tokens: u64,
@@ -115,7 +115,7 @@ pub(super) struct Prompt {
 
 /// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing
 /// or wrong `model`, a wrong kind of `stream` or `messages`, and a repetition of what is acted on; all else is the provider's to judge.
-pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Error> {
+pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut facts = Facts::default();
     json::read_object(body, |cursor, name| {
         once(endpoint, &name, &mut facts)?;
@@ -419,7 +419,7 @@ pub(super) fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> 
 }
 
 /// The text of the last user message, parts joined by line breaks.
-pub fn last_user_text(body: &[u8], request: &ChatRequest) -> String {
+pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
     let parts: Vec<_> = request.user_text.iter().filter_map(|span| json::text(body.get(span.clone())?)).collect();
     parts.join("\n")
 }
