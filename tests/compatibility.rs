@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::endpoints::{ANTHROPIC, OPENAI, body, document, post, reply};
-use crate::support::client::{self, Connection};
+use crate::support::client::{self, Connection, H2};
 use crate::support::coded::encode;
+use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
@@ -149,6 +150,41 @@ async fn an_answer_of_which_one_choice_broke_off_broke_off() {
     let good = post(&gateway, &key, "/v1/chat/completions", &[], &ask).await;
     assert_eq!((good.whole, good.text()), (true, streams[1].concat()));
     assert_eq!(gateway.capture(&good.request_id()).await["state"], "completed");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_upstream_on_every_endpoint() {
+    let (gateway, key, open, claude) = start(|received, _| match received.json()["stream"].as_bool() {
+        Some(true) => then(begun(&received.target, half(&received.target)), Step::Hang),
+        _ => vec![Step::Hang],
+    })
+    .await;
+    for path in STREAMING.into_iter().chain(OPENAI).chain(ANTHROPIC) {
+        for stream in [true, false] {
+            if stream && !STREAMING.contains(&path) {
+                continue;
+            }
+            let asked = if ANTHROPIC.contains(&path) { &claude } else { &open };
+            let number = asked.count();
+            let mut connection = gateway.connect().await;
+            let text = if stream { streaming(path, "auto") } else { body(path, "auto") };
+            connection.send(&written(&gateway, &key, path, &text)).await;
+            let id = if stream { Some(connection.head().await.unwrap().request_id()) } else { None };
+            if stream {
+                read_until(&mut connection, "word").await;
+            }
+            crate::support::until("the provider to be asked", async || (asked.count() > number).then_some(())).await;
+            connection.abandon();
+            asked.abandoned(number).await;
+            if let Some(id) = id {
+                let capture = gateway.capture(&id).await;
+                assert_eq!((&capture["state"], &capture["status"]), (&json!("aborted"), &json!(499)), "{path}: {capture}");
+                assert!(capture["usage"]["prompt_tokens"].as_u64().unwrap() > 0, "{path}");
+            }
+        }
+    }
+    let none = async || (gateway.metric("rerouter_inflight", &[]).await == 0.0).then_some(());
+    crate::support::until("nothing under way", none).await;
 }
 
 /// What we are known by to a provider is nobody else's, also where a refusal quotes it.
@@ -329,6 +365,24 @@ async fn what_is_acted_on_inside_comes_once() {
     assert_eq!((open.count(), claude.count()), (0, 0));
 }
 
+#[tokio::test]
+async fn members_of_other_endpoints_and_names_with_slashes_pass_as_they_are() {
+    let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
+    let models = "models: { \"open/org/deep:1\": {} }\n";
+    let gateway = Gateway::start(&document(&open, &claude, "").replace("recipes:\n", &format!("{models}recipes:\n"))).await;
+    let key = gateway.create_key().await;
+    let asked = body("/v1/embeddings", "auto").replacen('{', r#"{"stream":true,"stream":7,"#, 1);
+    let answer = post(&gateway, &key, "/v1/embeddings", &[], &asked).await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
+    assert_eq!(open.last().body, asked.replace("\"auto\"", "\"gpt\"").as_bytes());
+    assert_eq!(gateway.capture(&answer.request_id()).await["stream"], false);
+    for model in ["open/org/deep:1", r"open\/org\u002fdeep:1"] {
+        let answer = post(&gateway, &key, "/v1/chat/completions", &[], &body("/v1/chat/completions", model)).await;
+        assert_eq!((answer.status, answer.header("x-rerouter-model")), (200, Some("org/deep:1")));
+        assert_eq!(open.last().body, body("/v1/chat/completions", "org/deep:1").as_bytes());
+    }
+}
+
 /// A client of HTTP/1.0 knows no chunks: the body ends with the connection.
 #[tokio::test]
 async fn a_client_of_http_1_0_reads_every_answer() {
@@ -350,4 +404,99 @@ async fn a_client_of_http_1_0_reads_every_answer() {
             assert!(connection.is_closed().await);
         }
     }
+}
+
+#[tokio::test]
+async fn over_http_2_too_each_end_is_told_in_the_words_of_its_endpoint() {
+    let (gateway, key, _open, _claude) = start(|received, _| match received.json()["stream"].as_bool() {
+        Some(true) => then(begun(&received.target, half(&received.target)), Step::Cut),
+        _ => vec![
+            Step::Write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"half\":".to_vec()),
+            Step::Cut,
+        ],
+    })
+    .await;
+    let mut http2 = H2::open(gateway.tls()).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    for path in STREAMING {
+        let answer = http2.send("POST", path, &headers, streaming(path, "auto").as_bytes(), false).await;
+        let last = answer.text().trim_end().rsplit("\n\n").next().unwrap().to_owned();
+        assert!(answer.whole && answer.status == 200 && last.contains("broke off"), "{path}: {}", answer.text());
+        assert_eq!(last.starts_with("event: error\n"), path != "/v1/chat/completions");
+    }
+    for path in OPENAI.into_iter().chain(ANTHROPIC) {
+        let answer = http2.send("POST", path, &headers, body(path, "auto").as_bytes(), false).await;
+        assert!(answer.status == 502 || !answer.whole, "half a document is no answer: {path} {answer:?}");
+    }
+    for path in ANTHROPIC {
+        envelope::anthropic(&http2.send("POST", path, &headers, b"{", false).await, 400, "invalid_request_error");
+        envelope::anthropic(&http2.send("GET", path, &headers, b"", false).await, 405, "invalid_request_error");
+        envelope::anthropic(&http2.send("POST", path, &[], b"{}", true).await, 401, "authentication_error");
+    }
+    envelope::anthropic(&http2.send("POST", "/v1/messages/x", &headers, b"{}", false).await, 404, "not_found_error");
+    let head = http2.send("HEAD", "/v1/messages", &headers, b"", false).await;
+    assert_eq!((head.status, head.body.len()), (405, 0));
+}
+
+/// Each refusal that is told before or while a body comes.
+#[tokio::test]
+async fn early_refusals_of_messages_are_in_anthropic_s_words() {
+    let (open, claude) = (Provider::start(reply).await, Provider::start(reply).await);
+    let limits = "limits: { header_timeout: 1s, body_min_rate: 1KiB/s, request_body: 4KiB }";
+    let gateway = Setup::new(&document(&open, &claude, "")).server(limits).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    for path in ANTHROPIC {
+        let host = gateway.host();
+        let large = "x".repeat(70 << 10);
+        let head = client::request("POST", path, &host, &[("authorization", &bearer), ("x-large", &large)], Some(b"{}"));
+        let answer = gateway.connect().await.exchange(&head).await;
+        envelope::anthropic(&answer, 431, "invalid_request_error");
+        let strange = client::request("POST", path, "elsewhere.example", &[("authorization", &bearer)], Some(b"{}"));
+        envelope::anthropic(&gateway.connect().await.exchange(&strange).await, 421, "invalid_request_error");
+        let announced = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ncontent-length: 99999\r\n\r\n{{");
+        envelope::anthropic(&gateway.connect().await.exchange(announced.as_bytes()).await, 413, "request_too_large");
+        let slow = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\n");
+        envelope::anthropic(&gateway.connect().await.exchange(slow.as_bytes()).await, 408, "invalid_request_error");
+        let chunk = format!("{slow}transfer-encoding: chunked\r\n\r\nzz\r\n");
+        envelope::anthropic(&gateway.connect().await.exchange(chunk.as_bytes()).await, 400, "invalid_request_error");
+    }
+    assert_eq!((open.count(), claude.count()), (0, 0));
+}
+
+/// Legacy and new names of the same thing, roles and options that only the provider understands.
+#[tokio::test]
+async fn whatever_a_request_says_beside_what_is_read_reaches_the_provider() {
+    let (gateway, key, open, _claude) = start(reply).await;
+    let text = concat!(
+        r#"{"model":"auto","messages":[{"role":"developer","content":"Be brief."},{"role":"function","name":"f","content":"x"},"#,
+        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}],"n":2,"logprobs":true,"#,
+        r#""top_logprobs":5,"max_tokens":7,"max_completion_tokens":9,"functions":[],"function_call":"none","seed":18446744073709551616,"#,
+        r#""temperature":1.00000000000000000001,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{}}},"#,
+        r#""logit_bias":{"50256":-100},"prediction":{"type":"content","content":"\u0041"},"api_base":"http://evil.example","parallel_tool_calls":false}"#,
+    );
+    let answer = post(&gateway, &key, "/v1/chat/completions", &[], text).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(String::from_utf8_lossy(&open.last().body), text.replacen("\"auto\"", "\"gpt\"", 1));
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!(capture["inputs"]["request"]["max_tokens"], 9);
+}
+
+/// Forms with files belong to endpoints that are not served: the answer names those that are, and no provider is asked.
+#[tokio::test]
+async fn a_form_with_a_file_is_told_what_is_served() {
+    let (gateway, key, open, claude) = start(reply).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "multipart/form-data; boundary=x")];
+    let form = b"--x\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nauto\r\n--x--\r\n";
+    for path in ["/v1/audio/transcriptions", "/v1/files", "/v1/images/edits"] {
+        let answer = gateway.send("POST", path, &headers, Some(form)).await;
+        envelope::openai(&answer, 404, "invalid_request_error", None);
+        for served in OPENAI {
+            assert!(answer.text().contains(served), "{}", answer.text());
+        }
+    }
+    envelope::openai(&gateway.send("POST", OPENAI[0], &headers, Some(form)).await, 400, "invalid_request_error", None);
+    assert_eq!((open.count(), claude.count()), (0, 0));
 }
