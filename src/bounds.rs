@@ -91,6 +91,8 @@ pub const JSON_DEPTH: usize = 128;
 /// A number or a member's name of a JSON request body, as written. Texts may be as long as the body: images and files are such texts.
 /// No number needs more digits than an exact double has (some 1,100), and reading one may cost the square of its length.
 pub const JSON_WORD_BYTES: usize = 4 << 10;
+/// Decoded bytes of an answer that a provider compressed though it was asked not to: read for its usage only, in a millisecond or two.
+pub const DECODED_ANSWER: usize = 4 << 20;
 /// Decoded bytes of a compressed request body between two looks at everybody else's work: some ten microseconds.
 pub const DECODE_STEP: usize = 64 << 10;
 /// Members of a gzip body and frames of a zstd one: each takes an engine, and may hold nothing. Blocked files of the largest bodies

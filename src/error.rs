@@ -13,9 +13,16 @@ pub struct Error {
     detail: String,
     field: Option<String>,
     retry_after: Option<Duration>,
-    allow: Option<String>,
+    instead: Option<Instead>,
     cause: Option<String>,
     hopeless: bool,
+}
+
+/// What would have been taken in the place of what was refused.
+#[derive(Debug)]
+enum Instead {
+    Methods(String),
+    Codings(&'static str),
 }
 
 /// Every result of an endpoint or of a step of the request path.
@@ -117,7 +124,7 @@ impl Kind {
 impl Error {
     /// A refusal whose `detail` the client reads; it must hold nothing secret.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Error { kind, detail: detail.into(), field: None, retry_after: None, allow: None, cause: None, hopeless: false }
+        Error { kind, detail: detail.into(), field: None, retry_after: None, instead: None, cause: None, hopeless: false }
     }
 
     /// 400 about one field of the request.
@@ -164,7 +171,14 @@ impl Error {
     /// Sets the `Allow` list of a 405.
     #[must_use]
     pub fn allowing(mut self, methods: impl Into<String>) -> Self {
-        self.allow = Some(methods.into());
+        self.instead = Some(Instead::Methods(methods.into()));
+        self
+    }
+
+    /// Names the content codings that a 415 would have taken (`Accept-Encoding`, RFC 9110 section 15.5.16).
+    #[must_use]
+    pub fn accepting(mut self, codings: &'static str) -> Self {
+        self.instead = Some(Instead::Codings(codings));
         self
     }
 
@@ -207,7 +221,18 @@ impl Error {
 
     /// The `Allow` list of a 405.
     pub fn allow(&self) -> Option<&str> {
-        self.allow.as_deref()
+        match &self.instead {
+            Some(Instead::Methods(methods)) => Some(methods),
+            _ => None,
+        }
+    }
+
+    /// The content codings that a 415 would have taken.
+    pub fn codings(&self) -> Option<&'static str> {
+        match self.instead {
+            Some(Instead::Codings(codings)) => Some(codings),
+            _ => None,
+        }
     }
 
     /// What only the log may know.

@@ -9,7 +9,7 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::Result;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai::{self, ChatRequest};
+use crate::protocol::openai::{self, ModelRequest};
 use crate::routing::decide::Refusal;
 use crate::routing::inputs::{Inputs, RequestFacts, Who};
 
@@ -22,7 +22,7 @@ pub struct Prompt {
     /// Its body as the client sent it.
     pub body: Bytes,
     /// What was understood of that.
-    pub request: ChatRequest,
+    pub request: ModelRequest,
     /// The client's headers.
     pub headers: HeaderMap,
 }

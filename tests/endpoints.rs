@@ -9,8 +9,8 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received};
 use crate::support::{envelope, until};
 
-const OPENAI: [&str; 3] = ["/v1/chat/completions", "/v1/embeddings", "/v1/responses"];
-const ANTHROPIC: [&str; 2] = ["/v1/messages", "/v1/messages/count_tokens"];
+pub(crate) const OPENAI: [&str; 3] = ["/v1/chat/completions", "/v1/embeddings", "/v1/responses"];
+pub(crate) const ANTHROPIC: [&str; 2] = ["/v1/messages", "/v1/messages/count_tokens"];
 
 /// A provider of Anthropic's protocol.
 fn anthropic(name: &str, url: &str, api_key: &str) -> String {
@@ -18,7 +18,7 @@ fn anthropic(name: &str, url: &str, api_key: &str) -> String {
 }
 
 /// `auto` goes to `open`, then to `claude`; each endpoint finds the one that has it.
-fn document(open: &Provider, claude: &Provider, more: &str) -> String {
+pub(crate) fn document(open: &Provider, claude: &Provider, more: &str) -> String {
     // As it is usually written, without `/v1`.
     let root = claude.url().trim_end_matches("/v1").to_owned();
     format!(
@@ -30,7 +30,7 @@ fn document(open: &Provider, claude: &Provider, more: &str) -> String {
 }
 
 /// A request as each endpoint takes it; odd spacing, that has to survive.
-fn body(path: &str, model: &str) -> String {
+pub(crate) fn body(path: &str, model: &str) -> String {
     let text = "Say  a word.";
     match path {
         "/v1/embeddings" => format!(r#"{{ "input" : ["{text}"],"model":"{model}", "dimensions":8}}"#),
@@ -40,7 +40,7 @@ fn body(path: &str, model: &str) -> String {
 }
 
 /// An answer of each.
-fn reply(received: &Received, _: usize) -> Vec<scripted::Step> {
+pub(crate) fn reply(received: &Received, _: usize) -> Vec<scripted::Step> {
     let body = match received.target.as_str() {
         "/v1/embeddings" => json!({"object": "list", "data": [], "model": "gpt", "usage": {"prompt_tokens": 5, "total_tokens": 5}}),
         "/v1/responses" => json!({"id": "resp_1", "object": "response", "status": "completed", "output": []}),
@@ -55,7 +55,7 @@ fn reply(received: &Received, _: usize) -> Vec<scripted::Step> {
     scripted::answer(200, &headers, body.to_string().as_bytes())
 }
 
-async fn post(gateway: &Gateway, key: &Key, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub(crate) async fn post(gateway: &Gateway, key: &Key, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let bearer = format!("Bearer {}", key.secret);
     let own = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let headers: Vec<(&str, &str)> = own.into_iter().chain(headers.iter().copied()).collect();

@@ -17,6 +17,8 @@ mod captures;
 mod cli;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded coded and decoded.
 mod codings;
+/// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of a provider.
+mod compatibility;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.

@@ -39,8 +39,9 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     FORWARDED.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))).collect()
 }
 
-/// Headers of a provider's answer that stay with us: they speak of its connection or of its own cookies.
-static KEPT_BACK: [HeaderName; 7] = [
+/// Headers of a provider's answer that stay with us: they speak of its connection, of what browsers keep for its host, or of whose
+/// account we have there.
+static KEPT_BACK: [HeaderName; 13] = [
     SET_COOKIE,
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
@@ -48,6 +49,12 @@ static KEPT_BACK: [HeaderName; 7] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     UPGRADE,
+    HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("openai-organization"),
+    HeaderName::from_static("openai-project"),
+    HeaderName::from_static("anthropic-organization-id"),
 ];
 
 /// How Anthropic's API calls its id of a request.
@@ -202,6 +209,11 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 /// The retry rule: what the error means for this attempt, and whether Pingora's loop goes round again.
 pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<Failure>, reused: bool) -> Box<Error> {
     let Some(call) = call else { return error };
+    if call.state().relay.has_said_all() {
+        // All that went wrong is the framing, or the client did not wait for it: the answer is whole.
+        error.set_retry(false);
+        return error;
+    }
     let failure = known.unwrap_or_else(|| classify(call, &error));
     let stale = reused && failure == Failure::Cut;
     let again = call.attempt_failed(failure, stale);

@@ -11,6 +11,7 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
 use super::failure::Failure;
+use super::masked;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
@@ -194,7 +195,12 @@ impl Call {
             strip_usage: self.targets.get(state.index).is_some_and(|target| self.own_question(target).is_some()),
         };
         let ends = tasks.iter().any(HttpTask::is_end);
-        let verdict = state.relay.observe(tasks, rules);
+        let verdict = match (state.relay.observe(tasks, rules), self.targets.get(state.index)) {
+            (Verdict::Forward { tasks, then }, Some(target)) if state.relay.is_refusal() => {
+                Verdict::Forward { tasks: masked::tasks(tasks, &target.provider), then }
+            }
+            (verdict, _) => verdict,
+        };
         if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
             in_flight.content(started.elapsed());
         }

@@ -167,7 +167,7 @@ impl Edge {
     pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
-            return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies."));
+            return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies.").accepting("identity"));
         }
         let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
         let limit = match takes {

@@ -105,7 +105,7 @@ async fn read(
     session: &mut ServerSession,
     endpoint: Endpoint,
 ) -> Result<(Prompt, Duration), (Error, bool)> {
-    let headers = session.req_header().headers.clone();
+    let mut headers = session.req_header().headers.clone();
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
     let coding = Coding::of(lines).map_err(|error| (error, true))?;
     let limit = edge.app.server.limits.request_body;
@@ -120,6 +120,10 @@ async fn read(
         None => body.len() as u64,
         Some(_) => session.body_bytes_read() as u64,
     };
+    if headers.remove(CONTENT_ENCODING).is_some() && headers.contains_key(CONTENT_LENGTH) {
+        // What is kept of the request is its head beside the body as it was read.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
     let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
     Ok((prompt, waited))
 }
@@ -187,9 +191,10 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
     }
     call.ends();
     if outcome.committed {
-        // Too late for another status: a stream says what happened and ends properly, any other answer is cut, so
-        // that nobody takes it for whole.
-        let event = if outcome.stream { broken_off::event(call, outcome) } else { Bytes::new() };
+        // Too late for another status: a stream says what happened, unless it has said all, and ends properly; any other answer
+        // is cut, so that nobody takes it for whole.
+        let breaks = outcome.stream && !outcome.said_all;
+        let event = if breaks { broken_off::event(call, outcome) } else { Bytes::new() };
         let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
         return (Ended { session: Some(session), status, sent, reusable }, event);

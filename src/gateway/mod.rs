@@ -16,6 +16,7 @@ mod failure;
 mod gate;
 mod inference;
 mod intake;
+mod masked;
 mod reach;
 mod record;
 mod relay;

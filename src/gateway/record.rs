@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::relay::Answer;
+use super::masked;
+use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -22,6 +24,9 @@ use crate::error::Error;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::limits::day;
 use crate::prompt::Prompt;
+use crate::protocol::coding;
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -34,6 +39,8 @@ pub(super) struct Outcome {
     pub(super) complete: bool,
     pub(super) committed: bool,
     pub(super) stream: bool,
+    /// Of a stream: nothing is missing but the end of the body.
+    pub(super) said_all: bool,
     pub(super) between_events: bool,
     /// The number that an event after those of the stream would have.
     pub(super) next_event: u64,
@@ -60,8 +67,8 @@ impl Outcome {
         state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
-                relay if relay.complete && relay.has_error() => Some(Failure::InBand),
-                relay if relay.committed && !relay.complete => Some(Failure::Cut),
+                relay if (relay.complete || relay.has_said_all()) && relay.has_error() => Some(Failure::InBand),
+                relay if relay.committed && !relay.complete && !relay.has_said_all() => Some(Failure::Cut),
                 _ => None,
             };
             let failure = state.failure;
@@ -78,16 +85,22 @@ impl Outcome {
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
+        let body = match &target {
+            Some(target) if !ok => masked::bytes(body, &target.provider),
+            _ => body,
+        };
+        let answer = answer.map(|answer| Answer { body: body.clone(), ..answer });
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
             () if state.relay.body_truncated && answer.is_none() => usage::read_ending(&state.relay.ending),
-            () => usage::read(&body),
+            () => usage::read(&body).or_else(|| usage_within(call.endpoint, &headers, &body, prompt_tokens)),
         };
         Outcome {
             complete: state.relay.complete,
             committed: state.relay.committed,
             stream: answer.as_ref().map_or(state.relay.stream, |answer| answer.stream),
+            said_all: state.relay.has_said_all(),
             between_events: state.relay.between_events(),
             next_event: state.relay.tally.next_number(),
             status,
@@ -348,6 +361,19 @@ impl Record {
             app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
         }
     }
+}
+
+/// The usage of an answer that came compressed against our word, where it is small enough to be read for that.
+fn usage_within(endpoint: Endpoint, headers: &HeaderMap, body: &[u8], prompt_tokens: u64) -> Option<Usage> {
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
+    if !says_event_stream(headers) {
+        return usage::read(&decoded);
+    }
+    let mut tally = Tally::of(endpoint);
+    tally.feed(&decoded);
+    tally.finish();
+    Some(tally.usage_or_estimate(prompt_tokens))
 }
 
 fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {

@@ -155,9 +155,11 @@ impl Relay {
             Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
             Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
             Some(_) => overfull,
+            // A refusal is read whole: what it must not say is then found.
+            None if !self.ok() => overfull,
             // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
-            None => !self.stream || !self.ok() || self.tally.verdict() != tally::Verdict::Open || overfull,
+            None => !self.stream || self.tally.verdict() != tally::Verdict::Open || overfull,
         };
         if ready { Weighed::Commit } else { Weighed::Wait }
     }
@@ -306,6 +308,11 @@ impl Relay {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
+    /// Whether the status says that it is no success.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.status.is_some() && !self.ok()
+    }
+
     /// The failure that the status stands for, if another target may do better.
     pub(super) fn refused(&self) -> Option<Failure> {
         match self.status? {
@@ -315,6 +322,11 @@ impl Relay {
             300..=399 | 500..=599 => Some(Failure::ServerError),
             _ => None,
         }
+    }
+
+    /// Whether the client has a stream up to its terminal event, or to an error, behind which no more is to come.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.committed && self.stream && self.ok() && (self.tally.done_seen() || self.tally.error().is_some())
     }
 
     /// Whether what has passed ends where an event ends.
@@ -371,9 +383,13 @@ impl Relay {
 /// Whether these headers are those of an event stream that can be read along. One that is compressed although we
 /// asked for none passes as it is.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    is_plain(headers) && says_event_stream(headers)
+}
+
+/// Whether these headers are those of an event stream, compressed or not.
+pub(super) fn says_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    is_plain(headers)
-        && kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+    kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Whether these headers are those of a JSON document that can be read.

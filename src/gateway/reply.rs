@@ -2,7 +2,7 @@
 //! whole answers to the client's session.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
@@ -27,6 +27,9 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
     }
     if let Some(allow) = error.allow().and_then(|allow| HeaderValue::from_str(allow).ok()) {
         headers.insert(ALLOW, allow);
+    }
+    if let Some(codings) = error.codings() {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
     }
     if let Some(seconds) = error.retry_after_s() {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

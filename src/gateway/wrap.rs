@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use http::HeaderMap;
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderMap, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::custom::CustomMessageWrite;
@@ -56,6 +57,17 @@ impl Drop for Wrap {
     }
 }
 
+/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1): without a length, the body ends where the connection does.
+fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) {
+    for task in tasks {
+        if let HttpTask::Header(head, _) = task
+            && head.remove_header(&TRANSFER_ENCODING).is_some()
+        {
+            session.set_keepalive(None);
+        }
+    }
+}
+
 // The trait belongs to Pingora and asks for some forty answers; most go to the inner session or are empty.
 #[async_trait]
 impl Session for Wrap {
@@ -97,10 +109,13 @@ impl Session for Wrap {
             Verdict::Hold => Ok(false),
             Verdict::Collected => Ok(true),
             Verdict::Abandon(error) => Err(error),
-            Verdict::Forward { tasks, then } => {
+            Verdict::Forward { mut tasks, then } => {
                 let Some(inner) = self.inner.as_mut() else {
                     return Error::e_explain(ErrorType::InternalError, "a memory session forwards nothing");
                 };
+                if inner.req_header().version == Version::HTTP_10 {
+                    end_with_the_connection(&mut tasks, inner);
+                }
                 let end = if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
                 match then {
                     Some(error) => Err(error),

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::json::{self, Cursor, Fault, Name, Shape};
 use super::openai::{
-    Facts, Prompt, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, read_count, read_format, read_tools, tokens_of,
+    Facts, Prompt, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, read_count, read_format, read_format_in,
+    read_tools, tokens_of,
 };
 use super::tokens;
 use crate::error::Error;
@@ -53,11 +54,8 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts)
             facts.system_tokens = TOKENS_PER_MESSAGE + system.tokens(cursor);
         }
         "tools" => read_tools(cursor, facts)?,
-        "output_format" => read_format(cursor, "schema", facts)?,
-        "output_config" => cursor.members(|cursor, name| match name.is("format") {
-            true => read_format(cursor, "schema", facts),
-            false => cursor.pass(),
-        })?,
+        "output_format" => read_format(cursor, "output_format", "schema", facts)?,
+        "output_config" => read_format_in(cursor, "output_config", facts)?,
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
         _ => cursor.pass()?,
     }

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::*;
 use crate::protocol::endpoint::Endpoint;
-use crate::protocol::openai::{ChatRequest, last_user_text, read_request};
+use crate::protocol::openai::{ModelRequest, last_user_text, read_request};
 
-fn read(body: &Value) -> ChatRequest {
+fn read(body: &Value) -> ModelRequest {
     read_request(body.to_string().as_bytes(), Endpoint::Messages).unwrap()
 }
 

@@ -46,7 +46,7 @@ impl Coding {
             _ => None,
         };
         let refused = || format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED);
-        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()))
+        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()).accepting(Coding::SUPPORTED))
     }
 
     fn as_str(self) -> &'static str {
@@ -72,6 +72,15 @@ pub struct Decoder {
     /// What one step writes to.
     room: Box<[u8]>,
     parts: usize,
+}
+
+/// A body that is at hand, out of the coding that the values of its `Content-Encoding` lines name; `None` where that is none, not one
+/// of ours, not what the bytes are, or makes more than `limit` bytes.
+pub fn decode<'a>(lines: impl IntoIterator<Item = &'a [u8]>, body: &[u8], limit: usize) -> Option<Bytes> {
+    let mut decoder = Decoder::new(Coding::of(lines).ok()??, limit);
+    decoder.push(body);
+    while decoder.step().ok()? {}
+    decoder.finish().ok()
 }
 
 enum Engine {

@@ -59,6 +59,13 @@ impl<'a> Name<'a> {
         inner == name.as_bytes() || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
+    /// Whether it reads `name` in letters of any case: to some readers (Go's) that is the same name.
+    pub fn resembles(&self, name: &str) -> bool {
+        let inner = self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default();
+        inner.eq_ignore_ascii_case(name.as_bytes())
+            || (inner.len() > name.len() && inner.contains(&b'\\') && self.text().eq_ignore_ascii_case(name))
+    }
+
     /// The name with its escapes resolved; one that has no Unicode text (a lone surrogate) matches nothing.
     pub fn text(&self) -> Cow<'a, str> {
         text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))

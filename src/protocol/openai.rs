@@ -44,7 +44,7 @@ fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
 
 /// The facts of a request that routing and relaying ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChatRequest {
+pub struct ModelRequest {
     /// The model asked for.
     pub model: String,
     /// The bytes of that JSON string, quotes included.
@@ -80,7 +80,7 @@ pub struct ChatRequest {
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) model: Option<Range<usize>>,
-    pub(super) request: ChatRequest,
+    pub(super) request: ModelRequest,
     pub(super) prompt: Prompt,
     /// What is said beside the messages: `system`, `instructions`.
     pub(super) system_tokens: u64,
@@ -115,7 +115,7 @@ pub(super) struct Prompt {
 
 /// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing
 /// or wrong `model`, a wrong kind of `stream` or `messages`, and a repetition of what is acted on; all else is the provider's to judge.
-pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Error> {
+pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut facts = Facts::default();
     json::read_object(body, |cursor, name| {
         once(endpoint, &name, &mut facts)?;
@@ -163,14 +163,19 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ChatRequest, Erro
     Ok(request)
 }
 
-/// Refuses the repetition of what is acted on.
+/// Refuses the repetition of what is acted on, also where only the case of letters differs.
 fn once(endpoint: Endpoint, name: &Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    let Some(at) = acted_on(endpoint).iter().position(|known| name.is(known)) else { return Ok(()) };
+    let Some(at) = acted_on(endpoint).iter().position(|known| name.resembles(known)) else { return Ok(()) };
     if facts.seen & (1 << at) != 0 {
-        return Err(Error::invalid(&*name.text(), format!("`{}` comes twice.", name.text())).into());
+        return Err(twice(&name.text()));
     }
     facts.seen |= 1 << at;
     Ok(())
+}
+
+/// The refusal of a repetition.
+fn twice(field: &str) -> Fault {
+    Error::invalid(field, format!("`{field}` comes twice.")).into()
 }
 
 fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
@@ -201,7 +206,7 @@ fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Re
         }
         "stream_options" => facts.options = Some(read_stream_options(cursor)?),
         "tools" => read_tools(cursor, facts)?,
-        "response_format" => read_format(cursor, "json_schema", facts)?,
+        "response_format" => read_format(cursor, "response_format", "json_schema", facts)?,
         "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
         "n" => facts.request.choices = read_count(cursor)?,
         "max_completion_tokens" => facts.max_completion_tokens = read_count(cursor)?,
@@ -224,11 +229,14 @@ pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(
     })
 }
 
-/// The form that the answer has to have, whose schema is in the member of this name.
-pub(super) fn read_format(cursor: &mut Cursor<'_>, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
-    let mut kind = None;
+/// The form that the answer has to have: what `field` says of it, with its schema in the member of that name.
+pub(super) fn read_format(cursor: &mut Cursor<'_>, field: &str, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
+    let (mut kind, mut seen) = (None, false);
     facts.format_tokens = 0;
     cursor.members(|cursor, name| {
+        if name.resembles("type") && std::mem::replace(&mut seen, true) {
+            return Err(twice(&format!("{field}.type")));
+        }
         if name.is(schema) {
             let schema = cursor.skip()?;
             // It is told more briefly than it is written.
@@ -241,6 +249,17 @@ pub(super) fn read_format(cursor: &mut Cursor<'_>, schema: &str, facts: &mut Fac
     Ok(())
 }
 
+/// The same where it is the member `format` of what `field` holds.
+pub(super) fn read_format_in(cursor: &mut Cursor<'_>, field: &str, facts: &mut Facts) -> Result<(), Fault> {
+    let mut seen = false;
+    cursor.members(|cursor, name| {
+        if name.resembles("format") && std::mem::replace(&mut seen, true) {
+            return Err(twice(&format!("{field}.format")));
+        }
+        if name.is("format") { read_format(cursor, &format!("{field}.format"), "schema", facts) } else { cursor.pass() }
+    })
+}
+
 fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, Fault> {
     let ask = |edit| Ok(StreamOptions { include_usage: false, ask: Some(edit) });
     match cursor.shape()? {
@@ -249,13 +268,16 @@ fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, Fault> 
         _ => return cursor.skip().map(|_| StreamOptions::default()),
     }
     let inside = cursor.place() + 1;
-    let (mut said, mut empty) = (None, true);
+    let (mut said, mut seen, mut empty) = (None, false, true);
     cursor.members(|cursor, name| {
         empty = false;
+        if name.resembles("include_usage") && std::mem::replace(&mut seen, true) {
+            return Err(twice("stream_options.include_usage"));
+        }
         let shape = cursor.shape()?;
         let span = cursor.skip()?;
-        if name.is("include_usage") && said.replace((span, shape)).is_some() {
-            return Err(Error::invalid("stream_options.include_usage", "`stream_options.include_usage` comes twice.").into());
+        if name.is("include_usage") {
+            said = Some((span, shape));
         }
         Ok(())
     })?;
@@ -397,7 +419,7 @@ pub(super) fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> 
 }
 
 /// The text of the last user message, parts joined by line breaks.
-pub fn last_user_text(body: &[u8], request: &ChatRequest) -> String {
+pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
     let parts: Vec<_> = request.user_text.iter().filter_map(|span| json::text(body.get(span.clone())?)).collect();
     parts.join("\n")
 }

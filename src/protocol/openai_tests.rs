@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn read(body: &str) -> Result<ChatRequest, Error> {
+fn read(body: &str) -> Result<ModelRequest, Error> {
     read_request(body.as_bytes(), Endpoint::ChatCompletions)
 }
 

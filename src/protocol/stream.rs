@@ -52,13 +52,16 @@ struct Look {
     bytes: u64,
     /// A choice's end.
     finished: bool,
+    /// The choices that it is about, and those of them that it ends: a bit each, by their index.
+    choices: u128,
+    ended: u128,
     /// The number of the event, where events are numbered.
     number: Option<u64>,
 }
 
 impl From<Seen> for Look {
     fn from(seen: Seen) -> Self {
-        Look { seen, told: None, all_told: false, bytes: 0, finished: false, number: None }
+        Look { seen, told: None, all_told: false, bytes: 0, finished: false, choices: 0, ended: 0, number: None }
     }
 }
 
@@ -155,6 +158,8 @@ struct Counts {
     events: u64,
     number: Option<u64>,
     finish_seen: bool,
+    /// The choices that have begun and not ended.
+    open: u128,
     done_seen: bool,
     error: Option<StreamError>,
     giant: Option<Giant>,
@@ -194,6 +199,7 @@ impl Counts {
         self.events += 1;
         self.bytes = self.bytes.saturating_add(look.bytes);
         self.number = look.number.or(self.number);
+        self.open = (self.open | look.choices) & !look.ended;
         if let Some(told) = look.told {
             self.told = Some(self.told.map_or(told, |before| before.and_then(told)));
             self.all_told |= look.all_told || self.finish_seen;
@@ -287,9 +293,9 @@ impl Tally {
         self.counts.number.map_or(0, |number| number.saturating_add(1))
     }
 
-    /// Whether the stream came to its end: the terminal event, or in a chat a choice's end for providers that leave it out.
+    /// Whether the stream came to its end: the terminal event, or in a chat the end of every choice for providers that leave it out.
     pub fn finished(&self) -> bool {
-        self.counts.done_seen || self.counts.finish_seen
+        self.counts.done_seen || (self.counts.finish_seen && self.counts.open == 0)
     }
 
     /// Whether the terminal event passed.

@@ -5,7 +5,7 @@ use std::io::Read;
 use bytes::Bytes;
 use rerouter::protocol::coding::{Coding, Decoder};
 use rerouter::protocol::endpoint::Endpoint;
-use rerouter::protocol::openai::{self, ChatRequest};
+use rerouter::protocol::openai::{self, ModelRequest};
 use rerouter::protocol::sse::{Event, Splitter};
 use rerouter::protocol::stream::{Tally, assemble};
 use rerouter::protocol::strip::UsageStrip;
@@ -56,7 +56,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     assert_eq!((again.model, again.prompt_tokens, again.messages), (request.model, request.prompt_tokens, request.messages));
 }
 
-fn quoted(request: &ChatRequest) -> usize {
+fn quoted(request: &ModelRequest) -> usize {
     Value::from(request.model.as_str()).to_string().len()
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::anthropic;
 use super::super::endpoint::Endpoint;
-use super::super::openai::{self, ChatRequest};
+use super::super::openai::{self, ModelRequest};
 use super::super::usage::Usage;
 use crate::bounds;
 use crate::error::{Error, Kind};
@@ -28,7 +28,7 @@ pub(super) struct Said<'a> {
 
 impl<'a> Said<'a> {
     /// What is said to this request.
-    pub(super) fn to(endpoint: Endpoint, body: &Bytes, asked: &'a ChatRequest) -> Self {
+    pub(super) fn to(endpoint: Endpoint, body: &Bytes, asked: &'a ModelRequest) -> Self {
         let content = match asked.model.as_str() {
             "echo" => openai::last_user_text(body, asked),
             model => format!("This is the mock provider's answer from {model}."),
@@ -202,7 +202,7 @@ pub(super) fn refusal(endpoint: Option<Endpoint>, status: u16, message: &str, ki
 }
 
 /// Embeddings that mean nothing: the same text has the same, of length 1.
-pub(super) fn embeddings(body: &Bytes, asked: &ChatRequest) -> Result<Value, Error> {
+pub(super) fn embeddings(body: &Bytes, asked: &ModelRequest) -> Result<Value, Error> {
     let request: Value = serde_json::from_slice(body).map_err(Error::internal)?;
     let dimensions = request.get("dimensions").filter(|dimensions| !dimensions.is_null());
     let dimensions = dimensions.map_or(Some(DIMENSIONS), Value::as_u64).filter(|dimensions| *dimensions > 0);

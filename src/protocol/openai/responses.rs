@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::json::{self, Cursor, Fault, Name, Shape};
 use super::{
     Facts, Prompt, TOKENS_PER_AUDIO, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, TOKENS_PER_SMALL_IMAGE,
-    read_count, read_format, read_tools, tokens_of,
+    read_count, read_format_in, read_tools, tokens_of,
 };
 use crate::error::Error;
 
@@ -36,10 +36,7 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts)
             facts.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
         }
         "tools" => read_tools(cursor, facts)?,
-        "text" => cursor.members(|cursor, name| match name.is("format") {
-            true => read_format(cursor, "schema", facts),
-            false => cursor.pass(),
-        })?,
+        "text" => read_format_in(cursor, "text", facts)?,
         "max_output_tokens" => facts.request.max_tokens = read_count(cursor)?,
         _ => cursor.pass()?,
     }

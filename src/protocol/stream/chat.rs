@@ -33,6 +33,8 @@ struct Groq<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     #[serde(borrow)]
+    index: Option<&'a RawValue>,
+    #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
@@ -68,6 +70,8 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
     let told = chunk.usage.or_else(groq).and_then(|usage| Told::read(usage.get()));
     let choices = chunk.choices.unwrap_or_default();
     let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
+    let begun = choices.iter().fold(0, |bits, choice| bits | choice.bit());
+    let ended = choices.iter().filter(|choice| choice.finish_reason.is_some()).fold(0, |bits, choice| bits | choice.bit());
     let deltas = || choices.iter().filter_map(|choice| choice.delta.as_ref());
     let bytes = deltas().map(Delta::bytes).sum();
     let seen = if let Some(error) = chunk.error {
@@ -83,7 +87,15 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
     };
     // Some providers count along with every chunk.
     let all_told = finished || choices.is_empty() || matches!(seen, Seen::Error(_));
-    Look { told, all_told, bytes, finished, ..seen.into() }
+    Look { told, all_told, bytes, finished, choices: begun, ended, ..seen.into() }
+}
+
+impl Choice<'_> {
+    /// Its place in a set; no provider gives more than 128 answers at once.
+    fn bit(&self) -> u128 {
+        let index = self.index.and_then(|index| index.get().parse::<u32>().ok()).unwrap_or(0);
+        1u128.checked_shl(index).unwrap_or(0)
+    }
 }
 
 impl Delta<'_> {
