@@ -93,6 +93,8 @@ impl From<std::io::Error> for StoreError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            // The process may not write larger files: for what it keeps that is a full disk.
+            std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => StoreError::Full(error.to_string()),
             _ => StoreError::unavailable(error),
         }
     }
@@ -171,6 +173,11 @@ impl Store {
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
         Store { faults, ..self }
+    }
+
+    /// How it fails, for what keeps files of its own beside it.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
