@@ -221,7 +221,6 @@ async fn a_disk_without_room(may_mount: bool) {
     let dropped = async || gateway.metric("rerouter_captures_total", &["outcome=\"dropped_disk_full\""]).await;
     assert_eq!(dropped().await, 0.0);
     disk.fill();
-    let mut number = 1;
     // What is left of the last page of a file may take some.
     let full = until("captures to be dropped", async || {
         let incompressible: String = (0..400).map(|_| uuid::Uuid::now_v7().to_string()).collect();
@@ -235,8 +234,7 @@ async fn a_disk_without_room(may_mount: bool) {
     assert_eq!(gateway.capture(&kept).await["status"], 200, "what was kept before is read");
     disk.empty();
     let again = until("captures to be kept again", async || {
-        number += 1;
-        let id = gateway.chat(&key, &body(number)).await.request_id();
+        let id = gateway.chat(&key, &body(2)).await.request_id();
         let read = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         (read.status == 200).then_some(id)
     });
@@ -245,7 +243,7 @@ async fn a_disk_without_room(may_mount: bool) {
     gateway.start_again().await;
     let left: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
     assert!(left.contains(&kept) && left.contains(&again));
-    assert_eq!(gateway.capture(&again).await["request"]["body"], String::from_utf8(body(number)).unwrap());
+    assert_eq!(gateway.capture(&again).await["request"]["body"], String::from_utf8(body(2)).unwrap());
     drop(disk);
 }
 

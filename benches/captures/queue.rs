@@ -134,7 +134,8 @@ fn bodies(bytes: usize, prose: &mut Prose) -> Bodies {
         (r#"{"model":"auto","messages":[{"role":"user","content":""#, r#"{"choices":[{"message":{"role":"assistant","content":""#);
     let words = bytes.saturating_sub(ask.len() + said.len() + 9);
     let (question, answer) = (prose.text(words / 4), prose.text(words - words / 4));
-    Bodies { request: format!("{ask}{question}\"}}]}}").into(), response: format!("{said}{answer}\"}}}}]}}").into() }
+    // Without room to spare, which would be memory that no bound knows of.
+    Bodies { request: [ask, &question, "\"}]}"].concat().into(), response: [said, &answer, "\"}}]}"].concat().into() }
 }
 
 /// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with the head.

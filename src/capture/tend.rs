@@ -99,9 +99,9 @@ impl Archive {
                 archive.make.sync_dir()?;
                 Ok(true)
             });
-            if named.await? {
-                let replaced = self.replace(number, anew).await;
-                return replaced.inspect_err(|_| self.shared.half_replaced.store(true, Ordering::Release));
+            let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+            if named.await.inspect_err(half)? {
+                return self.replace(number, anew).await.inspect_err(half);
             }
         }
     }

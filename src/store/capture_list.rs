@@ -78,6 +78,11 @@ fn failures(filter: &CaptureFilter) -> Option<&'static str> {
 /// Statuses from here on are failures, as the indexes of them say.
 const FAILURES: u16 = 400;
 
+/// Rows that one page may look at.
+pub(super) fn budget(filter: &CaptureFilter) -> usize {
+    if filter.owner.is_some() || failures(filter).is_some() { bounds::LIST_LOOKUPS } else { bounds::LIST_ROWS }
+}
+
 /// What an index leads to: an owner's, copies of one, and a span of time, as ids are in its order.
 fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
     let mut conditions = Conditions::default();

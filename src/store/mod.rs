@@ -353,11 +353,12 @@ impl Store {
         sqlite.marked(sqlite.reader.run(move |connection| captures::owner(connection, &id)).await)
     }
 
-    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at.
+    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at,
+    /// or [`crate::bounds::LIST_LOOKUPS`].
     pub async fn list_captures(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<CapturePage, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let list = move |connection: &mut rusqlite::Connection| {
-            capture_list::list(connection, &filter, limit, after.as_ref(), crate::bounds::LIST_ROWS)
+            capture_list::list(connection, &filter, limit, after.as_ref(), capture_list::budget(&filter))
         };
         sqlite.marked(sqlite.reader.run(list).await)
     }
