@@ -266,6 +266,8 @@ pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
 pub const CAPTURE_LINGER_SHARE: usize = 8;
 /// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
+/// Bytes of heads of captures that are compressed together: a list of rare captures opens such a block for each of them.
+pub const HEADS_BLOCK: usize = 64 << 10;
 /// Bytes of finished blocks that are written at once.
 pub const CAPTURE_COMMIT: usize = 4 << 20;
 /// How often captures are made to survive the loss of power; each time the disk has to catch up.
@@ -283,8 +285,10 @@ pub const SEGMENT_SHARE: u32 = 16;
 pub const SEGMENTS_OPEN: usize = 64;
 /// How long the bytes of a deleted capture may wait for others to be deleted with them: their segment is written anew.
 pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
-/// Rows of the index that are looked at for one page of a list: some ten milliseconds.
-pub const LIST_ROWS: usize = 50_000;
+/// Rows of the index that are looked at for one page of a list, one after another: a few milliseconds.
+pub const LIST_ROWS: usize = 20_000;
+/// The same where each is looked up by itself, as an owner's are and failures: as long for fewer.
+pub const LIST_LOOKUPS: usize = 5_000;
 /// How exact the time in an id is, in microseconds.
 pub const ID_PRECISION_US: i64 = 1_000;
 /// Bytes of an index that is read through at the start to see whether it is whole; of a larger one only its length is looked at.

@@ -182,12 +182,17 @@ pub async fn drained(app: &App) {
     }
 }
 
+/// Its number on Linux and macOS, but for MIPS; it comes with a write beyond the limit on the size of files (setrlimit(2)).
+const SIGXFSZ: i32 = 25;
+
 /// SIGTERM and SIGINT begin a drain; a second one ends it ([`Draining`]).
 struct Leaving;
 
 #[async_trait]
 impl ShutdownSignalWatch for Leaving {
     async fn recv(&self) -> ShutdownSignal {
+        // A file that may not grow is an error of its write then, as a full disk is, and not the end of the process.
+        let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
         next_signal_to_leave().await;
         ShutdownSignal::GracefulTerminate
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -147,6 +148,113 @@ async fn a_damaged_index_is_made_again_while_requests_are_answered() {
         });
         assert_eq!(gone.await, 404, "damage {damage}");
     }
+}
+
+/// A disk that can be filled and emptied: a small one of its own under the gateway's data directory, or, where none may be
+/// mounted, a limit on the size of the process's files.
+enum Disk {
+    Small(PathBuf),
+    Limited(u32),
+}
+
+impl Disk {
+    /// Under a gateway that is not running, which it starts again.
+    async fn under(gateway: &mut Gateway, may_mount: bool) -> Disk {
+        let data = gateway.dir().join("data");
+        let aside = gateway.dir().join("aside");
+        let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        std::fs::rename(&data, &aside).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        let mounted = may_mount && run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&data));
+        if !mounted {
+            std::fs::remove_dir(&data).unwrap();
+            std::fs::rename(&aside, &data).unwrap();
+            gateway.start_again().await;
+            return Disk::Limited(gateway.process());
+        }
+        assert!(run(Command::new("cp").arg("-a").arg(aside.join(".")).arg(&data)));
+        gateway.start_again().await;
+        Disk::Small(data)
+    }
+
+    fn fill(&self) {
+        match self {
+            Disk::Small(data) => {
+                let mut filler = std::fs::File::create(data.join("filler")).unwrap();
+                let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut filler, &[7; 1024])).find_map(Result::err);
+                assert_eq!(full.unwrap().kind(), std::io::ErrorKind::StorageFull);
+            }
+            Disk::Limited(process) => limit(*process, "4096"),
+        }
+    }
+
+    fn empty(&self) {
+        match self {
+            Disk::Small(data) => std::fs::remove_file(data.join("filler")).unwrap(),
+            Disk::Limited(process) => limit(*process, "unlimited"),
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Disk::Small(data) = self {
+            let _unmounted = Command::new("umount").arg("-l").arg(data).status();
+        }
+    }
+}
+
+/// Bytes beyond which a file of this process does not grow; that may be raised again.
+fn limit(process: u32, bytes: &str) {
+    let run = Command::new("prlimit").args(["--pid", &process.to_string(), &format!("--fsize={bytes}:unlimited")]).status();
+    assert!(run.unwrap().success());
+}
+
+async fn a_disk_without_room(may_mount: bool) {
+    let provider = provider().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    gateway.kill_9();
+    let disk = Disk::under(&mut gateway, may_mount).await;
+    let kept = gateway.chat(&key, &body(0)).await.request_id();
+    assert_eq!(gateway.capture(&kept).await["status"], 200);
+    let dropped = async || gateway.metric("rerouter_captures_total", &["outcome=\"dropped_disk_full\""]).await;
+    assert_eq!(dropped().await, 0.0);
+    disk.fill();
+    // What is left of the last page of a file may take some.
+    let full = until("captures to be dropped", async || {
+        let incompressible: String = (0..400).map(|_| uuid::Uuid::now_v7().to_string()).collect();
+        let chat = json!({"model": "auto", "messages": [{"role": "user", "content": incompressible}]}).to_string();
+        assert_eq!(gateway.chat(&key, chat.as_bytes()).await.status, 200, "requests are answered whatever the disk does");
+        (dropped().await > 0.0).then_some(())
+    });
+    full.await;
+    assert_eq!(gateway.chat(&key, &body(1)).await.status, 200);
+    assert_eq!(gateway.send("GET", "/health", &[], None).await.status, 200);
+    assert_eq!(gateway.capture(&kept).await["status"], 200, "what was kept before is read");
+    disk.empty();
+    let again = until("captures to be kept again", async || {
+        let id = gateway.chat(&key, &body(2)).await.request_id();
+        let read = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        (read.status == 200).then_some(id)
+    });
+    let again = again.await;
+    gateway.kill_9();
+    gateway.start_again().await;
+    let left: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
+    assert!(left.contains(&kept) && left.contains(&again));
+    assert_eq!(gateway.capture(&again).await["request"]["body"], String::from_utf8(body(2)).unwrap());
+    drop(disk);
+}
+
+#[tokio::test]
+async fn a_full_disk_costs_captures_and_no_request() {
+    a_disk_without_room(true).await;
+}
+
+#[tokio::test]
+async fn files_that_may_not_grow_cost_captures_and_no_request() {
+    a_disk_without_room(false).await;
 }
 
 #[tokio::test]

@@ -35,14 +35,18 @@ impl Figures {
 /// One size of body: pairs of windows.
 pub struct Row {
     bytes: usize,
-    /// Requests a second that both sides were held to, where the gateway cannot store as fast as it answers.
+    /// The side that the gateway is beside.
+    beside: &'static str,
+    /// Requests a second that both sides were held to.
     pub pace: Option<f64>,
+    /// Whether that is because the gateway cannot store as fast as it answers.
+    pub slowed: bool,
     pairs: Vec<(Figures, Figures)>,
 }
 
 impl Row {
-    pub fn new(bytes: usize) -> Row {
-        Row { bytes, pace: None, pairs: Vec::new() }
+    pub fn new(bytes: usize, beside: &'static str) -> Row {
+        Row { bytes, beside, pace: None, slowed: false, pairs: Vec::new() }
     }
 
     pub fn add(&mut self, bare: Figures, gateway: Figures) {
@@ -75,7 +79,7 @@ impl Row {
 /// The first line of the table.
 pub fn heading() -> String {
     let columns: String = COLUMNS.iter().map(|column| format!("{column:>14}")).collect();
-    format!("{:>9}  {:<8}{columns}", "body", "")
+    format!("{:>9}  {:<9}{columns}", "body", "")
 }
 
 impl fmt::Display for Row {
@@ -83,14 +87,19 @@ impl fmt::Display for Row {
         let line =
             |values: [f64; COLUMNS.len()], digits: usize| -> String { values.iter().map(|value| format!("{value:>14.digits$}")).collect() };
         let value = |side: &Figures, column: usize| side.values.get(column).copied().unwrap_or_default();
-        writeln!(f, "{:>7} B  {:<8}{}", self.bytes, "bare", line(self.medians(|(bare, _), column| value(bare, column)), 1))?;
-        writeln!(f, "{:>9}  {:<8}{}", "", "rerouter", line(self.medians(|(_, gateway), column| value(gateway, column)), 1))?;
+        writeln!(f, "{:>7} B  {:<9}{}", self.bytes, self.beside, line(self.medians(|(bare, _), column| value(bare, column)), 1))?;
+        writeln!(f, "{:>9}  {:<9}{}", "", "rerouter", line(self.medians(|(_, gateway), column| value(gateway, column)), 1))?;
         let ratios = self.medians(|(bare, gateway), column| value(gateway, column) / value(bare, column));
-        writeln!(f, "{:>9}  {:<8}{}", "", "ratio", line(ratios, 2))?;
+        writeln!(f, "{:>9}  {:<9}{}", "", "ratio", line(ratios, 2))?;
         let answered: u64 = self.pairs.iter().map(|(_, gateway)| gateway.answered).sum();
         write!(f, "{:>9}  {} pairs of windows, captures stored = requests answered = {answered}", "", self.pairs.len())?;
         if let Some(pace) = self.pace {
-            write!(f, "\n{:>9}  both sides held to {pace:.0} requests/s: faster, captures were dropped", "")?;
+            write!(
+                f,
+                "\n{:>9}  both sides held to {pace:.0} requests/s{}",
+                "",
+                if self.slowed { ": faster, captures were dropped" } else { "" }
+            )?;
         }
         Ok(())
     }

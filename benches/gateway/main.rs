@@ -53,6 +53,12 @@ struct Flags {
     /// Bytes of the request bodies.
     #[arg(long, value_delimiter = ',', default_values_t = [600, 8 << 10, 100 << 10], value_parser = clap::value_parser!(u32).range(128..=8 << 20))]
     bodies: Vec<u32>,
+    /// Requests a second of both sides; else as many as are answered.
+    #[arg(long)]
+    pace: Option<f64>,
+    /// The other side is the gateway without captures instead of bare Pingora.
+    #[arg(long)]
+    without_captures: bool,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
@@ -82,7 +88,8 @@ fn main() -> ExitCode {
 /// Both sides, ready to be asked; they end with the value.
 struct Bench {
     upstream: Upstream,
-    bare: Process,
+    /// What the gateway is beside.
+    beside: Process,
     gateway: Process,
     connections: usize,
     window: Duration,
@@ -97,11 +104,14 @@ struct Window {
 }
 
 impl Bench {
-    fn start(connections: u16, threads: u16, window: Duration) -> Result<Bench> {
+    fn start(connections: u16, threads: u16, window: Duration, without_captures: bool) -> Result<Bench> {
         let upstream = Upstream::start()?;
-        let bare = Process::bare(upstream.address(), threads)?;
-        let gateway = Process::gateway(upstream.address(), threads)?;
-        Ok(Bench { upstream, bare, gateway, connections: connections.into(), window })
+        let beside = match without_captures {
+            true => Process::gateway(upstream.address(), threads, false)?,
+            false => Process::bare(upstream.address(), threads)?,
+        };
+        let gateway = Process::gateway(upstream.address(), threads, true)?;
+        Ok(Bench { upstream, beside, gateway, connections: connections.into(), window })
     }
 
     /// One window of one side.
@@ -125,13 +135,14 @@ impl Bench {
     }
 
     /// Alternating windows at one size of body.
-    fn row(&self, bytes: usize, windows: usize) -> Result<Row> {
+    fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
         let body = load::chat_body(bytes);
-        let mut row = Row::new(bytes);
+        let mut row = Row::new(bytes, self.beside.name());
+        row.pace = pace;
         let mut slower = 0;
         while row.pairs() < windows {
-            let bare_first = row.pairs().is_multiple_of(2);
-            let sides = if bare_first { [&self.bare, &self.gateway] } else { [&self.gateway, &self.bare] };
+            let beside_first = row.pairs().is_multiple_of(2);
+            let sides = if beside_first { [&self.beside, &self.gateway] } else { [&self.gateway, &self.beside] };
             let mut measured = Vec::new();
             for side in sides {
                 let window = self.window(side, &body, row.pace)?;
@@ -144,12 +155,13 @@ impl Bench {
                 if slower > SLOWER {
                     return Err(format!("captures are dropped at {bytes} B however slowly requests come").into());
                 }
-                row = Row::new(bytes);
+                row = Row::new(bytes, self.beside.name());
+                row.slowed = true;
                 row.pace = Some(window.stored_a_second * 0.8);
                 break;
             }
             if let [first, second] = measured[..] {
-                if bare_first { row.add(first, second) } else { row.add(second, first) }
+                if beside_first { row.add(first, second) } else { row.add(second, first) }
             }
         }
         Ok(row)
@@ -157,14 +169,15 @@ impl Bench {
 }
 
 fn measure(flags: &Flags) -> Result<()> {
-    let bench = Bench::start(flags.connections, flags.threads, Duration::from_secs_f64(flags.seconds))?;
+    let window = Duration::from_secs_f64(flags.seconds);
+    let bench = Bench::start(flags.connections, flags.threads, window, flags.without_captures)?;
     println!(
         "{} windows of {} s, {} connections, {} data-path thread(s) a side; medians, and the median of each pair's ratio",
         flags.windows, flags.seconds, flags.connections, flags.threads
     );
     println!("{}", figures::heading());
     for bytes in &flags.bodies {
-        println!("{}", bench.row(*bytes as usize, flags.windows.into())?);
+        println!("{}", bench.row(*bytes as usize, flags.windows.into(), flags.pace)?);
     }
     Ok(())
 }
@@ -177,8 +190,8 @@ fn try_small(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     println!("\nrunning 1 test");
-    let bench = Bench::start(4, 1, Duration::from_millis(300))?;
-    let row = bench.row(600, 1)?;
+    let bench = Bench::start(4, 1, Duration::from_millis(300), false)?;
+    let row = bench.row(600, 1, None)?;
     println!("{}\n{row}", figures::heading());
     row.check()?;
     println!("test {NAME} ... ok\n\ntest result: ok. 1 passed; 0 failed");

@@ -26,6 +26,7 @@ pub struct Process {
     /// Name of its data-path threads: Pingora names them by their service.
     data_path: &'static str,
     gateway: Option<Stores>,
+    captures: bool,
 }
 
 /// What only the gateway has.
@@ -63,23 +64,23 @@ impl Process {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([bare::ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        let mut process = Process { child, address, data_path: bare::ROLE, gateway: None };
+        let mut process = Process { child, address, data_path: bare::ROLE, gateway: None, captures: false };
         process.wait_for(|_| connect(address).is_ok())?;
         Ok(process)
     }
 
-    /// The gateway with its defaults, in front of `upstream`.
-    pub fn gateway(upstream: SocketAddr, threads: u16) -> Result<Process> {
+    /// The gateway with its defaults, but perhaps for captures, in front of `upstream`.
+    pub fn gateway(upstream: SocketAddr, threads: u16, captures: bool) -> Result<Process> {
         let dir = tempfile::Builder::new().prefix("rerouter-bench-").tempdir()?;
         let (address, metrics) = (free_address()?, free_address()?);
-        write_documents(dir.path(), address, metrics, upstream, threads)?;
+        write_documents(dir.path(), (address, metrics, upstream), threads, captures)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
         command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
         command.env("ADMIN_API_KEY", ADMIN).env("AGENT_CLOUD_API_KEY", ADMIN);
         // The access log is written, as it is by default, but kept by nobody.
         let child = command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let stores = Stores { _dir: dir, metrics, key: String::new() };
-        let mut process = Process { child, address, data_path: "rerouter", gateway: Some(stores) };
+        let mut process = Process { child, address, data_path: "rerouter", gateway: Some(stores), captures };
         process.wait_for(|process| process.ask("GET", "/health", address, None).is_ok_and(|answer| answer.status == 200))?;
         let made = process.ask("POST", "/v1/router/keys", address, Some(&json!({ "name": "bench" })))?;
         let made: Value = serde_json::from_slice(&made.body)?;
@@ -104,13 +105,22 @@ impl Process {
         Ok(())
     }
 
+    /// What it is called in a table.
+    pub fn name(&self) -> &'static str {
+        match (&self.gateway, self.captures) {
+            (None, _) => "bare",
+            (Some(_), true) => "rerouter",
+            (Some(_), false) => "none kept",
+        }
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Whether it keeps captures.
     pub fn captures_requests(&self) -> bool {
-        self.gateway.is_some()
+        self.captures
     }
 
     /// The same request for either side: a chat completion with a credential.
@@ -163,7 +173,7 @@ impl Process {
             std::thread::sleep(LINGER);
             let now = self.captures()?;
             let settled = Settled { stored: now.stored - before.stored, dropped: now.dropped - before.dropped, took: start.elapsed() };
-            if self.gateway.is_none() || settled.stored + settled.dropped >= answered {
+            if !self.captures || settled.stored + settled.dropped >= answered {
                 return Ok(settled);
             }
             if settled.took > PATIENCE {
@@ -183,10 +193,11 @@ impl Drop for Process {
     }
 }
 
-fn write_documents(dir: &Path, address: SocketAddr, metrics: SocketAddr, upstream: SocketAddr, threads: u16) -> Result<()> {
+fn write_documents(dir: &Path, addresses: (SocketAddr, SocketAddr, SocketAddr), threads: u16, captures: bool) -> Result<()> {
+    let (address, metrics, upstream) = addresses;
     let server = format!(
         "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: {threads}\n\
-         data_dir: {}\nrouting: {{ file: {} }}\n",
+         capture: {{ enabled: {captures} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n",
         json!(dir.join("data")),
         json!(dir.join("routing.yaml")),
     );

@@ -91,7 +91,7 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/router/keys/{id}", "getRouterKey", "One key").gives(200, "Key").refuses(&[404]),
     op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
     op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("GET", "/v1/router/replay", "listReplays", "List captures").gives(200, "ReplayList").query(replays::PARAMETERS),
+    op("GET", "/v1/router/replay", "listReplays", "List captures, newest first. With a rare filter a page may be short, or empty, although more follow: go on at `next` as long as `has_more`").gives(200, "ReplayList").query(replays::PARAMETERS),
     op("GET", "/v1/router/replay/{id}", "getReplay", "One capture, whole").gives(200, "Capture").refuses(&[404]),
     op("POST", "/v1/router/replay/{id}/reroute", "reroute", "Run a capture again under the current document").gives(200, "Reroute").refuses(&[404, 409, 429, 502]).query(&["dry_run"]),
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),

@@ -123,7 +123,8 @@ async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &s
 /// One that is still on its way to the archive is waited for.
 pub async fn look_up(archive: &Archive, queue: &CaptureQueue, who: &Principal, id: &str) -> Result<Capture> {
     match find(archive, who, id).await {
-        Err(error) if error.kind() == Kind::NotFound => {
+        // While the index is made again, that is what is said of one that was not written yet, too.
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unavailable) => {
             queue.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
             find(archive, who, id).await
         }

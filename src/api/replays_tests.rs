@@ -58,6 +58,27 @@ impl World {
 }
 
 #[tokio::test]
+async fn what_was_just_answered_is_waited_for_also_while_the_index_is_made_again() {
+    let World { archive, captures, _dir: dir } = world().await;
+    drop(archive);
+    for name in ["captures.db", "captures.db-wal", "captures.db-shm"] {
+        let _none = std::fs::remove_file(dir.path().join(name));
+    }
+    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(6), true);
+    assert_eq!(archive.recover().await.unwrap().unknown, 1);
+    let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+    tokio::spawn(writer.run(archive.clone()));
+    let (ann, of_before) = (user("usr_ann"), captures[0].head.id.as_str());
+    let answered = capture(9, &UserId::known("usr_ann"), &Random::seeded(7));
+    assert!(queue.offer(answered.clone()));
+    assert_eq!(look_up(&archive, &queue, &ann, answered.head.id.as_str()).await.unwrap(), answered);
+    assert_eq!(look_up(&archive, &queue, &ann, of_before).await.unwrap_err().kind(), Kind::Unavailable, "it may still be found");
+    archive.catch_up().await.unwrap();
+    assert_eq!(look_up(&archive, &queue, &ann, of_before).await.unwrap(), captures[0]);
+}
+
+#[tokio::test]
 async fn a_list_has_one_s_own_and_what_is_asked_for() {
     let world = world().await;
     let ann = user("usr_ann");

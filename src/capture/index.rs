@@ -47,6 +47,8 @@ pub(super) struct Shared {
     unsynced: AtomicBool,
     /// Rows were deleted that may still be in the index's write-ahead log.
     pub(super) log_to_empty: AtomicBool,
+    /// A segment that was made anew is in the place of another in part only.
+    pub(super) half_replaced: AtomicBool,
 }
 
 /// A page of heads, newest first.
@@ -69,6 +71,7 @@ impl Archive {
             clock: Clock::System,
             bytes: bounds::SEGMENT_BYTES,
             age: bounds::SEGMENT_AGE,
+            faults: store.faults().clone(),
         };
         let shelf = Arc::new(Mutex::new(Shelf::new(make.clone())));
         Archive { store, make, shelf, shared: Arc::default(), redactor: Arc::default(), metrics: None }
@@ -226,9 +229,12 @@ impl Archive {
 
     /// The heads that can be read, and whether a segment was not there.
     fn read_heads(&self, found: &[(RequestId, Place)]) -> (Vec<Head>, bool) {
+        let mut by_block: Vec<(usize, &(RequestId, Place))> = found.iter().enumerate().collect();
+        // A block is opened once, however those that it holds are scattered among others.
+        by_block.sort_by_key(|(_, (_, place))| (place.segment, place.heads));
         let (mut heads, mut moved) = (Vec::with_capacity(found.len()), false);
         let mut block: Option<(i64, u64, Result<Parts, Damage>)> = None;
-        for (id, place) in found {
+        for (at, (id, place)) in by_block {
             if block.as_ref().is_none_or(|(segment, at, _)| (*segment, *at) != (place.segment, place.heads)) {
                 let parts = self.segment(place.segment).and_then(|segment| Parts::heads(&segment, place.heads));
                 if let Err(damage) = &parts {
@@ -238,14 +244,15 @@ impl Archive {
             }
             match block.as_ref().map(|(_, _, parts)| parts) {
                 Some(Ok(parts)) => match read_head(id, parts, *place) {
-                    Ok(head) => heads.push(head),
+                    Ok(head) => heads.push((at, head)),
                     Err(damage) => self.report(place.segment, place.heads, &damage),
                 },
                 Some(Err(damage)) => moved |= damage.is_absent(),
                 None => {}
             }
         }
-        (heads, moved)
+        heads.sort_unstable_by_key(|(at, _)| *at);
+        (heads.into_iter().map(|(_, head)| head).collect(), moved)
     }
 
     fn read(&self, id: &RequestId, place: Place) -> Result<Capture, Damage> {

@@ -122,6 +122,30 @@ async fn a_page_ends_where_what_may_be_looked_at_ends() {
 }
 
 #[tokio::test]
+async fn a_head_of_a_newer_build_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let mut all = captures(0..2);
+    all[0].head.version = Head::VERSION + 1;
+    archive.append(Arc::new(all.clone())).await.unwrap();
+    assert_eq!(ids(&archive).await, ids_of(&all[1..]));
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
+}
+
+/// Blocks of two archives' writers in turn: neighbours of a list lie in different blocks.
+#[tokio::test]
+async fn a_list_is_in_order_however_its_blocks_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let all = captures(0..9);
+    for turn in 0..3 {
+        let batch: Vec<Capture> = all.iter().skip(turn).step_by(3).cloned().collect();
+        archive.append(Arc::new(batch)).await.unwrap();
+    }
+    assert_eq!(ids(&archive).await, ids_of(&all));
+}
+
+#[tokio::test]
 async fn what_the_document_keeps_out_is_nowhere() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
@@ -145,7 +169,9 @@ async fn what_the_document_keeps_out_is_nowhere() {
     assert_eq!(said, r#"{"model":"auto","messages":[{"content":"a [redacted] b","[redacted]":1}]}"#);
     assert_eq!(first.head.request_headers.last().unwrap().1, "[redacted]");
     assert_eq!(read(1).await.bodies.request, Bytes::new());
-    let streamed = read(2).await.whole();
+    let streamed = read(2).await;
+    assert_eq!((streamed.head.version, first.head.version), (2, 1), "a build that would take it for a stream refuses it");
+    let streamed = streamed.whole();
     assert_eq!(streamed["response"]["body"], serde_json::Value::Null);
     assert_eq!(streamed["response"]["assembled"]["choices"][0]["message"]["content"], "a [redacted] b");
     assert_eq!(read(3).await.bodies.response, "said [redacted] and left");

@@ -137,13 +137,16 @@ pub struct Capture {
 }
 
 impl Head {
-    /// The version that this build writes, and the newest that it reads.
-    pub const VERSION: u32 = 1;
+    /// The newest version that this build reads. What is written is the oldest that reads it right, so that a build before
+    /// this one reads what it can: 1, or [`Head::ASSEMBLED`].
+    pub const VERSION: u32 = Self::ASSEMBLED;
+    /// The version of heads with `response_assembled`, which readers of version 1 would take for a stream.
+    pub const ASSEMBLED: u32 = 2;
 
     /// The bare beginning of a record; the caller fills in what it learns.
     pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
         Head {
-            version: Self::VERSION,
+            version: 1,
             id,
             created_at,
             state: State::Failed,

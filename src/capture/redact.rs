@@ -49,6 +49,7 @@ impl Redactor {
             self.value(&mut assembled, &mut found);
             bodies.response = serde_json::to_vec(&assembled).unwrap_or_default().into();
             head.response_assembled = true;
+            head.version = head.version.max(Head::ASSEMBLED);
         } else {
             bodies.response = self.body(&bodies.response, head.response_truncated, &mut found);
         }

@@ -16,7 +16,7 @@ use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
-use crate::store::{CaptureIndex, SegmentRow, StoreError};
+use crate::store::{CaptureIndex, Faults, SegmentRow, StoreError};
 
 /// How segments are made.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub(super) struct Make {
     pub(super) bytes: u64,
     /// Age at which the next one begins.
     pub(super) age: Duration,
+    /// How writing fails, in tests.
+    pub(super) faults: Faults,
 }
 
 /// The segment that is written to, if one is.
@@ -50,6 +52,8 @@ struct Open {
     row: SegmentRow,
     began: Timestamp,
     synced: Instant,
+    /// A sync failed: what the file holds then is for a reader of it to see, no later sync says.
+    doubtful: bool,
 }
 
 impl Make {
@@ -57,7 +61,8 @@ impl Make {
     pub(super) fn create(&self, number: i64, replaces: i64, ending: Option<&str>) -> io::Result<Writer> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let seal = self.encrypt.then_some((&self.key, &self.random));
-        Writer::create(&self.dir, writer::begin(number, replaces, self.clock.now().as_microsecond(), seal)?, ending)
+        let head = writer::begin(number, replaces, self.clock.now().as_microsecond(), seal)?;
+        Ok(Writer::create(&self.dir, head, ending)?.with_faults(self.faults.clone()))
     }
 
     /// Makes what was done to names in the directory survive the loss of power.
@@ -141,8 +146,18 @@ impl Shelf {
                 return written;
             }
         }
-        self.open = Some(open);
+        self.keep(open);
         written
+    }
+
+    /// Goes on with a segment, unless a sync of it failed: the system may have dropped what it could not write, and would say
+    /// so only once. Such a segment is left as after a crash: it is read again, and closed, later.
+    fn keep(&mut self, open: Open) {
+        if open.doubtful {
+            log::error!("a segment of captures could not be made durable and is left at that: another one begins");
+        } else {
+            self.open = Some(open);
+        }
     }
 
     /// The open segment; another one when it is full or old.
@@ -162,7 +177,7 @@ impl Shelf {
         };
         self.make.sync_dir()?;
         let row = SegmentRow { number: writer.head().number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST };
-        Ok(Open { writer, row, began: self.make.clock.now(), synced: Instant::now() })
+        Ok(Open { writer, row, began: self.make.clock.now(), synced: Instant::now(), doubtful: false })
     }
 
     fn is_full(&self) -> bool {
@@ -172,9 +187,10 @@ impl Shelf {
 
     /// Makes what was written survive the loss of power.
     pub(super) fn sync(&mut self, index: &mut CaptureIndex<'_>) -> Result<(), StoreError> {
-        let Some(open) = self.open.as_mut().filter(|open| open.row.synced < open.row.bytes) else { return Ok(()) };
-        open.sync()?;
-        index.put_segment(&open.row)
+        let Some(mut open) = self.open.take_if(|open| open.row.synced < open.row.bytes) else { return Ok(()) };
+        let synced = open.sync().and_then(|()| index.put_segment(&open.row));
+        self.keep(open);
+        synced
     }
 
     /// Closes the segment if it is full or old, or larger than this.
@@ -200,7 +216,7 @@ impl Shelf {
 
 impl Open {
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.writer.sync()?;
+        self.writer.sync().inspect_err(|_| self.doubtful = true)?;
         (self.synced, self.row.synced) = (Instant::now(), self.writer.length());
         Ok(())
     }
@@ -220,3 +236,7 @@ impl Shelf {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "shelf_tests.rs"]
+mod tests;

@@ -13,7 +13,7 @@ use super::segment::reader::{Damage, Segment};
 use super::segment::writer::Writer;
 use crate::bounds;
 use crate::id::RequestId;
-use crate::store::{CaptureRow, INDEX_STEP, Place, SegmentRow, StoreError};
+use crate::store::{CaptureIndex, CaptureRow, INDEX_STEP, Place, SegmentRow, StoreError};
 
 /// A segment made anew, not under its name yet.
 struct Anew {
@@ -35,6 +35,11 @@ impl Archive {
                 index.segments()
             })
             .await?;
+        if self.shared.half_replaced.swap(false, Ordering::AcqRel) {
+            // As after a crash at that point.
+            self.shared.incomplete.store(true, Ordering::Release);
+            self.catch_up().await.inspect_err(|_| self.shared.half_replaced.store(true, Ordering::Release))?;
+        }
         let mut held: u64 = segments.iter().map(|segment| segment.bytes).sum();
         for segment in segments.iter().filter(|segment| segment.sealed) {
             if held <= bytes && segment.newest_us >= before_us {
@@ -82,10 +87,9 @@ impl Archive {
                 Damage::Io(error) => error.into(),
                 Damage::Bytes(what) => StoreError::Damaged(what.to_owned()),
             })?;
-            let archive = self.clone();
-            let swap = self.store.write_captures(move |index| {
-                let dir = &archive.make.dir;
-                let path = format::path(dir, anew.row.number);
+            let (archive, new) = (self.clone(), anew.row.number);
+            let named = self.store.write_captures(move |index| {
+                let path = format::path(&archive.make.dir, new);
                 if index.graves(number)? != graves {
                     // More was deleted meanwhile.
                     std::fs::remove_file(path.with_extension("new"))?;
@@ -93,16 +97,36 @@ impl Archive {
                 }
                 std::fs::rename(path.with_extension("new"), path)?;
                 archive.make.sync_dir()?;
-                index.replace(number, &anew.row, &anew.places)?;
-                std::fs::remove_file(format::path(dir, number))?;
-                archive.let_go(number);
-                archive.shared.log_to_empty.store(true, Ordering::Release);
                 Ok(true)
             });
-            if swap.await? {
-                return Ok(());
+            let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+            if named.await.inspect_err(half)? {
+                return self.replace(number, anew).await.inspect_err(half);
             }
         }
+    }
+
+    /// Leads the index from a segment to the one that was made from it, in steps, so that captures that wait are not held up.
+    /// Both are there meanwhile. A process that ends before the last step leaves a segment that the index does not know and
+    /// that says what it stands for: [`Archive::catch_up`] finishes that.
+    async fn replace(&self, number: i64, anew: Anew) -> Result<(), StoreError> {
+        let Anew { row, places } = anew;
+        for step in places.chunks(INDEX_STEP) {
+            let step = step.to_vec();
+            self.store.write_captures(move |index| index.place_anew(number, &step)).await?;
+        }
+        let archive = self.clone();
+        let last = move |index: &mut CaptureIndex<'_>| {
+            index.replace(number, &row, &places.into_iter().collect())?;
+            match std::fs::remove_file(format::path(&archive.make.dir, number)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+            archive.let_go(number);
+            archive.shared.log_to_empty.store(true, Ordering::Release);
+            Ok(())
+        };
+        self.store.write_captures(last).await
     }
 
     /// Writes a segment anew, durable, under a name that does not count yet; what could not be finished is taken away.

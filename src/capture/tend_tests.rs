@@ -106,6 +106,64 @@ async fn the_bytes_of_what_was_deleted_leave_the_disk() {
 const REWRITE_WITHIN: Duration = bounds::REWRITE_AFTER.saturating_add(bounds::SEGMENT_AGE).saturating_add(bounds::SWEEP_INTERVAL);
 
 #[tokio::test]
+async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
+    for restarts in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = archive(dir.path()).await;
+        let mut all = captures(0..4);
+        append(&archive, &all).await;
+        archive.delete(&all[1].head.id, false).await.unwrap();
+        archive.close().await.unwrap();
+        let old = format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
+        let graves = archive.store.write_captures(move |index| index.graves(old)).await.unwrap();
+        let Anew { row, places } = archive.write_anew(old, &graves).unwrap();
+        let path = format::path(&archive.make.dir, row.number);
+        std::fs::rename(path.with_extension("new"), &path).unwrap();
+        let step = places[..1].to_vec();
+        archive.store.write_captures(move |index| index.place_anew(old, &step)).await.unwrap();
+        all.remove(1);
+        assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all), 2), "either is read");
+        // One that is where it was is deleted in between, and one that has moved.
+        for _ in 0..2 {
+            archive.delete(&all.remove(0).head.id, false).await.unwrap();
+        }
+        let archive = if restarts {
+            drop(archive);
+            let archive = crate::capture::index::tests::archive(dir.path()).await;
+            archive.recover().await.unwrap();
+            archive.catch_up().await.unwrap();
+            archive
+        } else {
+            archive.shared.half_replaced.store(true, Ordering::Release);
+            archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
+            archive
+        };
+        assert_eq!(ids(&archive).await, ids_of(&all), "restarts: {restarts}");
+        assert!(!format::path(&archive.make.dir, old).exists() && path.exists());
+        let graves = archive.store.write_captures(move |index| index.graves(row.number)).await.unwrap();
+        assert_eq!(graves.len(), 2, "what was deleted meanwhile is to leave the new one");
+    }
+}
+
+/// As many rows as one step moves, and more.
+#[tokio::test]
+async fn a_large_segment_is_replaced_in_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(captures(0..1)[0].head.created_at);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let all = captures(0..INDEX_STEP as i64 * 2 + 2);
+    append(&archive, &all).await;
+    archive.delete(&all[0].head.id, false).await.unwrap();
+    archive.close().await.unwrap();
+    let before = segments(dir.path());
+    clock.advance(bounds::REWRITE_AFTER);
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_ne!(segments(dir.path()), before);
+    let listed = archive.list(crate::store::CaptureFilter::default(), all.len(), None).await.unwrap();
+    assert_eq!(listed.into_iter().map(|head| head.id).collect::<Vec<_>>(), ids_of(&all[1..]));
+}
+
+#[tokio::test]
 async fn a_segment_that_could_not_be_closed_is_closed_later() {
     let dir = tempfile::tempdir().unwrap();
     let archive = archive(dir.path()).await;

@@ -1,7 +1,7 @@
 //! Lists of captures: newest first, page by page, and never more than a bounded part of the index for one page.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::StoreError;
 use super::captures::place;
@@ -41,12 +41,13 @@ pub(super) fn list(
     after: Option<&RequestId>,
     budget: usize,
 ) -> Result<CapturePage, StoreError> {
-    let (inner, outer) = (indexed(filter, after), others(filter));
+    let (mut inner, outer) = (indexed(filter, after), others(filter));
+    let index = failures(filter).inspect(|_| inner.add("status >= 400", [])).unwrap_or_default();
     let most = |bound: usize| Value::Integer(i64::try_from(bound).unwrap_or(i64::MAX));
     // SQLite reads the inner select as it goes, and ends it when the outer one has enough.
     let within = format!(
         "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider, decided_model, status, state, shadow_of,
-            segment, heads, bodies, position FROM captures{} ORDER BY id DESC LIMIT ?)",
+            segment, heads, bodies, position FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
         inner.sql
     );
     let sql = format!("SELECT id, segment, heads, bodies, position FROM {within}{} LIMIT ?", outer.sql);
@@ -61,14 +62,25 @@ pub(super) fn list(
         return Ok(CapturePage { found, next });
     }
     // How far that was: the whole of what there is, or as many rows as may be looked at.
-    let sql = format!("SELECT count(*), min(id) FROM (SELECT id FROM captures{} ORDER BY id DESC LIMIT ?)", inner.sql);
-    let values = inner.values.into_iter().chain([most(budget)]);
-    let (looked_at, last): (i64, Option<String>) =
-        connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(CapturePage {
-        found,
-        next: last.filter(|_| usize::try_from(looked_at).is_ok_and(|looked_at| looked_at >= budget)).map(|id| RequestId::known(&id)),
-    })
+    let sql = format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
+    let values = inner.values.into_iter().chain([most(budget.saturating_sub(1))]);
+    let last: Option<String> = connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0)).optional()?;
+    Ok(CapturePage { found, next: last.map(|id| RequestId::known(&id)) })
+}
+
+/// The index to go by, where it is not left to SQLite: those of failures hold nothing else.
+fn failures(filter: &CaptureFilter) -> Option<&'static str> {
+    let only = !filter.statuses.is_empty() && filter.statuses.iter().all(|(low, _)| *low >= FAILURES);
+    let only = only && filter.replay_of.is_none() && filter.shadow_of.is_none();
+    only.then_some(if filter.owner.is_some() { " INDEXED BY captures_owner_failed" } else { " INDEXED BY captures_failed" })
+}
+
+/// Statuses from here on are failures, as the indexes of them say.
+const FAILURES: u16 = 400;
+
+/// Rows that one page may look at.
+pub(super) fn budget(filter: &CaptureFilter) -> usize {
+    if filter.owner.is_some() || failures(filter).is_some() { bounds::LIST_LOOKUPS } else { bounds::LIST_ROWS }
 }
 
 /// What an index leads to: an owner's, copies of one, and a span of time, as ids are in its order.

@@ -1,6 +1,8 @@
 //! The index of captures, `captures.db`: where each is, and what lists filter by. It holds nothing that the segments do not
 //! say as well, but for what they say of each other, so it can be made again from them.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::StoreError;
@@ -146,16 +148,32 @@ impl<'a> CaptureIndex<'a> {
         self.change(|transaction| forget_segment(transaction, segment))
     }
 
-    /// Puts a segment in another's place: of each capture where it is now. What is not among them is gone.
-    pub fn replace(&mut self, old: i64, new: &SegmentRow, rows: &[(RequestId, Place)]) -> Result<(), StoreError> {
+    /// Says of some captures of a segment where they are now; where the segment does not hold them any more, nothing.
+    pub fn place_anew(&mut self, old: i64, rows: &[(RequestId, Place)]) -> Result<(), StoreError> {
         self.change(|transaction| {
-            put_segment(transaction, new)?;
             let mut statement = transaction.prepare_cached(
                 "UPDATE captures SET segment = ?2, heads = ?3, bodies = ?4, position = ?5 WHERE id = ?1 AND segment = ?6",
             )?;
             for (id, place) in rows {
                 let bodies = place.bodies.map(signed);
                 statement.execute(params![id.as_str(), place.segment, signed(place.heads), bodies, place.position, old])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts a segment in another's place, whose captures were [placed anew](CaptureIndex::place_anew). What was deleted since
+    /// then lies in the new one now; what is not in that is gone.
+    pub fn replace(&mut self, old: i64, new: &SegmentRow, places: &HashMap<RequestId, Place>) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            put_segment(transaction, new)?;
+            let ids = transaction.prepare_cached("SELECT id FROM graves WHERE segment = ?1")?;
+            let ids: Vec<String> = { ids }.query_map([old], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+            let mut moved = transaction.prepare_cached("UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1")?;
+            for id in ids.iter().map(|id| RequestId::known(id)) {
+                if let Some(place) = places.get(&id) {
+                    moved.execute(params![id.as_str(), place.segment, signed(place.heads), place.position])?;
+                }
             }
             transaction.execute("DELETE FROM captures WHERE segment = ?1", [old])?;
             forget_segment(transaction, old)

@@ -1,5 +1,7 @@
 //! The index of captures on real files.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::id::{Random, UserId};
 
@@ -83,10 +85,10 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
-    rows[2].status = 500;
+    rows[2].state = "failed".into();
     append(&store, &rows, 1).await;
     let Backend::Sqlite(sqlite) = &*store.backend;
-    let filter = CaptureFilter { statuses: vec![(500, 500)], ..Default::default() };
+    let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
     let page = async |after: Option<RequestId>| {
         let filter = filter.clone();
         sqlite.reader.run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10)).await.unwrap()
@@ -116,10 +118,61 @@ async fn what_is_buried_stays_out_and_its_place_is_known() {
     assert_eq!((graves, due), ([vec![(200, 1)], vec![(200, 1)]], vec![1, 2]));
     assert_eq!(store.write_captures(|index| index.due(6)).await.unwrap(), Vec::<i64>::new());
     let moved = (rows[0].id.clone(), Place { segment: 9, heads: 1, bodies: None, position: 0 });
-    store.write_captures(move |index| index.replace(1, &segment(9), &[moved])).await.unwrap();
+    let placed = moved.clone();
+    store.write_captures(move |index| index.place_anew(1, &[placed])).await.unwrap();
+    store.write_captures(move |index| index.replace(1, &segment(9), &HashMap::from([moved]))).await.unwrap();
     assert_eq!(store.locate_capture(&rows[0].id).await.unwrap().unwrap().segment, 9);
     let left = store.write_captures(|index| Ok((index.graves(1)?, index.segments()?, index.forget(2, 10)?))).await.unwrap();
     assert_eq!((left.0, left.1.iter().map(|row| row.number).collect::<Vec<_>>(), left.2), (Vec::new(), vec![2, 3, 9], 1));
+}
+
+#[tokio::test]
+async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &random)).collect();
+    append(&store, &rows, 1).await;
+    let place = |position| Place { segment: 9, heads: 100, bodies: None, position };
+    let places: Vec<(RequestId, Place)> = rows.iter().map(|row| row.id.clone()).zip((0..).map(place)).collect();
+    let bury = async |row: &CaptureRow| {
+        let grave = (row.id.clone(), 7);
+        store.write_captures(move |index| index.bury(None, &[grave])).await.unwrap();
+    };
+    bury(&rows[0]).await;
+    let step = places.clone();
+    store.write_captures(move |index| index.place_anew(1, &step)).await.unwrap();
+    bury(&rows[1]).await;
+    store.write_captures(move |index| index.replace(1, &segment(9), &places.into_iter().collect())).await.unwrap();
+    assert_eq!(store.write_captures(|index| index.graves(9)).await.unwrap(), [(100, 0), (100, 1)]);
+    assert_eq!(store.locate_capture(&rows[2].id).await.unwrap(), Some(place(2)));
+}
+
+#[tokio::test]
+async fn failures_are_found_among_any_number_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let mut rows: Vec<CaptureRow> = (0..40).map(|second| row(second, &random)).collect();
+    for (at, status) in [(1, 500), (2, 404), (3, 400), (30, 399)] {
+        rows[at].status = status;
+    }
+    rows[3].owner = UserId::known("usr_bob");
+    append(&store, &rows, 1).await;
+    let Backend::Sqlite(sqlite) = &*store.backend;
+    for (owner, statuses, expected) in [
+        (None, vec![(500, 599)], vec![1]),
+        (None, vec![(500, 599), (404, 404)], vec![2, 1]),
+        (None, vec![(400, 499)], vec![3, 2]),
+        (Some("usr_ann"), vec![(400, 499)], vec![2]),
+        (Some("usr_bob"), vec![(400, 599)], vec![3]),
+    ] {
+        let filter = CaptureFilter { owner: owner.map(UserId::known), statuses: statuses.clone(), ..Default::default() };
+        let page = sqlite.reader.run(move |connection| capture_list::list(connection, &filter, 9, None, 10)).await.unwrap();
+        let found: Vec<&RequestId> = page.found.iter().map(|(id, _)| id).collect();
+        assert_eq!(found, expected.iter().map(|at: &usize| &rows[*at].id).collect::<Vec<_>>(), "{owner:?} {statuses:?}");
+        assert_eq!(page.next, None);
+    }
 }
 
 #[tokio::test]

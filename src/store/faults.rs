@@ -1,7 +1,8 @@
 //! Failures on demand, so that tests show what a full disk or a hung one does. A type that is handed in, never a
 //! build flag: the code that is tested is the code that runs.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
@@ -16,6 +17,10 @@ struct Switches {
     appends_left: AtomicU32,
     every_write: AtomicBool,
     disk_full: AtomicBool,
+    /// Bytes that the next write into a segment gets to, and one; 0: all of them.
+    torn_at: AtomicUsize,
+    truncations_left: AtomicU32,
+    syncs_left: AtomicU32,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -42,6 +47,21 @@ impl Faults {
         self.0.disk_full.store(true, Ordering::Release);
     }
 
+    /// The next write into a segment ends with an error after so many bytes.
+    pub fn tear_write(&self, bytes: usize) {
+        self.0.torn_at.store(bytes.saturating_add(1), Ordering::Release);
+    }
+
+    /// The next `count` times that a segment is to be cut back fail.
+    pub fn fail_truncations(&self, count: u32) {
+        self.0.truncations_left.store(count, Ordering::Release);
+    }
+
+    /// The next `count` times that a segment is to survive the loss of power fail.
+    pub fn fail_syncs(&self, count: u32) {
+        self.0.syncs_left.store(count, Ordering::Release);
+    }
+
     /// Appends of captures hang until [`Faults::clear`].
     pub fn stall_appends(&self) {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -58,6 +78,9 @@ impl Faults {
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
+        self.0.torn_at.store(0, Ordering::Release);
+        self.0.truncations_left.store(0, Ordering::Release);
+        self.0.syncs_left.store(0, Ordering::Release);
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
     }
@@ -70,6 +93,21 @@ impl Faults {
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
         if self.broken() || spend(&self.0.writes_left) { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+    }
+
+    /// Before a write into a segment: after how many bytes it breaks off, if it does.
+    pub fn torn_write(&self) -> Option<usize> {
+        self.0.torn_at.swap(0, Ordering::AcqRel).checked_sub(1)
+    }
+
+    /// Before a segment is cut back.
+    pub fn before_truncation(&self) -> io::Result<()> {
+        if spend(&self.0.truncations_left) { Err(io::Error::other("truncation failed on demand")) } else { Ok(()) }
+    }
+
+    /// Before a segment is made to survive the loss of power.
+    pub fn before_sync(&self) -> io::Result<()> {
+        if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
     }
 
     /// On the capture writer's thread, before an append: waits while stalled.

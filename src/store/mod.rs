@@ -93,6 +93,8 @@ impl From<std::io::Error> for StoreError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            // The process may not write larger files: for what it keeps that is a full disk.
+            std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => StoreError::Full(error.to_string()),
             _ => StoreError::unavailable(error),
         }
     }
@@ -171,6 +173,11 @@ impl Store {
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
         Store { faults, ..self }
+    }
+
+    /// How it fails, for what keeps files of its own beside it.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
@@ -346,11 +353,12 @@ impl Store {
         sqlite.marked(sqlite.reader.run(move |connection| captures::owner(connection, &id)).await)
     }
 
-    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at.
+    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at,
+    /// or [`crate::bounds::LIST_LOOKUPS`].
     pub async fn list_captures(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<CapturePage, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let list = move |connection: &mut rusqlite::Connection| {
-            capture_list::list(connection, &filter, limit, after.as_ref(), crate::bounds::LIST_ROWS)
+            capture_list::list(connection, &filter, limit, after.as_ref(), capture_list::budget(&filter))
         };
         sqlite.marked(sqlite.reader.run(list).await)
     }

@@ -92,6 +92,11 @@ CREATE INDEX captures_segment ON captures (segment);
 CREATE TABLE graves (id TEXT PRIMARY KEY, at INTEGER NOT NULL, segment INTEGER, heads INTEGER, position INTEGER) STRICT, WITHOUT ROWID;
 CREATE INDEX graves_segment ON graves (segment);
 ",
+    // Failures are what is looked for most among many, and few.
+    "
+CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
+CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;
+",
 ];
 
 /// Brings a file up to date; all steps or none.

@@ -74,17 +74,18 @@ pub fn push_graves(writer: &mut Writer, graves: &[Grave]) -> std::io::Result<()>
     writer.push(Kind::Graves, u32::try_from(graves.len()).unwrap_or(u32::MAX), &raw).map(|_| ())
 }
 
-/// Pushes captures in groups of about [`bounds::CAPTURE_BLOCK`] bytes; gives what the index is to be told. What a commit
+/// Pushes captures in groups of about [`bounds::CAPTURE_BLOCK`] bytes, [`bounds::HEADS_BLOCK`] of them heads; gives what the index is to be told. What a commit
 /// would write is committed whenever it is [`bounds::CAPTURE_COMMIT`] bytes, so that it is never held twice for long.
 pub fn push(writer: &mut Writer, captures: impl IntoIterator<Item = Ready>) -> std::io::Result<Vec<(CaptureRow, Place)>> {
     let mut pushed = Vec::new();
-    let (mut group, mut size) = (Vec::new(), 0);
+    let (mut group, mut size, mut heads) = (Vec::new(), 0, 0);
     for capture in captures {
         size += capture.size();
+        heads += capture.head.len();
         group.push(capture);
-        if size >= bounds::CAPTURE_BLOCK {
+        if size >= bounds::CAPTURE_BLOCK || heads >= bounds::HEADS_BLOCK {
             pushed.extend(push_group(writer, std::mem::take(&mut group), size)?);
-            size = 0;
+            (size, heads) = (0, 0);
             if writer.waiting() >= bounds::CAPTURE_COMMIT {
                 writer.commit()?;
             }

@@ -176,3 +176,20 @@ proptest! {
         prop_assert!(complete == 0 || scanned.whole >= ends[complete - 1]);
     }
 }
+
+#[test]
+fn a_block_of_heads_is_small_also_where_no_bodies_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let master = master();
+    let mut writer = Writer::create(dir.path(), begin(9, 0, 7, None).unwrap(), None).unwrap();
+    let bodiless = |second| Ready { bodies: Bodies::default(), ..ready(second) };
+    let (count, largest) = (200, (0..200).map(|second| ready(second).head.len()).max().unwrap());
+    let rows = push(&mut writer, (0..count).map(bodiless)).unwrap();
+    writer.commit().unwrap();
+    let segment = Segment::open(dir.path(), 9, &master).unwrap();
+    let blocks: std::collections::BTreeSet<u64> = rows.iter().map(|(_, place)| place.heads).collect();
+    assert!(blocks.len() > 1 && rows.len() as i64 == count);
+    for at in blocks {
+        assert!(segment.block_head(at).unwrap().raw as usize <= bounds::HEADS_BLOCK + largest + 4 * rows.len());
+    }
+}

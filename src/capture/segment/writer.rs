@@ -10,6 +10,7 @@ use zstd::bulk::Compressor;
 use super::format::{self, BlockHead, FIRST, FileHead, Kind};
 use crate::id::Random;
 use crate::secret::{BlockKey, SecretBytes};
+use crate::store::Faults;
 
 /// How much work goes into a block: the less, the more wait to be written. The order is from much to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,7 @@ pub struct Writer {
     waiting: Vec<u8>,
     /// The number of the next block: never one that was used, also when what used it is gone.
     next: u64,
+    faults: Faults,
 }
 
 impl Writer {
@@ -60,10 +62,26 @@ impl Writer {
         }
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let compressor = Compressor::new(1)?;
-        let mut made = Writer { file, head, key, compressor, effort: Effort::Usual, length: 0, waiting: Vec::new(), next: 0 };
+        let mut made = Writer {
+            file,
+            head,
+            key,
+            compressor,
+            effort: Effort::Usual,
+            length: 0,
+            waiting: Vec::new(),
+            next: 0,
+            faults: Faults::default(),
+        };
         made.waiting = made.head.encode();
         made.commit()?;
         Ok(made)
+    }
+
+    /// The same segment, failing as `faults` says.
+    #[must_use]
+    pub fn with_faults(self, faults: Faults) -> Self {
+        Writer { faults, ..self }
     }
 
     /// Its head.
@@ -137,7 +155,13 @@ impl Writer {
     /// Writes what was pushed. When that fails, nothing of it is in the segment.
     pub fn commit(&mut self) -> io::Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
-        let written = self.file.write_all_at(&waiting, self.length);
+        let written = match self.faults.torn_write() {
+            None => self.file.write_all_at(&waiting, self.length),
+            Some(bytes) => {
+                self.file.write_all_at(waiting.get(..bytes).unwrap_or(&waiting), self.length)?;
+                Err(io::Error::other("torn on demand"))
+            }
+        };
         match written {
             Ok(()) => self.length += waiting.len() as u64,
             Err(_) => self.rewind(self.length)?,
@@ -149,11 +173,13 @@ impl Writer {
     pub fn rewind(&mut self, length: u64) -> io::Result<()> {
         self.waiting.clear();
         self.length = self.length.min(length);
+        self.faults.before_truncation()?;
         self.file.set_len(self.length)
     }
 
     /// Waits until what is in the file survives the loss of power.
     pub fn sync(&self) -> io::Result<()> {
+        self.faults.before_sync()?;
         self.file.sync_data()
     }
 
@@ -161,6 +187,7 @@ impl Writer {
     pub fn finish(mut self) -> io::Result<u64> {
         self.push_as(Kind::End, 0, 0, false, Vec::new())?;
         self.commit()?;
+        self.faults.before_sync()?;
         self.file.sync_all()?;
         Ok(self.length)
     }

@@ -1,0 +1,224 @@
+//! Millions of captures in the index: lists and reads, what a start looks at, and a day that leaves while others are written.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::{Span, Timestamp};
+use rerouter::capture::index::Archive;
+use rerouter::capture::record::{Bodies, Capture, Served, State};
+use rerouter::clock::Clock;
+use rerouter::id::{KeyId, Random, RequestId, UserId};
+use rerouter::secret::SecretBytes;
+use rerouter::store::{CaptureFilter, StoreError};
+use tokio::task::JoinHandle;
+
+use crate::prose::Prose;
+use crate::{directory, open, process, queue};
+
+/// What is promised of one list of fifty, and of one read.
+const PROMISED: Duration = Duration::from_millis(5);
+/// Captures that are written at a time.
+const BATCH: usize = 1_000;
+/// Users, and twice as many keys.
+const USERS: u64 = 1_000;
+/// The one with as many captures as any.
+const SOMEBODY: u64 = 17;
+/// Times that each question is asked.
+const TIMES: usize = 20;
+/// A status that one capture of as many has, and a model.
+const RARE: u64 = 100_000;
+
+#[derive(Args)]
+pub struct Load {
+    /// Captures in the index.
+    #[arg(long, default_value_t = 5_000_000)]
+    pub heads: u64,
+    /// Days that they are of.
+    #[arg(long, default_value_t = 30)]
+    pub days: u64,
+}
+
+/// The captures, one after another in time.
+struct Traffic {
+    begin: Timestamp,
+    apart: Duration,
+    prose: Prose,
+    random: Random,
+}
+
+impl Traffic {
+    fn at(&self, number: u64) -> Timestamp {
+        self.begin.saturating_add(self.apart * u32::try_from(number).unwrap_or(u32::MAX)).expect("a time")
+    }
+
+    /// Without bodies, which no list looks at.
+    fn capture(&mut self, number: u64) -> Capture {
+        let draw = self.prose.next();
+        let user = draw % USERS;
+        let mut made = queue::capture(self.at(number), user_id(user), Bodies::default(), &self.random);
+        let head = &mut made.head;
+        head.key = Some(key_id(user, draw >> 20 & 1));
+        let model = if number % RARE == RARE / 2 {
+            "rare"
+        } else {
+            self.prose.one(&["gpt-5", "gpt-5-mini", "claude-opus-5", "o5", "mistral-large"])
+        };
+        head.served = Some(Served { provider: "openai".into(), model: model.into(), node: None });
+        (head.status, head.state) = match draw >> 32 & 0xff {
+            _ if number % RARE == RARE / 4 => (418, State::Failed),
+            0..4 => (429, State::Failed),
+            4 => (502, State::Failed),
+            5 => (200, State::Aborted),
+            _ => (200, State::Completed),
+        };
+        made
+    }
+}
+
+fn user_id(user: u64) -> UserId {
+    UserId::known(&format!("usr_{user:026}"))
+}
+
+fn key_id(user: u64, which: u64) -> KeyId {
+    KeyId::known(&format!("key_{:026}", user * 2 + which))
+}
+
+async fn archive(dir: &Path, clock: Clock) -> Archive {
+    let (store, _) = open(dir).await;
+    Archive::new(store, &SecretBytes::new([7; 32]), Random::System, true).with_clock(clock)
+}
+
+pub async fn measure(load: &Load) {
+    let dir = directory();
+    let begin = Timestamp::now() - Span::new().hours(i64::try_from(load.days * 24).expect("days"));
+    let clock = Clock::manual(begin);
+    let apart = Duration::from_secs(load.days * 24 * 3600) / u32::try_from(load.heads.max(1)).expect("fewer heads");
+    let mut traffic = Traffic { begin, apart, prose: Prose::new(5), random: Random::seeded(6) };
+    let filled = archive(dir.path(), clock.clone()).await;
+    let sample = fill(&filled, &clock, &mut traffic, load.heads).await;
+    // As after a kill: nobody closes the segment that is written to.
+    drop(filled);
+    let (segments, index, count) = process::disk(dir.path());
+    println!(
+        "{} captures of {} days without bodies: {count} segments of {segments} bytes, an index of {index} bytes",
+        load.heads, load.days
+    );
+    let start = Instant::now();
+    let begun = archive(dir.path(), clock.clone()).await;
+    let opened = start.elapsed();
+    let recovered = begun.recover().await.expect("recovered");
+    println!(
+        "start after a kill: the store opens in {:.0?}, {} bytes of {segments} read in {:.0?}",
+        opened,
+        recovered.read,
+        start.elapsed() - opened
+    );
+    assert!((recovered.lost, recovered.unknown) == (0, 0) && recovered.read > 0);
+    ask(&begun, &traffic, load.heads).await;
+    let mut reads = Vec::new();
+    for id in sample {
+        let from = Instant::now();
+        assert!(begun.get(&id).await.expect("read").is_some());
+        reads.push(from.elapsed());
+    }
+    println!("one capture, any of them: {} (promised: {PROMISED:?})", process::spread(reads));
+    retire(&begun, &mut traffic, &clock, load).await;
+}
+
+/// Fills the archive, as a gateway does in that time; gives some of the ids.
+async fn fill(archive: &Archive, clock: &Clock, traffic: &mut Traffic, heads: u64) -> Vec<RequestId> {
+    let (start, mut sample) = (Instant::now(), Vec::new());
+    let mut writing: Option<JoinHandle<Result<usize, StoreError>>> = None;
+    let every = (heads / 400).max(1);
+    for first in (0..heads).step_by(BATCH) {
+        let batch: Vec<Capture> = (first..heads.min(first + BATCH as u64)).map(|number| traffic.capture(number)).collect();
+        sample.extend((first..).zip(&batch).filter(|(number, _)| number % every == every / 2).map(|(_, made)| made.head.id.clone()));
+        if let Some(writing) = writing.take() {
+            writing.await.expect("joined").expect("appended");
+        }
+        let now = traffic.at(first);
+        clock.advance(now.duration_since(clock.now()).unsigned_abs());
+        let archive = archive.clone();
+        writing = Some(tokio::spawn(async move { archive.append(Arc::new(batch)).await }));
+    }
+    if let Some(writing) = writing {
+        writing.await.expect("joined").expect("appended");
+    }
+    println!("filled in {:.0} s", start.elapsed().as_secs_f64());
+    sample
+}
+
+/// The newest fifty by filters.
+async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) {
+    let all = CaptureFilter::default;
+    let (owner, us) = (Some(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
+    let of = |statuses: &[(u16, u16)]| CaptureFilter { statuses: statuses.to_vec(), ..all() };
+    let questions = [
+        ("all", all()),
+        ("one of five models", CaptureFilter { model: Some("o5".into()), ..all() }),
+        ("up to the middle", CaptureFilter { until_us: us(heads / 2), ..all() }),
+        ("a span, a model", CaptureFilter { since_us: us(heads / 4), until_us: us(heads / 2), model: Some("o5".into()), ..all() }),
+        ("a user", CaptureFilter { owner: owner.clone(), ..all() }),
+        ("a user, a model", CaptureFilter { owner: owner.clone(), model: Some("o5".into()), ..all() }),
+        ("a user, a key", CaptureFilter { owner: owner.clone(), key: Some(key_id(SOMEBODY, 1)), ..all() }),
+        ("a user, status 4xx,5xx", CaptureFilter { owner: owner.clone(), ..of(&[(400, 499), (500, 599)]) }),
+        ("a user, a rare model", CaptureFilter { owner: owner.clone(), model: Some("rare".into()), ..all() }),
+        ("a user, aborted", CaptureFilter { owner, state: Some("aborted".into()), ..all() }),
+        ("a key", CaptureFilter { key: Some(key_id(SOMEBODY, 0)), ..all() }),
+        ("status 502", of(&[(502, 502)])),
+        ("status 418, 1 of 100,000", of(&[(418, 418)])),
+        ("aborted, 1 of 256", CaptureFilter { state: Some("aborted".into()), ..all() }),
+        ("a rare model, 1 of 100,000", CaptureFilter { model: Some("rare".into()), ..all() }),
+        ("nothing has it", CaptureFilter { recipe: Some("none".into()), ..all() }),
+    ];
+    println!("the newest 50 by filter, {TIMES} times each (promised: {PROMISED:?})");
+    for (name, filter) in questions {
+        let (mut times, mut found, mut more) = (Vec::new(), 0, false);
+        for _ in 0..TIMES {
+            let from = Instant::now();
+            let page = archive.page(filter.clone(), 50, None).await.expect("a page");
+            times.push(from.elapsed());
+            (found, more) = (page.heads.len(), page.next.is_some());
+        }
+        println!("  {name:<28} {found:>2} found{}: {}", if more { ", more" } else { "" }, process::spread(times));
+    }
+}
+
+/// A day leaves while captures are written.
+async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &Load) {
+    let mut next = load.heads;
+    for tending in [false, true] {
+        let done = Arc::new(AtomicBool::new(!tending));
+        let work = tokio::spawn({
+            let (archive, done, now) = (archive.clone(), done.clone(), clock.now());
+            let before = traffic.begin.saturating_add(Duration::from_secs(24 * 3600)).expect("a time").as_microsecond();
+            async move {
+                let from = Instant::now();
+                if tending {
+                    archive.tend(now, before, u64::MAX).await.expect("tended");
+                    done.store(true, Ordering::Release);
+                }
+                from.elapsed()
+            }
+        });
+        let (mut times, from) = (Vec::new(), Instant::now());
+        let least = if load.heads < RARE { Duration::from_millis(50) } else { Duration::from_secs(3) };
+        while !done.load(Ordering::Acquire) || from.elapsed() < least {
+            let batch: Vec<Capture> = (0..100).map(|number| traffic.capture(next + number)).collect();
+            next += 100;
+            let began = Instant::now();
+            archive.append(Arc::new(batch)).await.expect("appended");
+            times.push(began.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let took = work.await.expect("joined");
+        let what = if tending { format!("while a day leaves, which takes {took:.1?}") } else { "with nothing else to do".to_owned() };
+        println!("100 captures at a time are written, {what}: {}", process::spread(times));
+    }
+    let oldest = CaptureFilter { until_us: Some(traffic.begin.as_microsecond() + 23 * 3600 * 1_000_000), ..CaptureFilter::default() };
+    let left = archive.page(oldest, 50, None).await.expect("a page");
+    assert!(left.heads.is_empty(), "the day has left");
+}

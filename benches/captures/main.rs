@@ -1,0 +1,76 @@
+//! What captures cost. `queue`: so many a second through the queue into segments, in this process: what is dropped, how much
+//! of a core it takes and of the disk. `index`: lists, reads, a start and retention with millions of captures.
+//! `cargo bench` measures and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
+
+// Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub, missing_docs)]
+
+mod index;
+mod process;
+mod prose;
+mod queue;
+
+use std::path::Path;
+
+use clap::{Parser, Subcommand};
+use rerouter::store::{Faults, Store};
+use tempfile::TempDir;
+
+/// What captures cost.
+#[derive(Parser)]
+#[command(name = "benches/run")]
+struct Flags {
+    #[command(subcommand)]
+    what: What,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true, global = true)]
+    bench: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Captures through the queue.
+    Queue(queue::Load),
+    /// Millions of captures in the index.
+    Index(index::Load),
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // As other benches do it: `cargo bench` says `--bench`, `cargo test` does not.
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return try_small(&arguments).await;
+    }
+    match Flags::parse().what {
+        What::Queue(load) => queue::measure(&load).await,
+        What::Index(load) => index::measure(&load).await,
+    }
+}
+
+/// What `cargo test` runs.
+async fn try_small(arguments: &[String]) {
+    const NAMES: [&str; 2] = ["captures_through_the_queue", "captures_in_the_index"];
+    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
+    for name in NAMES.into_iter().filter(|name| chosen(name)) {
+        println!("\nrunning 1 test");
+        if name == "captures_through_the_queue" {
+            queue::measure(&queue::Load { rate: 200, bytes: 6144, seconds: 0.5 }).await;
+        } else {
+            index::measure(&index::Load { heads: 6_000, days: 3 }).await;
+        }
+        println!("test {name} ... ok\n\ntest result: ok. 1 passed; 0 failed");
+    }
+}
+
+/// A directory on the disk that is measured.
+pub fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
+}
+
+/// The store there, which fails as it is told.
+pub async fn open(dir: &Path) -> (Store, Faults) {
+    let faults = Faults::default();
+    (Store::open(dir, b"bench").await.expect("a store").with_faults(faults.clone()), faults)
+}
