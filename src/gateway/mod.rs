@@ -19,6 +19,7 @@ mod intake;
 mod reach;
 mod record;
 mod relay;
+mod repeats;
 mod reply;
 mod reroute;
 mod resolve;
