@@ -249,6 +249,22 @@ pub const GATE_TRIES: usize = 3;
 pub const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The body of an evaluation: a routing document as a JSON string, in which every byte may be escaped, and a filter.
 pub const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
+/// Longest that the command line waits for a gateway to accept a connection.
+pub const CLIENT_CONNECT: Duration = Duration::from_secs(10);
+/// Longest that the command line takes to send a request: a document of a megabyte, on a bad line.
+pub const CLIENT_SEND: Duration = Duration::from_secs(120);
+/// Longest that the command line waits for the head of an answer: a provider's, to a reroute, may take as long.
+pub const CLIENT_ANSWER: Duration = Duration::from_secs(900);
+/// Bytes of one answer that the command line takes, and of one line of a corpus: a capture of the longest bodies, escaped.
+pub const CLIENT_BYTES: u64 = 512 << 20;
+/// Reroutes whose answers are remembered for their `Idempotency-Key`; while there are more, a new key is refused.
+pub const REPEATS: usize = 10_000;
+/// Bytes of those answers; one that is remembered keeps the next from being let in, so it is this and [`REROUTES`] answers more.
+pub const REPEATS_BYTES: usize = 64 << 20;
+/// How long an `Idempotency-Key` holds (contract 6.4).
+pub const REPEATS_AGE: Duration = Duration::from_secs(600);
+/// Characters of an `Idempotency-Key`: a UUID and what somebody writes before it.
+pub const IDEMPOTENCY_KEY: usize = 255;
 /// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.
 pub const SHADOWS: usize = 32;
 /// How long a gateway that leaves waits for shadows; nobody misses what they would have said.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
 use tokio::runtime::Handle;
@@ -15,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::app::{App, Live};
 use crate::bounds;
 use crate::capture::index::Archive;
-use crate::capture::record::Head;
+use crate::capture::record::{Capture, Head};
 use crate::config::{self, Server};
 use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
@@ -182,14 +183,58 @@ impl Work {
     }
 }
 
+/// Captures at hand, decided again without a gateway.
+pub struct Offline {
+    candidate: Routing,
+    baseline: Option<Routing>,
+    standing: Standing,
+    report: Report,
+}
+
+impl Offline {
+    /// An evaluation of nothing yet. `baseline`: what is compared with; `None`: what was decided then.
+    pub fn new(candidate: Routing, baseline: Option<Routing>, standing: Standing) -> Offline {
+        Offline { candidate, baseline, standing, report: Report::default() }
+    }
+
+    /// Decides one more.
+    pub fn add(&mut self, capture: &Capture) {
+        let Offline { candidate, baseline, standing, report } = self;
+        let head = &capture.head;
+        let question = Question { candidate, baseline: baseline.as_ref(), standing };
+        // The document of then is known where it is one of those given.
+        let revision = head.decision.as_ref().map(|decision| decision.revision.as_str());
+        let recorded = [Some(&*candidate), baseline.as_ref()].into_iter().flatten().find(|known| Some(known.revision()) == revision);
+        let text = || user_text(head, capture.bodies.request.clone());
+        match question.judge(head, recorded, &text) {
+            Err(skipped) => report.skip(skipped),
+            Ok(judged) => {
+                let prices = PriceList { candidate, other: baseline.as_ref() };
+                report.add(head, &judged, &prices, || explain::explain(&judged, baseline.as_ref().or(recorded), candidate));
+            }
+        }
+    }
+
+    /// What came of it so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+}
+
 /// The last user message of a capture, where its body was kept as it came.
 async fn last_user_text(archive: &Archive, head: &Head) -> Option<String> {
     if head.not_replayable().is_some() {
         return None;
     }
-    let endpoint = Endpoint::named(&head.endpoint)?;
     let capture = archive.get(&head.id).await.ok().flatten()?;
-    let prompt = Prompt::read(endpoint, capture.bodies.request, HeaderMap::new()).ok()?;
+    user_text(head, capture.bodies.request)
+}
+
+fn user_text(head: &Head, body: Bytes) -> Option<String> {
+    if head.not_replayable().is_some() {
+        return None;
+    }
+    let prompt = Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()?;
     Some(prompt.last_user_text())
 }
 

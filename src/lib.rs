@@ -9,10 +9,10 @@
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
-//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at |
+//! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
-//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment |
+//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway |
 //!
 //! Only [`gateway`] and [`server`] know Pingora. The words are the same in code, API, documents and metrics: an *alias*
 //! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;
@@ -54,7 +54,7 @@
 //! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives the capture, or 404 when it
 //! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
 //! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
-//! the answer is collected and wrapped as `{new_id, decision, response}`.
+//! the answer is collected and wrapped as `{new_id, decision, response}`. `repeats.rs` remembers it for an `Idempotency-Key`.
 //!
 //! # One shadow
 //!

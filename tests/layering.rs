@@ -41,6 +41,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("prometheus", &["metrics"]),
     ("clap", &["cli"]),
+    ("ureq", &["cli/client"]),
     ("saphyr_parser", &["config"]),
     ("flate2", &["protocol/coding", "protocol/coding_tests"]),
     ("zstd", &["capture/segment", "protocol/coding", "protocol/coding_tests"]),

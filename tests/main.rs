@@ -61,6 +61,8 @@ mod providers;
 mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
+/// `rerouter replay`: lists, reroutes, gates and corpora by the command line.
+mod replay_cli;
 /// Captures compared and deleted.
 mod replays;
 /// The official SDKs and LangChain, unmodified, against the gateway.

@@ -1,7 +1,9 @@
-//! Captures compared and deleted over the API: whose they are, what is said of them, and that a deletion holds.
+//! Captures compared, deleted and rerouted over the API: whose they are, what is said of them, that a deletion holds, and that a
+//! reroute is paid once.
 
 use std::sync::Arc;
 
+use rerouter::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -142,4 +144,127 @@ async fn a_replay_of_a_replay_under_way_goes_with_the_first() {
     assert_eq!((deleted, &last["response"]["choices"][0]["message"]["content"]), (204, &json!("late")), "{last}");
     let kept = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
     assert_eq!(kept["data"], json!([]), "{kept}");
+}
+
+#[tokio::test]
+async fn a_reroute_with_an_idempotency_key_is_paid_once() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let provider = Provider::start(move |_, number| match number {
+        0 | 1 => scripted::completion("well"),
+        2 => scripted::failure(500, "broken"),
+        4 => std::iter::once(waits.clone()).chain(scripted::completion("late")).collect(),
+        number => scripted::completion(&format!("answer {number}")),
+    })
+    .await;
+    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id());
+        gateway.capture(&ids[ids.len() - 1]).await;
+    }
+    let reroute = async |id: &str, query: &str, secret: &str, name: &str| {
+        let bearer = format!("Bearer {secret}");
+        let headers = [("authorization", bearer.as_str()), ("idempotency-key", name)];
+        gateway.send("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &headers, None).await
+    };
+    // What failed may be tried again under its name; what went well is told again, and nobody is asked.
+    assert_eq!((reroute(&ids[0], "", &key.secret, "one").await.status, provider.count()), (502, 3));
+    let first = reroute(&ids[0], "", &key.secret, "one").await;
+    assert_eq!((first.status, provider.count()), (200, 4), "{}", first.text());
+    gateway.capture(first.json()["new_id"].as_str().unwrap()).await;
+    let again = reroute(&ids[0], "", &key.secret, "one").await;
+    assert_eq!((again.status, again.text(), provider.count()), (200, first.text(), 4));
+    assert_ne!(again.request_id(), first.request_id());
+    envelope::management(&reroute(&ids[1], "", &key.secret, "one").await, 409, "conflict");
+    let dry = reroute(&ids[1], "?dry_run=true", &key.secret, "one").await;
+    assert_eq!((dry.status, &dry.json()["new_id"], provider.count()), (200, &Value::Null, 4), "{}", dry.text());
+    // While the first is under way the second is refused; somebody else's name is another call.
+    let meanwhile = async {
+        until("the call to be under way", async || (provider.count() == 5).then_some(())).await;
+        envelope::management(&reroute(&ids[0], "", &key.secret, "two").await, 409, "conflict");
+        let other = reroute(&ids[0], "", &gateway.admin_key, "two").await;
+        assert_eq!((other.status, provider.count()), (200, 6), "{}", other.text());
+        gate.notify_one();
+    };
+    let (late, ()) = tokio::join!(reroute(&ids[0], "", &key.secret, "two"), meanwhile);
+    assert_eq!(late.json()["response"]["choices"][0]["message"]["content"], "late", "{}", late.text());
+    // What is deleted is not told again, nor what its caller may not see.
+    gateway.capture(late.json()["new_id"].as_str().unwrap()).await;
+    let path = format!("/v1/router/replay/{}", late.json()["new_id"].as_str().unwrap());
+    assert_eq!(gateway.manage("DELETE", &path, &key.secret, None).await.status, 204);
+    envelope::management(&reroute(&ids[0], "", &key.secret, "two").await, 404, "not_found");
+    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{}", ids[0]), &key.secret, None).await.status, 204);
+    envelope::management(&reroute(&ids[0], "", &key.secret, "one").await, 404, "not_found");
+    envelope::management(&reroute(&ids[1], "", &stranger(&gateway).await.secret, "one").await, 404, "not_found");
+    for bad in ["", "two words", &"k".repeat(300)] {
+        let refused = reroute(&ids[1], "", &key.secret, bad).await;
+        envelope::management(&refused, 400, "invalid_request");
+        assert_eq!(refused.json()["field"], "Idempotency-Key");
+    }
+    assert_eq!(provider.count(), 6);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_idempotency_key() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let provider = Provider::start(move |_, number| match number {
+        1 => std::iter::once(waits.clone()).chain(scripted::completion("never")).collect(),
+        _ => scripted::completion("well"),
+    })
+    .await;
+    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let (path, bearer) = (format!("/v1/router/replay/{id}/reroute"), format!("Bearer {}", key.secret));
+    let headers = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
+    let mut connection = gateway.connect().await;
+    connection.send(&crate::support::client::request("POST", &path, &gateway.host(), &headers, None)).await;
+    until("the call to be under way", async || (provider.count() == 2).then_some(())).await;
+    connection.abandon();
+    let answer = until("the name to be free", async || {
+        let answer = gateway.send("POST", &path, &headers, None).await;
+        (answer.status != 409).then_some(answer)
+    })
+    .await;
+    assert_eq!((answer.status, provider.count()), (200, 3), "{}", answer.text());
+    gate.notify_one();
+}
+
+#[tokio::test]
+async fn a_reroute_is_refused_for_names_that_are_gone_or_not_the_caller_s_and_over_the_cap() {
+    let gates: Vec<Arc<Notify>> = (0..bounds::REROUTES).map(|_| Arc::default()).collect();
+    let waits: Vec<Step> = gates.iter().cloned().map(Step::Wait).collect();
+    let provider = Provider::start(move |_, number| {
+        let wait = number.checked_sub(1).and_then(|at| waits.get(at)).cloned();
+        wait.into_iter().chain(scripted::completion("well")).collect()
+    })
+    .await;
+    let document = in_order(&[("a", &provider.url())], "");
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let path = format!("/v1/router/replay/{id}/reroute");
+    let narrow = json!({ "name": "narrow", "limits": { "models": ["other"] } });
+    let narrow = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
+    envelope::management(&gateway.manage("POST", &path, narrow["key"].as_str().unwrap(), None).await, 403, "forbidden");
+
+    let calls = futures::future::join_all((0..bounds::REROUTES).map(|_| gateway.manage("POST", &path, &key.secret, None)));
+    let meanwhile = async {
+        until("as many as may be to be under way", async || (provider.count() == 1 + bounds::REROUTES).then_some(())).await;
+        let refused = gateway.manage("POST", &path, &key.secret, None).await;
+        envelope::management(&refused, 429, "rate_limited");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        let dry = gateway.manage("POST", &format!("{path}?dry_run=true"), &key.secret, None).await;
+        assert_eq!(dry.status, 200, "what asks no provider needs no turn: {}", dry.text());
+        gates.iter().for_each(|gate| gate.notify_one());
+    };
+    let (answers, ()) = tokio::join!(calls, meanwhile);
+    assert!(answers.iter().all(|answer| answer.status == 200), "{:?}", answers.iter().map(|answer| answer.status).collect::<Vec<_>>());
+    gateway.write_routing(&document.replace("auto:", "another:")).await;
+    envelope::management(&gateway.manage("POST", &path, &key.secret, None).await, 503, "no_target");
 }

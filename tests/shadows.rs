@@ -90,6 +90,13 @@ async fn each_request_is_copied_once_and_captured_apart() {
     assert_eq!(gateway.metric("rerouter_requests_total", &["route=\"/v1/chat/completions\""]).await, 2.0);
     let (live, apart) = (listed(&gateway, &key.secret, "").await, listed(&gateway, &key.secret, "&shadow=true").await);
     assert!(live.len() == 2 && live.iter().all(|entry| entry["shadow_of"].is_null()), "{live:?}");
+    let evaluated = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&json!({}))).await.json();
+    assert_eq!((&evaluated["evaluated"], &evaluated["skipped"]["shadows"]), (&json!(2), &json!(2)), "{evaluated}");
+    for (shadow, expected) in [(true, (0, 2)), (false, (2, 0))] {
+        let asked = json!({ "filter": { "shadow": shadow } });
+        let evaluated = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&asked)).await.json();
+        assert_eq!((&evaluated["evaluated"], &evaluated["skipped"]["shadows"]), (&json!(expected.0), &json!(expected.1)), "{evaluated}");
+    }
     assert!(apart.len() == 2 && apart.iter().all(|entry| entry["shadow_of"].is_string()), "{apart:?}");
 }
 

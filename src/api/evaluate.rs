@@ -21,6 +21,7 @@ use crate::evaluation::{self, Document, Evaluation, Progress, Told};
 use crate::replay::evaluate::Standing;
 use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
+use crate::store::Shadows;
 
 /// What a filter may hold: all that lists are asked for but the page.
 fn filters() -> Vec<&'static str> {
@@ -49,7 +50,12 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         _ => Standing::Given(BTreeMap::new()),
     };
     let baseline = (asked.baseline == "current").then(|| Document::Live(live));
-    let filter = replays::filter(&Query::of(asked.filter, &filters())?, who)?;
+    let query = Query::of(asked.filter, &filters())?;
+    let mut filter = replays::filter(&query, who)?;
+    if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
+        // Left out by the evaluation, which counts what it leaves out.
+        filter.shadows = Shadows::With;
+    }
     // Whoever has seen an answer finds it in the report.
     app.captures.settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE).await;
     let heading = json!({

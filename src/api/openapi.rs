@@ -236,7 +236,12 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
         json!({ "name": "Content-Encoding", "in": "header", "required": false, "schema": { "type": "string", "enum": codings } })
     });
-    of_path.chain(of_query).chain(coded).collect()
+    let named = (operation.id == "reroute").then(|| {
+        let says = "A name for the call: its repetition within ten minutes has the same answer, and no provider is asked again";
+        let schema = json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY });
+        json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
+    });
+    of_path.chain(of_query).chain(coded).chain(named).collect()
 }
 
 fn json_of(schema: &str) -> Value {

@@ -19,7 +19,7 @@ use crate::capture::record::{Capture, Head, State};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
-use crate::store::CaptureFilter;
+use crate::store::{CaptureFilter, Shadows};
 
 /// What a list may be asked for.
 pub(super) const PARAMETERS: &[&str] = &[
@@ -182,7 +182,10 @@ pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
         statuses: read(query, "status", "a status like 200, a class like 4xx, or a list of them", statuses)?.unwrap_or_default(),
         state: read(query, "state", "completed, failed, aborted or refused", state)?,
         replay_of: read(query, "replay_of", "the id of a replay", RequestId::parse)?,
-        shadows: shadows.unwrap_or(shadow_of.is_some()),
+        shadows: match shadows.unwrap_or(shadow_of.is_some()) {
+            true => Shadows::Only,
+            false => Shadows::Without,
+        },
         shadow_of,
     })
 }

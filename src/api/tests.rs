@@ -11,9 +11,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Client, PathParams, agents, keys, pin};
+use super::{Client, PathParams, Step, agents, evaluate, keys, pin};
 use crate::app::{App, Parts};
 use crate::auth::{Auth, Principal};
+use crate::bounds;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
@@ -399,6 +400,22 @@ fn rows_are_found_by_whole_segments() {
 fn no_row_stands_twice() {
     for (at, row) in super::ROUTES.iter().enumerate() {
         assert!(!super::ROUTES.iter().skip(at + 1).any(|other| other.path == row.path && other.method == row.method), "{}", row.path);
+    }
+}
+
+#[tokio::test]
+async fn of_three_evaluations_at_once_the_third_is_refused_until_another_ends() {
+    let world = world().await;
+    let asked = request("/v1/router/replay/evaluate", None);
+    let mut under_way: Vec<_> = (0..bounds::EVALUATIONS).map(|_| world.app.evaluations.clone().try_acquire_owned().unwrap()).collect();
+    assert_eq!(kind(evaluate::post(&world.app, &Principal::Admin, &asked).await.map(|_| ())), (Kind::RateLimited, None));
+    under_way.pop();
+    let mut slow = evaluate::post(&world.app, &Principal::Admin, &asked).await.unwrap();
+    loop {
+        match slow.steps.recv().await.unwrap() {
+            Step::Line(_) => {}
+            Step::Answer(answer) => break assert_eq!(read(&answer.unwrap())["evaluated"], 0),
+        }
     }
 }
 

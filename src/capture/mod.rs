@@ -12,6 +12,7 @@ mod restore;
 pub mod scrub;
 pub mod segment;
 mod shelf;
+mod shown;
 mod tend;
 
 pub use restore::Recovered;

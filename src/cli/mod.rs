@@ -1,5 +1,13 @@
 //! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
 
+mod client;
+mod corpus;
+mod evaluate;
+mod filters;
+mod replay;
+mod table;
+mod verdict;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +45,11 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         routing: Option<PathBuf>,
     },
+    /// The captures of a gateway: list, show, reroute, evaluate, export.
+    ///
+    /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, 3 the gateway could
+    /// not be asked or refused.
+    Replay(Box<replay::Arguments>),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -47,6 +60,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Serve { config } => serve(config),
         Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
+        Command::Replay(arguments) => return replay::run(*arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
+use super::repeats::Repeats;
 use super::{Gateway, allowance, gate, inference, reply, reroute, slow};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
@@ -29,6 +30,7 @@ use crate::interface::Surface;
 pub struct Edge {
     pub(super) app: Arc<App>,
     pub(super) proxy: Arc<HttpProxy<Gateway>>,
+    pub(super) repeats: Repeats,
     options: HttpServerOptions,
 }
 
@@ -46,7 +48,7 @@ impl Edge {
     pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
-        Edge { app, proxy, options }
+        Edge { app, proxy, repeats: Repeats::default(), options }
     }
 
     /// One request whose head has been read.

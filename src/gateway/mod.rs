@@ -20,6 +20,7 @@ mod masked;
 mod reach;
 mod record;
 mod relay;
+mod repeats;
 mod reply;
 mod reroute;
 mod resolve;

@@ -43,7 +43,12 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
 
 /// A JSON answer.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body.to_string()));
+    json_bytes(status, Bytes::from(body.to_string()))
+}
+
+/// An answer whose body is JSON already.
+pub(super) fn json_bytes(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -17,6 +17,7 @@ use super::failure::Failure;
 use super::inference::{choose, prepare, provider_failed, proxy};
 use super::record::{Outcome, Record};
 use super::relay::Mode;
+use super::repeats::{self, Found};
 use super::reply::{self, json_response};
 use super::{allowance, intake};
 use crate::api::replays;
@@ -47,14 +48,13 @@ pub(super) async fn run(
     if let Err(error) = edge.still_good(exchange, &session, principal) {
         return refuse(session, exchange, error, true).await;
     }
-    if session.req_header().headers.contains_key("idempotency-key") {
-        // Ignoring it would make a repetition pay twice.
-        let error = Error::invalid("Idempotency-Key", "Idempotency-Key is not supported by this version.");
-        return refuse(session, exchange, error, true).await;
-    }
+    let key = match repeats::key(&session.req_header().headers) {
+        Ok(key) => key,
+        Err(error) => return refuse(session, exchange, error, true).await,
+    };
     let outcome = tokio::select! {
         biased;
-        outcome = reroute(edge, exchange, id, principal, shutdown) => outcome,
+        outcome = once(edge, exchange, (id, key), principal, shutdown) => outcome,
         _ = session.read_body_or_idle(true) => {
             // The client is gone, or talks out of turn; the provider is not kept at work for nobody.
             return Ended { session: Some(session), status: 499, sent: 0, reusable: false };
@@ -66,15 +66,46 @@ pub(super) async fn run(
     }
 }
 
-async fn reroute(
+/// A reroute, or the answer to the same one before. Only what came to a good end is remembered: what failed may be tried again.
+async fn once(
     edge: &Edge,
     exchange: &mut Exchange,
-    id: &str,
+    (id, key): (&str, Option<String>),
     principal: &Principal,
     shutdown: &ShutdownWatch,
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
     let dry_run = wants_dry_run(exchange.query.as_deref())?;
+    // Nothing is paid for a dry run, so it may be made as often as anybody likes.
+    let Some(key) = key.filter(|_| !dry_run) else { return reroute(edge, exchange, id, dry_run, principal, shutdown).await };
+    // Whoever may not see the capture, any more, learns nothing of what was answered.
+    let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
+    match edge.repeats.begin(caller(principal), key, &original.head.id, exchange.at)? {
+        Found::Repeated(answer) => {
+            if app.server.capture.enabled {
+                replays::look_up(&app.archive, &app.captures, principal, answer.replay.as_str()).await?;
+            }
+            Ok(reply::json_bytes(StatusCode::OK, answer.body))
+        }
+        Found::First(claim) => {
+            let response = reroute(edge, exchange, id, dry_run, principal, shutdown).await?;
+            if response.status() == StatusCode::OK {
+                claim.answered(repeats::Answer { replay: exchange.id.clone(), body: response.body().clone() }, app.clock.now());
+            }
+            Ok(response)
+        }
+    }
+}
+
+async fn reroute(
+    edge: &Edge,
+    exchange: &mut Exchange,
+    id: &str,
+    dry_run: bool,
+    principal: &Principal,
+    shutdown: &ShutdownWatch,
+) -> Result<Response<Bytes>> {
+    let app = &edge.app;
     // Before the look: whoever deletes the original from now on finds this replay of it.
     let announced = RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::StoreError;
 use super::captures::place;
-use super::rows::{CaptureFilter, CapturePage};
+use super::rows::{CaptureFilter, CapturePage, Shadows};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
@@ -101,7 +101,11 @@ fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
 
 fn others(filter: &CaptureFilter) -> Conditions {
     let mut conditions = Conditions::default();
-    conditions.add(if filter.shadows { "shadow_of IS NOT NULL" } else { "shadow_of IS NULL" }, []);
+    match filter.shadows {
+        Shadows::Without => conditions.add("shadow_of IS NULL", []),
+        Shadows::Only => conditions.add("shadow_of IS NOT NULL", []),
+        Shadows::With => {}
+    }
     conditions.texts([
         ("key = ?", filter.key.as_ref().map(KeyId::as_str)),
         ("alias = ?", filter.alias.as_deref()),

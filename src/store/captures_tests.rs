@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::id::{Random, UserId};
+use crate::store::Shadows;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
@@ -67,7 +68,8 @@ async fn captures_are_listed_newest_first_and_by_filter() {
     assert_eq!(list(CaptureFilter { owner: Some(rows[0].owner.clone()), ..all() }, 10, None).await, [2, 1, 0]);
     assert_eq!(list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..all() }, 10, None).await, [2, 1]);
     assert_eq!(list(CaptureFilter { replay_of: Some(ids[0].clone()), ..all() }, 10, None).await, [2]);
-    assert_eq!(list(CaptureFilter { shadows: true, shadow_of: Some(ids[1].clone()), ..all() }, 10, None).await, [4]);
+    assert_eq!(list(CaptureFilter { shadows: Shadows::With, ..all() }, 10, None).await, [4, 3, 2, 1, 0]);
+    assert_eq!(list(CaptureFilter { shadows: Shadows::Only, shadow_of: Some(ids[1].clone()), ..all() }, 10, None).await, [4]);
     let us = |second: i64| Some(at(second).as_microsecond());
     assert_eq!(list(CaptureFilter { since_us: us(1), until_us: us(3), ..all() }, 10, None).await, [2, 1]);
     assert_eq!(list(CaptureFilter { until_us: us(2).map(|us| us + 1), ..all() }, 10, None).await, [2, 1, 0]);

@@ -29,7 +29,7 @@ pub use faults::Faults;
 pub use limits::{Budget, Limits, NanoUsd, Per, dollars, nano_usd};
 pub use rows::{
     Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, OldCapture,
-    Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Snapshot, UserRow,
+    Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 

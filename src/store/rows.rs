@@ -373,6 +373,18 @@ pub struct CapturePage {
     pub next: Option<RequestId>,
 }
 
+/// What a list holds of shadows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shadows {
+    /// All but them.
+    #[default]
+    Without,
+    /// Nothing else.
+    Only,
+    /// Them and all else.
+    With,
+}
+
 /// Which captures to list; what is not set does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureFilter {
@@ -402,8 +414,8 @@ pub struct CaptureFilter {
     pub state: Option<String>,
     /// Replays of this capture.
     pub replay_of: Option<RequestId>,
-    /// Whether shadows are listed, and nothing else, or all but them.
-    pub shadows: bool,
-    /// The shadow of this capture; finds nothing unless `shadows` is set.
+    /// What of shadows is listed.
+    pub shadows: Shadows,
+    /// The shadow of this capture; finds nothing where shadows are left out.
     pub shadow_of: Option<RequestId>,
 }

@@ -1,0 +1,207 @@
+//! A capture read back from the shape that the API shows (contract 6.4), so that an exported corpus is decided again and
+//! compared without the gateway that made it.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::record::{Attempt, Bodies, Capture, Head, Served, State};
+use crate::error::Kind;
+use crate::id::{KeyId, RequestId, UserId};
+use crate::protocol::usage::Usage;
+use crate::routing::decide::Decision;
+use crate::routing::inputs::Inputs;
+
+#[derive(Deserialize)]
+struct Shown {
+    id: RequestId,
+    created_at: String,
+    state: State,
+    endpoint: String,
+    key: Option<KeyId>,
+    user: UserId,
+    agent: Option<String>,
+    client_request_id: Option<String>,
+    decision: Option<Decided>,
+    inputs: Option<Inputs>,
+    served: Option<Served>,
+    status: u16,
+    stream: bool,
+    usage: Option<Usage>,
+    cost_usd: Option<f64>,
+    latency: Latency,
+    not_replayable: Option<String>,
+    replay_of: Option<RequestId>,
+    replayed_by: Option<String>,
+    shadow_of: Option<RequestId>,
+    request: Side,
+    response: Side,
+    redacted: bool,
+    error: Option<String>,
+}
+
+/// The decision, and what came of it.
+#[derive(Deserialize)]
+struct Decided {
+    #[serde(flatten)]
+    decision: Decision,
+    served: Option<Served>,
+    #[serde(default)]
+    attempts: Vec<Attempt>,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    routing_us: u64,
+    ttft_ms: Option<u64>,
+    total_ms: u64,
+}
+
+/// The request or the response.
+#[derive(Deserialize)]
+struct Side {
+    headers: Map<String, Value>,
+    body: Option<String>,
+    body_base64: Option<String>,
+    truncated: bool,
+    #[serde(default)]
+    stream: bool,
+    #[serde(default)]
+    assembled: Value,
+}
+
+impl Side {
+    fn headers(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+    }
+
+    /// `None` where there is none.
+    fn body(&self) -> Result<Option<Bytes>, String> {
+        match (&self.body, &self.body_base64) {
+            (Some(text), None) => Ok(Some(Bytes::from(text.clone()))),
+            (None, Some(coded)) => {
+                let decoded = base64::engine::general_purpose::STANDARD.decode(coded);
+                Ok(Some(decoded.map_err(|_| "a `body_base64` is not base64")?.into()))
+            }
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err("there are both `body` and `body_base64`".to_owned()),
+        }
+    }
+}
+
+impl Capture {
+    /// Reads what [`Capture::whole`] wrote. It is shown, decided and compared as the one that was written; headers that came
+    /// several times are one, as they are shown. The error says what is not as it should be, and holds nothing of the bodies.
+    pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
+        // The error of the parser would quote what it does not understand.
+        let shown: Shown = serde_json::from_slice(text).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data => format!("not a capture, at column {}", error.column()),
+            _ => format!("not JSON, at column {}", error.column()),
+        })?;
+        let created_at: Timestamp = shown.created_at.parse().map_err(|_| "`created_at` is not a time")?;
+        let request = shown.request.body()?;
+        let response = shown.response.body()?;
+        let mut head = Head::new(shown.id, created_at, shown.user, &shown.endpoint);
+        // Of a stream that something was taken out of only what it amounts to was kept.
+        head.response_assembled = shown.response.stream && response.is_none() && !shown.response.assembled.is_null();
+        let response = match head.response_assembled {
+            true => Bytes::from(shown.response.assembled.to_string()),
+            false => response.unwrap_or_default(),
+        };
+        (head.state, head.status, head.stream) = (shown.state, shown.status, shown.stream);
+        (head.key, head.agent, head.client_request_id) = (shown.key, shown.agent, shown.client_request_id);
+        (head.request_headers, head.response_headers) = (shown.request.headers(), shown.response.headers());
+        (head.response_stream, head.response_truncated) = (shown.response.stream, shown.response.truncated);
+        head.request_captured = shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+        (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
+        head.inputs = shown.inputs;
+        head.served = shown.served;
+        if let Some(Decided { decision, served, attempts }) = shown.decision {
+            (head.decision, head.attempts) = (Some(Arc::new(decision)), attempts);
+            // The summary's leaves out the node.
+            head.served = served.or(head.served);
+        }
+        (head.usage, head.cost_usd) = (shown.usage, shown.cost_usd);
+        (head.routing_us, head.ttft_ms, head.total_ms) = (shown.latency.routing_us, shown.latency.ttft_ms, shown.latency.total_ms);
+        (head.replay_of, head.replayed_by, head.shadow_of) = (shown.replay_of, shown.replayed_by, shown.shadow_of);
+        head.error = shown.error;
+        Ok(Capture { head, bodies: Bodies { request: request.unwrap_or_default(), response } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::capture::record::tests::capture;
+    use crate::id::Random;
+
+    fn back(capture: &Capture) -> Capture {
+        Capture::read_whole(capture.whole().to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_ordinary_capture_is_read_back_but_for_headers_that_were_joined() {
+        let mut capture = capture(3, &UserId::known("usr_1"), &Random::seeded(1));
+        let mut read = back(&capture);
+        assert_eq!(read.head.request_headers, [("accept".to_owned(), "a, b".to_owned())]);
+        read.head.request_headers.clone_from(&capture.head.request_headers);
+        assert_eq!(read, capture);
+        // What was redacted of a stream is shown as what it amounts to.
+        capture.head.request_headers.clear();
+        (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) = (true, true, true);
+        capture.bodies.response = Bytes::from_static(b"{\"choices\":[]}");
+        assert_eq!(back(&capture), capture);
+    }
+
+    #[test]
+    fn what_is_no_capture_is_told_without_its_contents() {
+        let text = capture(3, &UserId::known("usr_1"), &Random::seeded(1)).whole().to_string();
+        for (broken, expected) in [
+            (text.replace("\"status\":200", "\"status\":\"my secret\""), "not a capture"),
+            (text.replace("\"created_at\":\"", "\"created_at\":\"my secret"), "`created_at` is not a time"),
+            (text.replacen("\"truncated\":", "\"body_base64\":\"my secret\",\"truncated\":", 1), "there are both"),
+            (text.replacen("\"body\":\"{", "\"body\":null,\"body_base64\":\"my secret{", 1), "not base64"),
+            ("my secret".to_owned(), "not JSON"),
+            ("[]".to_owned(), "not a capture"),
+        ] {
+            let error = Capture::read_whole(broken.as_bytes()).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("my secret"), "{expected}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back_to_what_is_shown(
+            request: Vec<u8>, response: Vec<u8>, text: String, flags: [bool; 6], node: Option<String>, cost: Option<f64>, seed: u64,
+        ) {
+            let mut capture = capture(5, &UserId::known("usr_1"), &Random::seeded(seed));
+            let head = &mut capture.head;
+            (head.request_captured, head.request_truncated, head.response_truncated) = (flags[0], flags[1], flags[2]);
+            (head.redacted, head.response_stream, head.stream) = (flags[3], flags[4], flags[5]);
+            (head.error, head.agent, head.cost_usd) = (Some(text.clone()), node.clone(), cost.filter(|cost| cost.is_finite()));
+            head.served.as_mut().unwrap().node = node;
+            head.inputs.as_mut().unwrap().seed = seed;
+            head.request_headers.push(("x-text".to_owned(), text));
+            capture.bodies = Bodies { request: request.into(), response: response.into() };
+            let read = back(&capture);
+            prop_assert_eq!(read.whole(), capture.whole());
+            prop_assert_eq!((&read.head.inputs, &read.head.decision), (&capture.head.inputs, &capture.head.decision));
+            prop_assert_eq!(read.head.not_replayable(), capture.head.not_replayable());
+            if capture.head.request_captured {
+                prop_assert_eq!(&read.bodies, &capture.bodies);
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+            prop_assert!(Capture::read_whole(text.as_bytes()).is_err());
+        }
+    }
+}

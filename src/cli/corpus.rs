@@ -1,0 +1,85 @@
+//! Captures in a file, one a line: written from a gateway, read to be decided again without one.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::client::{Client, Failure};
+use super::filters::Filters;
+use super::replay::{path, summaries};
+use crate::bounds;
+use crate::capture::record::Capture;
+
+/// `rerouter replay export`.
+pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: Option<u64>, out: &str) -> Result<(), Failure> {
+    let query = filters.query(now)?;
+    let unwritten = |error: std::io::Error| Failure::Wrong(format!("{out}: {error}"));
+    let mut file: Box<dyn Write> = match out {
+        "-" => Box::new(std::io::stdout().lock()),
+        name => Box::new(BufWriter::new(private(Path::new(name)).map_err(unwritten)?)),
+    };
+    let progress = std::io::stderr().is_terminal();
+    let (mut written, mut gone) = (0_u64, 0_u64);
+    let done = summaries(client, &query, limit.unwrap_or(u64::MAX), |summary| {
+        let answer = client.get(&path(summary.get("id").and_then(Value::as_str).unwrap_or_default())?, &[])?;
+        // Deleted, or over its age, since the page was read.
+        if answer.status == 404 {
+            gone += 1;
+            return Ok(());
+        }
+        let capture = answer.good()?;
+        // A line is a capture that can be read back, or it is no corpus.
+        Capture::read_whole(capture.text.as_bytes()).map_err(|why| Failure::Gateway(format!("an answer of the gateway is {why}")))?;
+        file.write_all(capture.text.trim_end().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(unwritten)?;
+        written += 1;
+        if progress {
+            tell(&format!("\r{written} captures"));
+        }
+        Ok(())
+    });
+    let done = done.and_then(|()| file.flush().map_err(unwritten));
+    let end = if progress { "\r" } else { "" };
+    let gone = if gone > 0 { format!(", {gone} deleted meanwhile") } else { String::new() };
+    tell(&format!("{end}{written} captures{gone}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
+    done
+}
+
+/// A file that only its owner reads: what people asked models is in it.
+fn private(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn tell(text: &str) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Each capture of a corpus, in its order, until there are no more or `each` has enough (it says whether to go on).
+pub(super) fn read(path: &Path, mut each: impl FnMut(&Capture) -> bool) -> Result<(), Failure> {
+    let name = path.display();
+    let wrong = |why: String| Failure::Wrong(format!("{name}{why}"));
+    let file = File::open(path).map_err(|error| wrong(format!(": {error}")))?;
+    let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_u64);
+    loop {
+        line.clear();
+        let taken = reader.by_ref().take(bounds::CLIENT_BYTES).read_until(b'\n', &mut line);
+        if taken.map_err(|error| wrong(format!(": {error}")))? == 0 {
+            return Ok(());
+        }
+        number += 1;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let capture = Capture::read_whole(&line).map_err(|why| wrong(format!(":{number}: {why}")))?;
+        if !each(&capture) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! `rerouter replay` as people and CI run it: the real binary against a real gateway, its tables, its files, its exit codes.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::documents::{chat_body, provider};
+use crate::support::free_port;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+
+struct Scene {
+    gateway: Gateway,
+    key: Key,
+    text: String,
+    /// What models say.
+    provider: Provider,
+}
+
+/// An alias that goes to one model when it is asked for a stream, else to another, at prices of their own.
+async fn scene() -> Scene {
+    let provider_ = Provider::always(scripted::completion("well said")).await;
+    let text = format!(
+        "providers:\n{}models:\n  p/small: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  p/large: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n\
+         keywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n      - {{ name: code, when: \"'code' in keywords\", targets: [ {{ target: p/large }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: p/small }}, {{ target: p/large }} ] }}\naliases: {{ auto: main }}\n",
+        provider("p", &provider_.url(), "${ANY_API_KEY}")
+    );
+    let gateway = Setup::new(&text).env("ANY_API_KEY", "k").start().await;
+    let key = gateway.create_key().await;
+    Scene { gateway, key, text, provider: provider_ }
+}
+
+impl Scene {
+    async fn ask(&self, words: &str) -> String {
+        let body = json!({ "model": "auto", "messages": [{ "role": "user", "content": words }] }).to_string();
+        let answer = self.gateway.chat(&self.key, body.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let id = answer.request_id();
+        self.gateway.capture(&id).await;
+        id
+    }
+
+    /// Runs it with the admin's key in the environment.
+    async fn replay(&self, arguments: &[&str]) -> Ran {
+        let url = format!("http://{}", self.gateway.host());
+        run(self.gateway.dir(), arguments, &[("REROUTER_URL", &url), ("REROUTER_API_KEY", &self.gateway.admin_key)]).await
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.gateway.dir().join(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.gateway.dir().join(name)).unwrap()
+    }
+}
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    error: String,
+}
+
+impl Ran {
+    /// What it said, once it is known to have gone well.
+    fn well(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.error);
+        self.out
+    }
+
+    fn failed(&self, code: i32, word: &str) {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.error);
+        assert!(self.error.contains(word), "no {word} in {}", self.error);
+    }
+}
+
+async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    command.arg("replay").args(arguments).current_dir(dir).env_clear().envs(environment.iter().copied()).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: status.code(), out: text(stdout), error: text(stderr) }
+}
+
+#[tokio::test]
+async fn captures_are_listed_and_shown() {
+    let scene = scene().await;
+    let mut ids = Vec::new();
+    for n in 0..105 {
+        ids.push(scene.ask(&format!("Say {n}\u{1b}[2J.")).await);
+    }
+    let table = scene.replay(&["list"]).await.well();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 21, "{table}");
+    assert!(lines[0].starts_with("TIME ") && lines[1].contains(&ids[104]), "{table}");
+    assert!(lines[1].contains("  completed  200     auto       p/small    main.default  "), "{table}");
+    // Page after page.
+    let all = scene.replay(&["list", "--json", "--limit", "1000"]).await.well();
+    let listed: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(listed.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), ids.iter().rev().collect::<Vec<_>>());
+    assert_eq!(scene.replay(&["list", "--json", "--limit", "101"]).await.well().lines().count(), 101);
+    for (filter, count) in [
+        (["--since", "1h"], 105),
+        (["--until", "1h"], 0),
+        (["--since", "2020-01-01T00:00:00Z"], 105),
+        (["--alias", "auto"], 105),
+        (["--recipe", "other"], 0),
+        (["--provider", "p"], 105),
+        (["--model", "large"], 0),
+        (["--decided-provider", "q"], 0),
+        (["--decided-model", "small"], 105),
+        (["--status", "4xx,500"], 0),
+        (["--state", "completed"], 105),
+        (["--by-key", scene.key.id.as_str()], 105),
+        (["--owner", "usr_nobody"], 0),
+        (["--replay-of", ids[0].as_str()], 0),
+        (["--shadow-of", ids[0].as_str()], 0),
+    ] {
+        let found = scene.replay(&["list", "--json", "--limit", "200", filter[0], filter[1]]).await.well();
+        assert_eq!(found.lines().count(), count, "{filter:?}");
+    }
+    assert_eq!(scene.replay(&["list", "--shadow"]).await.well(), "no captures\n");
+
+    let shown = scene.replay(&["show", &ids[3]]).await.well();
+    for expected in [ids[3].as_str(), "main.default", "p/small", "Say 3\\\\u001b[2J.", "well said", "CANDIDATE"] {
+        assert!(shown.contains(&expected.replace("\\\\", "\\")), "no {expected} in {shown}");
+    }
+    let whole: Value = serde_json::from_str(&scene.replay(&["show", "--json", &ids[3]]).await.well()).unwrap();
+    assert_eq!(whole, scene.gateway.capture(&ids[3]).await);
+}
+
+#[tokio::test]
+async fn a_reroute_is_compared_with_its_original() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    scene.gateway.write_routing(&scene.text.replace("{ target: p/small }, ", "")).await;
+    let dry = scene.replay(&["reroute", "--dry-run", &id]).await.well();
+    assert!(dry.contains("a dry run of") && line(&dry, "decision.model").ends_with("differs"), "{dry}");
+    assert_eq!(scene.provider.count(), 1, "nobody was asked");
+    let done = scene.replay(&["reroute", &id]).await.well();
+    assert!(line(&done, "served.model").contains("small") && line(&done, "served.model").ends_with("differs"), "{done}");
+    assert_eq!(line(&done, "text").split_whitespace().collect::<Vec<_>>(), ["text", "well", "said", "well", "said"], "{done}");
+    let told: Value = serde_json::from_str(&scene.replay(&["reroute", "--json", &id]).await.well()).unwrap();
+    assert_eq!((&told["replay_of"], &told["compare"]["b"]), (&json!(id), &told["new_id"]));
+    assert_eq!(scene.provider.count(), 3);
+}
+
+fn line<'a>(text: &'a str, begins: &str) -> &'a str {
+    text.lines().find(|line| line.starts_with(&format!("{begins} "))).unwrap_or_else(|| panic!("no {begins} in {text}"))
+}
+
+#[tokio::test]
+async fn a_gate_is_one_command_with_a_gateway_or_without() {
+    let scene = scene().await;
+    for n in 0..8 {
+        scene.ask(&format!("Say {n}.")).await;
+    }
+    for _ in 0..2 {
+        scene.ask("Please refactor.").await;
+    }
+    scene.gateway.manage("POST", &format!("/v1/router/replay/{}/reroute", scene.ask("Last.").await), &scene.gateway.admin_key, None).await;
+    scene.write("current.yaml", &scene.text);
+    scene.write("candidate.yaml", &scene.text.replace("code: [refactor]", "code: [nothing]"));
+    let out = scene.replay(&["export", "--out", "corpus.jsonl", "--since", "24h"]).await;
+    assert!(out.error.contains("12 captures"), "{}", out.error);
+    out.well();
+    assert_eq!(scene.read("corpus.jsonl").lines().count(), 12);
+    let piped = scene.replay(&["export", "--limit", "3"]).await.well();
+    assert_eq!(piped, scene.read("corpus.jsonl").lines().take(3).map(|line| format!("{line}\n")).collect::<String>());
+
+    // Both ways give the same report, by a document of then or of now.
+    let json_of = |text: String| -> Value { serde_json::from_str(&text).unwrap() };
+    let mut reports = Vec::new();
+    for (online, offline) in [
+        (&["--health", "recorded"][..], &["--corpus", "corpus.jsonl"][..]),
+        (&["--baseline", "current"], &["--corpus", "corpus.jsonl", "--against", "current.yaml"]),
+        (&["--health", "healthy"], &["--corpus", "corpus.jsonl", "--health", "healthy"]),
+    ] {
+        let ask = async |more: &[&str]| {
+            let arguments = [&["evaluate", "--document", "candidate.yaml", "--json", "--limit", "50"], more].concat();
+            json_of(scene.replay(&arguments).await.well())
+        };
+        let (online, mut offline) = (ask(online).await, ask(offline).await);
+        if offline["baseline"] == "recorded" {
+            // The words differ where the document of then is not at hand: the corpus does not hold it.
+            offline["by_change"][0]["reasons"] = online["by_change"][0]["reasons"].clone();
+        }
+        assert_eq!(online, offline);
+        reports.push(online);
+    }
+    assert_eq!((&reports[0]["evaluated"], &reports[0]["changed"], &reports[0]["skipped"]["replays"]), (&json!(11), &json!(2), &json!(1)));
+
+    for way in [&["--since", "24h"][..], &["--corpus", "corpus.jsonl"]] {
+        let gate = async |bounds: &[&str]| {
+            let arguments = [&["evaluate", "--document", "candidate.yaml", "--junit", "out.xml"], way, bounds].concat();
+            scene.replay(&arguments).await
+        };
+        let good = gate(&["--max-changed", "20%", "--forbid-unroutable", "--max-cost-increase", "5%"]).await.well();
+        assert!(good.contains("11 captures decided") && good.contains("2 changed (18.18 %)") && good.contains("p/large"), "{good}");
+        assert!(scene.read("out.xml").contains("tests=\"4\" failures=\"0\" errors=\"0\""), "{}", scene.read("out.xml"));
+        let bad = gate(&["--max-changed", "0.02", "--forbid-unroutable"]).await;
+        assert_eq!(bad.code, Some(1), "{}{}", bad.out, bad.error);
+        assert!(bad.out.contains("BROKEN  max-changed: 2 of 11 captures (18.18 %)"), "{}", bad.out);
+        let xml = scene.read("out.xml");
+        assert!(xml.contains("tests=\"3\" failures=\"1\"") && xml.contains("name=\"max-changed\"><failure"), "{xml}");
+    }
+    // What makes them dearer; what leaves them without a target.
+    scene.write("dear.yaml", &scene.text.replace("{ target: p/small }, ", ""));
+    scene.write("gone.yaml", &scene.text.replace("auto: main", "other: main"));
+    let dear = scene.replay(&["evaluate", "--document", "dear.yaml", "--max-cost-increase", "5%"]).await;
+    assert!(dear.code == Some(1) && dear.out.contains("BROKEN  max-cost-increase"), "{}{}", dear.out, dear.error);
+    let gone = scene.replay(&["evaluate", "--document", "gone.yaml", "--corpus", "corpus.jsonl", "--forbid-unroutable"]).await;
+    assert!(gone.code == Some(1) && gone.out.contains("11 of 11 captures would find no target"), "{}{}", gone.out, gone.error);
+    // A gate that has nothing to judge by does not pass in silence.
+    let empty = ["evaluate", "--document", "candidate.yaml", "--until", "1h", "--max-changed", "2%"];
+    assert_eq!(scene.replay(&empty).await.code, Some(1));
+    scene.replay(&[&empty[..], &["--allow-empty"]].concat()).await.well();
+    let live = scene.replay(&["evaluate", "--live", "--max-changed", "0"]).await.well();
+    assert!(live.contains("0 changed"), "{live}");
+}
+
+#[tokio::test]
+async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    scene.write("bad.yaml", "aliases: 3\n");
+    scene.write("corpus.jsonl", "{\"id\":\"my secret\"}\n");
+    scene.write("good.yaml", &scene.text);
+    for (arguments, word) in [
+        (&["list", "--since", "yesterday"][..], "--since"),
+        (&["list", "--limit", "0"], "--limit"),
+        (&["list", "--colour", "red"], "--colour"),
+        (&["show", "../keys"], "the id of a capture"),
+        (&["evaluate", "--document", "none.yaml"], "none.yaml"),
+        (&["evaluate", "--document", "bad.yaml"], "document:1:"),
+        (&["evaluate"], "--document"),
+        (&["evaluate", "--document", "good.yaml", "--max-changed", "many"], "a share like 2%"),
+        (&["evaluate", "--document", "bad.yaml", "--corpus", "corpus.jsonl"], "bad.yaml:1:"),
+        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl"], "corpus.jsonl:1: not a capture"),
+        (&["evaluate", "--document", "good.yaml", "--corpus", "none.jsonl"], "none.jsonl"),
+        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--alias", "auto"], "taken whole"),
+        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--health", "current"], "--health"),
+        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--baseline", "current"], "--against"),
+        (&["export", "--out", "no/such/dir"], "no/such/dir"),
+        (&["list", "--url", "ftp://x"], "URL"),
+        (&["list", "--ca", "good.yaml"], "no certificate"),
+    ] {
+        let ran = scene.replay(arguments).await;
+        ran.failed(2, word);
+        assert!(!ran.error.contains("my secret"), "{}", ran.error);
+    }
+    for (arguments, word) in [
+        (&["show", "req_00000000000000000000000000"][..], "404 not_found"),
+        (&["list", "--key", "rtr_not-a-key"], "401 unauthorized"),
+        (&["list", "--status", "many"], "400 invalid_request"),
+        (&["reroute", "req_00000000000000000000000000"], "404 not_found"),
+    ] {
+        scene.replay(arguments).await.failed(3, word);
+    }
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let ran = scene.replay(&["evaluate", "--url", &nowhere, "--document", "good.yaml", "--junit", "out.xml"]).await;
+    ran.failed(3, &nowhere);
+    assert!(scene.read("out.xml").contains("errors=\"1\""), "{}", scene.read("out.xml"));
+    // No key at all; one that only the command line has, and that is never repeated.
+    let url = format!("http://{}", scene.gateway.host());
+    run(scene.gateway.dir(), &["list"], &[("REROUTER_URL", &url)]).await.failed(2, "REROUTER_API_KEY");
+    for key in ["canary-key", "canary\nkey", "canary é"] {
+        let ran = run(scene.gateway.dir(), &["show", &id, "--key", key, "--url", &url], &[]).await;
+        assert!(ran.code.is_some_and(|code| code > 1) && !format!("{}{}", ran.out, ran.error).contains("canary"), "{}", ran.error);
+    }
+    let own = run(scene.gateway.dir(), &["list", "--url", &format!("{url}/")], &[("REROUTER_API_KEY", &scene.key.secret)]).await.well();
+    assert!(own.contains(&id), "{own}");
+    let help = run(scene.gateway.dir(), &["--help"], &[("REROUTER_API_KEY", "canary")]).await.well();
+    assert!(help.contains("3 the gateway could not be asked or refused") && !help.contains("canary"), "{help}");
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_a_reroute_is_told() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    let bad = Provider::always(scripted::failure(500, "broken")).await;
+    scene.gateway.write_routing(&scene.text.replace(&scene.provider.url(), &bad.url())).await;
+    let ran = scene.replay(&["reroute", &id]).await;
+    ran.failed(3, "502 provider_failed");
+    assert!(line(&ran.out, "status").ends_with("differs"), "{}", ran.out);
+    assert_eq!(scene.gateway.chat(&scene.key, chat_body("auto", false).as_bytes()).await.status, 500);
+}
