@@ -177,6 +177,7 @@ mod tests {
         assert_eq!(refused(begin(&repeats, "a", "req_b", 604)), Kind::Conflict, "another capture");
         let other = repeats.begin("key_2".into(), "a".into(), &RequestId::known("req_b"), at(604));
         assert!(matches!(other, Ok(Found::First(_))), "somebody else's is another call");
+        drop(other);
         drop(claim(&repeats, "a", 605));
         let table = repeats.table();
         assert_eq!((table.calls.len(), table.answered.len(), table.bytes), (0, 0, 0), "nothing is left behind");
