@@ -59,6 +59,8 @@ pub struct Evaluation {
     pub filter: CaptureFilter,
     /// How many of them at most, the newest first.
     pub limit: u64,
+    /// Whether reasons may quote the candidate's conditions: whoever asks may see that document.
+    pub conditions: bool,
 }
 
 /// How far it has come.
@@ -168,7 +170,7 @@ impl Work {
     }
 
     fn add(&mut self, head: &Head, report: &mut Report) {
-        let Evaluation { candidate, baseline, standing, .. } = &self.evaluation;
+        let Evaluation { candidate, baseline, standing, conditions, .. } = &self.evaluation;
         let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
         let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
         let text = || self.handle.block_on(last_user_text(&self.archive, head));
@@ -177,7 +179,11 @@ impl Work {
             Ok(judged) => {
                 let prices = PriceList { candidate: question.candidate, other: question.baseline.or(Some(&self.documents.live.routing)) };
                 let before = question.baseline.or(recorded.as_deref());
-                report.add(head, &judged, &prices, || explain::explain(&judged, before, question.candidate));
+                report.add(head, &judged, &prices, || {
+                    let mut reasons = explain::explain(&judged, before, question.candidate);
+                    reasons.iter_mut().filter(|_| !conditions).for_each(|reason| reason.when = None);
+                    reasons
+                });
             }
         }
     }

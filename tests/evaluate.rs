@@ -293,6 +293,17 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
     let foreign = scene.gateway.manage("POST", EVALUATE, &token, Some(&json!({ "filter": { "owner": "usr_admin" } }))).await;
     envelope::management(&foreign, 403, "forbidden");
 
+    // The live document's conditions are for those who may read it.
+    scene.ask("auto", &"a long story ".repeat(40)).await;
+    scene.gateway.write_routing(&scene.text.replace("prompt_tokens > 60", "prompt_tokens > 60000")).await;
+    for (credential, quoted) in [(&scene.key.secret, false), (&scene.gateway.admin_key, true)] {
+        let report = scene.gateway.manage("POST", EVALUATE, credential, Some(&json!({}))).await.json();
+        let detail = report["by_change"][0]["reasons"][0]["detail"].as_str().unwrap().to_owned();
+        let says = "rule priority.default instead of priority.long: priority.long does not match";
+        assert!(detail.starts_with(says) && detail.contains("prompt_tokens") == quoted, "{detail}");
+    }
+    scene.gateway.write_routing(&scene.text).await;
+
     let with_scope = json!({ "name": "ci", "scopes": ["replay", "evaluate"] });
     let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&with_scope)).await.json();
     let allowed = scene.gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": scene.text }))).await;

@@ -36,6 +36,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     if asked.document.is_some() && !who.has_scope("evaluate") {
         return Err(Error::new(Kind::InsufficientScope, "To evaluate a document of your own the key needs the scope `evaluate`."));
     }
+    let conditions = asked.document.is_some() || who.has_scope("config");
     let live = app.live();
     let candidate = match asked.document {
         None => Document::Live(live.clone()),
@@ -61,7 +62,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline, "health": asked.health, "limit": asked.limit,
     });
-    let told = evaluation::begin(app, Evaluation { candidate, baseline, standing, filter, limit: asked.limit })?;
+    let told = evaluation::begin(app, Evaluation { candidate, baseline, standing, filter, limit: asked.limit, conditions })?;
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(pass_on(told, step, heading));
     Ok(Slow { lines, steps })

@@ -63,6 +63,8 @@ impl Gate {
             standing: Standing::Recorded,
             filter: CaptureFilter { since_us: Some(since.as_microsecond()), ..CaptureFilter::default() },
             limit: bounds::EVALUATE_DEFAULT,
+            // Who may change the document may read it.
+            conditions: true,
         };
         let report = evaluation::finish(evaluation::begin(app, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {

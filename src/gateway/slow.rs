@@ -94,7 +94,9 @@ async fn finish(
 async fn last_line(mut session: Box<ServerSession>, exchange: &Exchange, mut sent: Option<usize>, line: &str) -> Ended {
     let written = write_line(&mut session, exchange, &mut sent, line.to_owned()).await.is_ok();
     let ended = written && session.finish_body().await.is_ok();
-    Ended { session: Some(session), status: 200, sent: sent.unwrap_or(0), reusable: ended }
+    // To a client of HTTP/1.0 the end of the connection is the end of the lines.
+    let framed = session.req_header().version != Version::HTTP_10;
+    Ended { session: Some(session), status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
 }
 
 /// Writes a line, the head before the first.

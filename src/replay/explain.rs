@@ -13,10 +13,12 @@ pub struct Reason {
     pub kind: &'static str,
     /// In words, with the names and numbers that differ.
     pub detail: String,
+    /// The condition that makes the difference, as the document has it: for those only who may see the document.
+    pub when: Option<String>,
 }
 
 fn reason(kind: &'static str, detail: impl Into<String>) -> Vec<Reason> {
-    vec![Reason { kind, detail: detail.into() }]
+    vec![Reason { kind, detail: detail.into(), when: None }]
 }
 
 /// Why `judged` changed. `before` is the document that the earlier decision was made by, where it is still known.
@@ -66,17 +68,17 @@ fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routin
     let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
     let place = |name: Option<&str>| rules.iter().position(|rule| Some(rule.name()) == name);
     let condition = |rule: Option<&Rule>| rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned());
-    let why = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
-        (None, _) => format!("{old} is gone"),
+    let (why, when) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
+        (None, _) => (format!("{old} is gone"), None),
         // It came first and said no: its condition is another one, or what it looks at is.
-        (Some(earlier), Some(later)) if earlier < later => format!("{old} does not match ({})", condition(rules.get(earlier))),
+        (Some(earlier), Some(later)) if earlier < later => (format!("{old} does not match"), Some(condition(rules.get(earlier)))),
         (_, now) => {
             let added = rule_of(before.filter(|_| was.rule.is_some()), &Decision { rule: is.rule.clone(), ..was.clone() }).is_none();
             let word = if added && before.is_some() { "is new and matches" } else { "matches" };
-            format!("{new} {word} ({})", condition(now.and_then(|at| rules.get(at))))
+            (format!("{new} {word}"), Some(condition(now.and_then(|at| rules.get(at)))))
         }
     };
-    Reason { kind: "rule", detail: format!("rule {new} instead of {old}: {why}") }
+    Reason { kind: "rule", detail: format!("rule {new} instead of {old}: {why}"), when }
 }
 
 /// What became eligible or ceased to be.
@@ -87,7 +89,7 @@ fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
         let then = was.iter().find(|then| (&then.provider, &then.model) == (&now.provider, &now.model));
         if let Some(then) = then.filter(|then| then.reason != now.reason) {
             let detail = format!("{}: {} instead of {}", name(&now.provider, &now.model), word(now), word(then));
-            reasons.push(Reason { kind: "eligibility", detail });
+            reasons.push(Reason { kind: "eligibility", detail, when: None });
         }
     }
     reasons
@@ -102,7 +104,7 @@ fn targets(was: &Decision, is: &[Candidate], before: Option<&Routing>, after: &R
     let rule = rule_name(was);
     let gained = now.iter().filter(|target| !then.contains(target)).map(|target| format!("rule {rule} has {target} now"));
     let lost = then.iter().filter(|target| !now.contains(target)).map(|target| format!("rule {rule} has {target} no more"));
-    let mut reasons: Vec<Reason> = gained.chain(lost).map(|detail| Reason { kind: "targets", detail }).collect();
+    let mut reasons: Vec<Reason> = gained.chain(lost).map(|detail| Reason { kind: "targets", detail, when: None }).collect();
     if reasons.is_empty() && then != now {
         reasons = reason("order", format!("rule {rule} lists its targets in another order"));
     }
@@ -146,12 +148,12 @@ fn weights(old: &Rule, new: &Rule, rule: &str) -> Vec<Reason> {
     let differ = pairs(old, new).filter(|(then, now)| then.weight().to_bits() != now.weight().to_bits());
     let told =
         differ.map(|(then, now)| format!("rule {rule}: weight of {} {} instead of {}", now.target().name, now.weight(), then.weight()));
-    told.map(|detail| Reason { kind: "weight", detail }).collect()
+    told.map(|detail| Reason { kind: "weight", detail, when: None }).collect()
 }
 
 fn prices(old: &Rule, new: &Rule) -> Vec<Reason> {
     let differ = pairs(old, new).filter(|(then, now)| then.target().prices != now.target().prices);
-    differ.map(|(_, now)| Reason { kind: "price", detail: format!("{} has another price", now.target().name) }).collect()
+    differ.map(|(_, now)| Reason { kind: "price", detail: format!("{} has another price", now.target().name), when: None }).collect()
 }
 
 fn rule_of<'r>(document: Option<&'r Routing>, decision: &Decision) -> Option<&'r Rule> {

@@ -167,8 +167,11 @@ impl Change {
     fn json(&self, from: &str, to: &str) -> Value {
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
-        let reasons: Vec<Value> =
-            reasons.into_iter().map(|(reason, count)| json!({ "reason": reason.kind, "detail": reason.detail, "count": count })).collect();
+        let told = |(reason, count): (&Reason, &u64)| {
+            let when = reason.when.as_ref().map(|when| format!(" ({when})")).unwrap_or_default();
+            json!({ "reason": reason.kind, "detail": [reason.detail.as_str(), &when].concat(), "count": count })
+        };
+        let reasons: Vec<Value> = reasons.into_iter().map(told).collect();
         // Where no cost of them is known the difference is not zero but unknown.
         let delta = (self.unpriced < self.count).then_some(self.delta_usd);
         json!({ "from": from, "to": to, "count": self.count, "cost_delta_usd": delta, "reasons": reasons, "examples": self.examples })
