@@ -169,7 +169,8 @@ impl Change {
         reasons.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
         let told = |(reason, count): (&Reason, &u64)| {
             let when = reason.when.as_ref().map(|when| format!(" ({when})")).unwrap_or_default();
-            json!({ "reason": reason.kind, "detail": [reason.detail.as_str(), &when].concat(), "count": count })
+            let detail = format!("{}{when}", reason.detail);
+            json!({ "reason": reason.kind, "detail": detail, "count": count })
         };
         let reasons: Vec<Value> = reasons.into_iter().map(told).collect();
         // Where no cost of them is known the difference is not zero but unknown.
