@@ -70,6 +70,8 @@ pub struct App {
     pub shadows: Arc<Semaphore>,
     /// A permit for each evaluation under way.
     pub evaluations: Arc<Semaphore>,
+    /// A permit for the one import that may be under way: a body of it is large.
+    pub imports: Semaphore,
     /// Where the in-process mock provider listens.
     pub mock: Option<SocketAddr>,
     /// The environment, for `${…}` in documents.
@@ -135,6 +137,7 @@ impl App {
             reroutes: Semaphore::new(bounds::REROUTES),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             evaluations: Arc::new(Semaphore::new(bounds::EVALUATIONS)),
+            imports: Semaphore::new(1),
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),

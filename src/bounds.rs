@@ -311,6 +311,10 @@ pub const ID_PRECISION_US: i64 = 1_000;
 pub const INDEX_CHECK: u64 = 64 << 20;
 /// Damaged blocks that are remembered, so that each is reported once.
 pub const DAMAGED_BLOCKS: usize = 1_000;
+/// How far a capture that is imported may be ahead of the clock here.
+pub const IMPORT_AHEAD: Duration = Duration::from_secs(300);
+/// Bytes of captures that `rerouter replay import` sends at once; a larger line goes alone.
+pub const IMPORT_PART: usize = 4 << 20;
 /// Expressions of `capture.redact`.
 pub const REDACT_EXPRESSIONS: usize = 32;
 /// Bytes of one of those, compiled.

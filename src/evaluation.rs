@@ -1,6 +1,7 @@
 //! An evaluation under way: captures read step by step on a thread of its own, decided again, counted. It gives way to
 //! requests, tells how far it has come, and ends when nobody waits for it any more.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::app::{App, Live};
 use crate::bounds;
-use crate::capture::index::Archive;
+use crate::capture::index::{Archive, LastBlock};
 use crate::capture::record::{Capture, Head};
 use crate::config::{self, Server};
 use crate::error::{Error, Kind, Result};
@@ -26,7 +27,7 @@ use crate::replay::evaluate::{Question, Standing};
 use crate::replay::explain;
 use crate::replay::report::{PriceList, Report};
 use crate::routing::recipe::Routing;
-use crate::store::{CaptureFilter, Store};
+use crate::store::{CaptureFilter, Place, Store};
 
 /// A document that captures are decided under.
 #[derive(Clone)]
@@ -100,6 +101,7 @@ pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> 
         traffic: app.traffic(),
         handle: Handle::current(),
         tell,
+        last: LastBlock::default(),
     };
     let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(permit));
     started.map_err(Error::internal)?;
@@ -123,6 +125,7 @@ struct Work {
     traffic: Arc<AtomicUsize>,
     handle: Handle,
     tell: mpsc::Sender<Told>,
+    last: LastBlock,
 }
 
 impl Work {
@@ -136,23 +139,25 @@ impl Work {
     /// `None` where nobody waits for it any more.
     fn evaluate(&mut self) -> Result<Option<Report>> {
         let (mut report, mut done, mut after) = (Report::default(), 0, None::<RequestId>);
-        let mut told = Instant::now();
+        let (mut told, mut reached) = (Instant::now(), None);
         while done < self.evaluation.limit {
             let began = Instant::now();
             let step = usize::try_from(self.evaluation.limit - done).unwrap_or(usize::MAX).min(bounds::EVALUATE_STEP);
-            let heads = self.handle.block_on(self.archive.list(self.evaluation.filter.clone(), step, after.take()))?;
-            for head in &heads {
-                self.add(head, &mut report);
+            let page = self.handle.block_on(self.archive.page(self.evaluation.filter.clone(), step, after.take()))?;
+            for (head, place) in page.heads.iter().zip(&page.places) {
+                self.add(head, *place, &mut report);
             }
-            done += heads.len() as u64;
-            let Some(last) = heads.last().filter(|_| heads.len() == step) else { break };
-            after = Some(last.id.clone());
+            done += page.heads.len() as u64;
+            reached = page.heads.last().map(|last| last.created_at).or(reached);
+            // Not by how many a page holds: one is short where a filter is rare, or a block damaged, and more follow.
+            let Some(next) = page.next else { break };
+            after = Some(next);
             if self.tell.is_closed() {
                 return Ok(None);
             }
-            if told.elapsed() >= bounds::EVALUATE_TELL {
+            if let Some(reached) = reached.filter(|_| told.elapsed() >= bounds::EVALUATE_TELL) {
                 told = Instant::now();
-                let progress = Progress { done, limit: self.evaluation.limit, changed: report.changed, reached: last.created_at };
+                let progress = Progress { done, limit: self.evaluation.limit, changed: report.changed, reached };
                 // One that is not taken in time is followed by a newer one.
                 let _full = self.tell.try_send(Told::Progress(progress));
             }
@@ -169,11 +174,15 @@ impl Work {
         }
     }
 
-    fn add(&mut self, head: &Head, report: &mut Report) {
+    fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
         let Evaluation { candidate, baseline, standing, conditions, .. } = &self.evaluation;
         let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
         let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
-        let text = || self.handle.block_on(last_user_text(&self.archive, head));
+        let (archive, last) = (&self.archive, RefCell::new(&mut self.last));
+        let text = || {
+            let bodies = head.not_replayable().is_none().then(|| archive.bodies(place, &mut last.borrow_mut()));
+            user_text(head, bodies??.request)
+        };
         match question.judge(head, recorded.as_deref(), &text) {
             Err(skipped) => report.skip(skipped),
             Ok(judged) => {
@@ -228,14 +237,6 @@ impl Offline {
 }
 
 /// The last user message of a capture, where its body was kept as it came.
-async fn last_user_text(archive: &Archive, head: &Head) -> Option<String> {
-    if head.not_replayable().is_some() {
-        return None;
-    }
-    let capture = archive.get(&head.id).await.ok().flatten()?;
-    user_text(head, capture.bodies.request)
-}
-
 fn user_text(head: &Head, body: Bytes) -> Option<String> {
     if head.not_replayable().is_some() {
         return None;

@@ -72,6 +72,7 @@ const ROWS: &[Row] = &[
     ("POST", "/v1/router/replay/{id}/reroute", Object::Capture, 404),
     ("POST", "/v1/router/decide", Object::None, 400),
     ("POST", "/v1/router/replay/evaluate", Object::None, 200),
+    ("POST", "/v1/router/replay/import", Object::None, 403),
     // A key has the scope only when an admin gave it.
     ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),

@@ -222,6 +222,88 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
 }
 
 #[tokio::test]
+async fn a_corpus_becomes_captures_of_another_gateway() {
+    let (from, to) = (scene().await, scene().await);
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        ids.push(from.ask(&format!("Say {n}, or refactor.")).await);
+    }
+    from.replay(&["export", "--out", "corpus.jsonl"]).await.well();
+    to.write("corpus.jsonl", &from.read("corpus.jsonl"));
+    to.write("current.yaml", &to.text);
+    let exported = from.read("corpus.jsonl");
+    assert_eq!(to.replay(&["import", "corpus.jsonl"]).await.well(), "5 imported\n");
+    // They are what they were, may be run again, and are decided again as they were.
+    assert_eq!(to.replay(&["export"]).await.well(), exported);
+    let again = to.replay(&["reroute", &ids[0], "--json"]).await.well();
+    assert_eq!(serde_json::from_str::<Value>(&again).unwrap()["decision"]["rule"], "code");
+    let live = to.replay(&["evaluate", "--live", "--json"]).await.well();
+    let live: Value = serde_json::from_str(&live).unwrap();
+    assert_eq!((&live["evaluated"], &live["changed"], &live["skipped"]["replays"]), (&json!(5), &json!(0), &json!(1)), "{live}");
+    // What is known is left as it is; what was deleted stays so.
+    let path = |id: &str| format!("/v1/router/replay/{id}");
+    assert_eq!(to.gateway.manage("DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await.status, 204);
+    assert_eq!(to.replay(&["import", "corpus.jsonl"]).await.well(), "0 imported, 4 there already, 1 deleted there before\n");
+    assert_eq!(to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status, 404);
+    // They survive a restart, whosever they are.
+    let mut third = scene().await;
+    third.write("corpus.jsonl", &exported);
+    let sums = third.replay(&["import", "corpus.jsonl", "--owner", "usr_admin", "--json"]).await.well();
+    assert_eq!(serde_json::from_str::<Value>(&sums).unwrap()["imported"], 5);
+    third.gateway.kill_9();
+    third.gateway.start_again().await;
+    assert_eq!(third.replay(&["list", "--json", "--owner", "usr_admin"]).await.well().lines().count(), 5);
+
+    // Not anybody's to do, and nothing of a file with a mistake in it.
+    let url = format!("http://{}", to.gateway.host());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", to.key.secret.as_str())];
+    run(to.gateway.dir(), &["import", "corpus.jsonl"], &environment).await.failed(3, "insufficient_scope");
+    third.write("broken.jsonl", &format!("{}{{\"my\":\"secret\"}}\n", exported.replace("\"id\":\"req_0", "\"id\":\"req_1")));
+    let broken = third.replay(&["import", "broken.jsonl"]).await;
+    broken.failed(3, "ine 1 is no capture");
+    assert!(!broken.error.contains("secret"), "{}", broken.error);
+    third.replay(&["import", "broken.jsonl", "--owner", "usr_nobody"]).await.failed(3, "no such user");
+    third.replay(&["import", "none.jsonl"]).await.failed(2, "none.jsonl");
+    let old = exported.lines().next().unwrap().to_owned();
+    let sent = async |kind: &str, body: &str| {
+        let bearer = format!("Bearer {}", third.gateway.admin_key);
+        let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
+        third.gateway.send("POST", "/v1/router/replay/import", &headers, Some(body.as_bytes())).await
+    };
+    assert_eq!(sent("text/plain", &old).await.status, 415);
+    assert_eq!(sent("application/json", &old).await.json()["existing"], 1);
+    assert_eq!(sent("application/x-ndjson", "\n").await.status, 400);
+}
+
+/// A page of captures that holds few, because a filter is rare, is not the last one.
+#[tokio::test]
+async fn an_evaluation_reaches_what_is_behind_many_that_do_not_match() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    let capture: Value = serde_json::from_str(&scene.replay(&["show", &id, "--json"]).await.well()).unwrap();
+    let begin: jiff::Timestamp = capture["created_at"].as_str().unwrap().parse().unwrap();
+    let random = rerouter::id::Random::seeded(3);
+    let mut corpus = String::new();
+    for n in 1..=6_000_i64 {
+        let at = begin + jiff::SignedDuration::from_millis(-n);
+        let mut one = capture.clone();
+        one["id"] = rerouter::id::RequestId::new(at, &random).as_str().into();
+        one["created_at"] = rerouter::clock::rfc3339(at).into();
+        one["served"]["model"] = if n > 5_990 { "rare".into() } else { "small".into() };
+        one["decision"]["served"] = one["served"].clone();
+        one["request"]["body"] = Value::Null;
+        one["response"]["body"] = Value::Null;
+        corpus.push_str(&format!("{one}\n"));
+    }
+    scene.write("corpus.jsonl", &corpus);
+    assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "6000 imported\n");
+    let evaluated = scene.replay(&["evaluate", "--live", "--json", "--owner", "usr_admin", "--model", "rare"]).await.well();
+    assert_eq!(serde_json::from_str::<Value>(&evaluated).unwrap()["evaluated"], 10);
+    let listed = scene.replay(&["list", "--json", "--owner", "usr_admin", "--model", "rare", "--limit", "100"]).await.well();
+    assert_eq!(listed.lines().count(), 10);
+}
+
+#[tokio::test]
 async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
     let scene = scene().await;
     let id = scene.ask("Say a word.").await;

@@ -1,10 +1,11 @@
 //! What captures cost. `queue`: so many a second through the queue into segments, in this process: what is dropped, how much
-//! of a core it takes and of the disk. `index`: lists, reads, a start and retention with millions of captures.
+//! of a core it takes and of the disk. `index`: lists, reads, a start and retention with millions of captures. `evaluate`: captures decided again.
 //! `cargo bench` measures and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
 
 // Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub, missing_docs)]
 
+mod evaluate;
 mod index;
 mod process;
 mod prose;
@@ -33,6 +34,8 @@ enum What {
     Queue(queue::Load),
     /// Millions of captures in the index.
     Index(index::Load),
+    /// Captures decided again.
+    Evaluate(evaluate::Load),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -45,20 +48,21 @@ async fn main() {
     match Flags::parse().what {
         What::Queue(load) => queue::measure(&load).await,
         What::Index(load) => index::measure(&load).await,
+        What::Evaluate(load) => evaluate::measure(&load).await,
     }
 }
 
 /// What `cargo test` runs.
 async fn try_small(arguments: &[String]) {
-    const NAMES: [&str; 2] = ["captures_through_the_queue", "captures_in_the_index"];
+    const NAMES: [&str; 3] = ["captures_through_the_queue", "captures_in_the_index", "captures_decided_again"];
     let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
     for name in NAMES.into_iter().filter(|name| chosen(name)) {
         println!("\nrunning 1 test");
-        if name == "captures_through_the_queue" {
-            queue::measure(&queue::Load { rate: 200, bytes: 6144, seconds: 0.5 }).await;
-        } else {
-            index::measure(&index::Load { heads: 6_000, days: 3 }).await;
+        match name {
+            "captures_through_the_queue" => queue::measure(&queue::Load { rate: 200, bytes: 6144, seconds: 0.5 }).await,
+            "captures_in_the_index" => index::measure(&index::Load { heads: 6_000, days: 3 }).await,
+            _ => evaluate::measure(&evaluate::Load { heads: 3_000, bodies: 300, bytes: 6144 }).await,
         }
         println!("test {name} ... ok\n\ntest result: ok. 1 passed; 0 failed");
     }

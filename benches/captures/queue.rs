@@ -128,14 +128,14 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
     Capture { head, bodies }
 }
 
-/// Bodies of so many bytes in all: a question, and an answer of three times its length.
-fn bodies(bytes: usize, prose: &mut Prose) -> Bodies {
+/// Bodies of so many bytes in all: a question that begins with these words, and an answer of three times its length.
+pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
     let (ask, said) =
         (r#"{"model":"auto","messages":[{"role":"user","content":""#, r#"{"choices":[{"message":{"role":"assistant","content":""#);
-    let words = bytes.saturating_sub(ask.len() + said.len() + 9);
+    let words = bytes.saturating_sub(ask.len() + said.len() + begin.len() + 9);
     let (question, answer) = (prose.text(words / 4), prose.text(words - words / 4));
     // Without room to spare, which would be memory that no bound knows of.
-    Bodies { request: [ask, &question, "\"}]}"].concat().into(), response: [said, &answer, "\"}}]}"].concat().into() }
+    Bodies { request: [ask, begin, &question, "\"}]}"].concat().into(), response: [said, &answer, "\"}}]}"].concat().into() }
 }
 
 /// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with the head.
@@ -172,7 +172,7 @@ async fn generated(load: &Load) {
                 while start.elapsed() < due {
                     std::thread::park_timeout(due.saturating_sub(start.elapsed()).min(Duration::from_millis(1)));
                 }
-                let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, &mut prose), &random);
+                let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, "", &mut prose), &random);
                 let sizes = if number % 64 == 0 { Some(raw(&made)) } else { None };
                 let from = Instant::now();
                 queue.offer(made);
@@ -249,7 +249,7 @@ async fn stalled(bytes: usize) {
     let offered = (4 * bounds::CAPTURE_QUEUE_BYTES / bytes) as u64;
     let mut taken = 0;
     for _ in 0..offered {
-        let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, &mut prose), &random);
+        let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, "", &mut prose), &random);
         taken += u64::from(room.queue.offer(made));
         peak = peak.max(room.metrics.capture_queue_bytes_now());
     }

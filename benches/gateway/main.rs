@@ -14,6 +14,7 @@ mod process;
 mod upstream;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
@@ -29,6 +30,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Before each window, so that connections, pools and caches are what they are in long service.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// Requests a second that give gateways what they are to evaluate.
+const FILL: f64 = 2_000.0;
 /// Times that a body's windows are begun again, slower, because the capture queue was full.
 const SLOWER: usize = 4;
 
@@ -59,6 +62,9 @@ struct Flags {
     /// The other side is the gateway without captures instead of bare Pingora.
     #[arg(long)]
     without_captures: bool,
+    /// Both sides are gateways, and one of them evaluates its captures all the while.
+    #[arg(long, conflicts_with = "without_captures")]
+    evaluating: bool,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
@@ -85,6 +91,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the gateway is beside.
+#[derive(Clone, Copy, PartialEq)]
+enum Beside {
+    /// Pingora alone.
+    Bare,
+    /// A gateway without captures.
+    WithoutCaptures,
+    /// A gateway that does nothing else, while the other one evaluates.
+    Idle,
+}
+
 /// Both sides, ready to be asked; they end with the value.
 struct Bench {
     upstream: Upstream,
@@ -93,6 +110,7 @@ struct Bench {
     gateway: Process,
     connections: usize,
     window: Duration,
+    evaluating: bool,
 }
 
 /// A window of one side.
@@ -104,14 +122,48 @@ struct Window {
 }
 
 impl Bench {
-    fn start(connections: u16, threads: u16, window: Duration, without_captures: bool) -> Result<Bench> {
+    fn start(connections: u16, threads: u16, window: Duration, beside: Beside) -> Result<Bench> {
         let upstream = Upstream::start()?;
-        let beside = match without_captures {
-            true => Process::gateway(upstream.address(), threads, false)?,
-            false => Process::bare(upstream.address(), threads)?,
+        let evaluating = beside == Beside::Idle;
+        let beside = match beside {
+            Beside::Bare => Process::bare(upstream.address(), threads)?,
+            Beside::WithoutCaptures => Process::gateway(upstream.address(), threads, false)?.called("none kept"),
+            Beside::Idle => Process::gateway(upstream.address(), threads, true)?.called("idle"),
         };
         let gateway = Process::gateway(upstream.address(), threads, true)?;
-        Ok(Bench { upstream, beside, gateway, connections: connections.into(), window })
+        Ok(Bench { upstream, beside, gateway, connections: connections.into(), window, evaluating })
+    }
+
+    /// Gives both gateways something to evaluate.
+    fn fill(&self, body: &[u8]) -> Result<()> {
+        for process in [&self.beside, &self.gateway] {
+            let (captures, mut load) = (process.captures()?, Load::open(process.address(), self.connections)?);
+            let ran = load.run(&process.request(body), self.window * 2, Some(FILL))?;
+            process.settle(captures, ran.answered())?;
+        }
+        Ok(())
+    }
+
+    /// The load of a window; with it, on one side, evaluations one after another.
+    fn run(&self, load: &mut Load, process: &Process, request: &[u8], pace: Option<f64>) -> Result<load::Ran> {
+        if !self.evaluating || !std::ptr::eq(process, &self.gateway) {
+            return Ok(load.run(request, self.window, pace)?);
+        }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let evaluator = scope.spawn(|| {
+                let mut evaluated = 0;
+                while !done.load(Ordering::Acquire) {
+                    evaluated += process.evaluate().map_err(|why| why.to_string())?;
+                }
+                Ok::<u64, String>(evaluated)
+            });
+            let ran = load.run(request, self.window, pace);
+            done.store(true, Ordering::Release);
+            let evaluated = evaluator.join().map_err(|_| "the evaluator broke off")??;
+            println!("  {evaluated} captures decided again meanwhile");
+            if evaluated == 0 { Err("nothing was evaluated".into()) } else { Ok(ran?) }
+        })
     }
 
     /// One window of one side.
@@ -122,7 +174,7 @@ impl Bench {
         let warmed = load.run(&request, WARM_UP.min(self.window), pace)?;
         process.settle(captures, warmed.answered())?;
         let (reached, captures, before) = (self.upstream.answered(), process.captures()?, process.cpu()?);
-        let ran = load.run(&request, self.window, pace)?;
+        let ran = self.run(&mut load, process, &request, pace)?;
         let settled = process.settle(captures, ran.answered())?;
         let after = process.cpu()?;
         let reached = self.upstream.answered() - reached;
@@ -137,6 +189,9 @@ impl Bench {
     /// Alternating windows at one size of body.
     fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
         let body = load::chat_body(bytes);
+        if self.evaluating {
+            self.fill(&body)?;
+        }
         let mut row = Row::new(bytes, self.beside.name());
         row.pace = pace;
         let mut slower = 0;
@@ -170,7 +225,12 @@ impl Bench {
 
 fn measure(flags: &Flags) -> Result<()> {
     let window = Duration::from_secs_f64(flags.seconds);
-    let bench = Bench::start(flags.connections, flags.threads, window, flags.without_captures)?;
+    let beside = match (flags.without_captures, flags.evaluating) {
+        (true, _) => Beside::WithoutCaptures,
+        (_, true) => Beside::Idle,
+        _ => Beside::Bare,
+    };
+    let bench = Bench::start(flags.connections, flags.threads, window, beside)?;
     println!(
         "{} windows of {} s, {} connections, {} data-path thread(s) a side; medians, and the median of each pair's ratio",
         flags.windows, flags.seconds, flags.connections, flags.threads
@@ -190,10 +250,12 @@ fn try_small(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     println!("\nrunning 1 test");
-    let bench = Bench::start(4, 1, Duration::from_millis(300), false)?;
+    let bench = Bench::start(4, 1, Duration::from_millis(300), Beside::Bare)?;
     let row = bench.row(600, 1, None)?;
     println!("{}\n{row}", figures::heading());
     row.check()?;
+    let bench = Bench::start(4, 1, Duration::from_millis(300), Beside::Idle)?;
+    println!("{}", bench.row(600, 1, Some(200.0))?);
     println!("test {NAME} ... ok\n\ntest result: ok. 1 passed; 0 failed");
     Ok(())
 }

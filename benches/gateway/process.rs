@@ -14,6 +14,8 @@ use crate::load::{Answer, connect, exchange};
 use crate::{Result, bare};
 
 const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
+/// Captures that one call evaluates: few enough to end soon after its window.
+const EVALUATED: u32 = 20_000;
 /// Longest that a process may take to serve, and the gateway to store what a window left.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A capture waits that long for company, and something for the write.
@@ -27,6 +29,8 @@ pub struct Process {
     data_path: &'static str,
     gateway: Option<Stores>,
     captures: bool,
+    /// What it is called in a table.
+    name: &'static str,
 }
 
 /// What only the gateway has.
@@ -64,7 +68,7 @@ impl Process {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([bare::ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        let mut process = Process { child, address, data_path: bare::ROLE, gateway: None, captures: false };
+        let mut process = Process { child, address, data_path: bare::ROLE, gateway: None, captures: false, name: "bare" };
         process.wait_for(|_| connect(address).is_ok())?;
         Ok(process)
     }
@@ -80,7 +84,7 @@ impl Process {
         // The access log is written, as it is by default, but kept by nobody.
         let child = command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let stores = Stores { _dir: dir, metrics, key: String::new() };
-        let mut process = Process { child, address, data_path: "rerouter", gateway: Some(stores), captures };
+        let mut process = Process { child, address, data_path: "rerouter", gateway: Some(stores), captures, name: "rerouter" };
         process.wait_for(|process| process.ask("GET", "/health", address, None).is_ok_and(|answer| answer.status == 200))?;
         let made = process.ask("POST", "/v1/router/keys", address, Some(&json!({ "name": "bench" })))?;
         let made: Value = serde_json::from_slice(&made.body)?;
@@ -107,11 +111,21 @@ impl Process {
 
     /// What it is called in a table.
     pub fn name(&self) -> &'static str {
-        match (&self.gateway, self.captures) {
-            (None, _) => "bare",
-            (Some(_), true) => "rerouter",
-            (Some(_), false) => "none kept",
-        }
+        self.name
+    }
+
+    /// The same under another name.
+    pub fn called(mut self, name: &'static str) -> Process {
+        self.name = name;
+        self
+    }
+
+    /// Has the gateway decide its captures again; how many those were.
+    pub fn evaluate(&self) -> Result<u64> {
+        let asked = json!({ "limit": EVALUATED, "health": "healthy" });
+        let answer = self.ask("POST", "/v1/router/replay/evaluate", self.address, Some(&asked))?;
+        let report: Value = serde_json::from_slice(&answer.body)?;
+        report.get("evaluated").and_then(Value::as_u64).ok_or_else(|| format!("no evaluation: {report}").into())
     }
 
     pub fn address(&self) -> SocketAddr {

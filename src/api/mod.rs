@@ -7,6 +7,7 @@ mod body;
 pub mod decide;
 pub mod evaluate;
 mod gate;
+pub mod import;
 pub mod keys;
 mod limits;
 pub mod models;
@@ -94,6 +95,8 @@ pub enum Takes {
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
     Prompt,
+    /// Captures, one a line in JSON (one alone is `application/json` too), up to `limits.request_body`.
+    Lines,
     /// JSON with a routing document in it, up to [`bounds::EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
     Evaluation,
 }
@@ -104,6 +107,7 @@ impl Takes {
         match self {
             Takes::Json | Takes::Prompt | Takes::Evaluation => &["application/json"],
             Takes::Document => &["application/json", "application/yaml"],
+            Takes::Lines => &["application/x-ndjson", "application/json"],
         }
     }
 }
@@ -180,6 +184,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/router/replay/{id}/compare/{other}", Policy::Scope("replay"), here!(replays::compare)),
     route(Method::POST,   "/v1/router/replay/{id}/reroute",   Policy::Scope("replay"),    Answer::Reroute),
     route(Method::POST,   "/v1/router/replay/evaluate",       Policy::Scope("replay"),    Answer::Slow(|app, who, request| Box::pin(evaluate::post(app, who, request)), Takes::Evaluation)),
+    route(Method::POST,   "/v1/router/replay/import",         Policy::Scope("admin"),     here!(import::post, Lines)),
     route(Method::POST,   "/v1/router/decide",                Policy::Scope("inference"), here!(decide::post, Prompt)),
     route(Method::GET,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::get)),
     route(Method::PUT,    "/v1/router/config",                Policy::Scope("config"),    here!(routing::put, Document)),

@@ -97,6 +97,7 @@ static OPERATIONS: &[Operation] = &[
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
     op("POST", "/v1/router/replay/evaluate", "evaluate", "What a document would have done to captured traffic; no provider is called. `application/x-ndjson` streams progress").takes("Evaluate").gives(200, "Evaluation").refuses(&[429]),
+    op("POST", "/v1/router/replay/import", "importReplays", "Captures as an export has them, one a line, become this gateway's; known ids change nothing").takes("Capture").gives(200, "Import").refuses(&[429]).query(&["owner"]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
     op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),
@@ -173,6 +174,10 @@ fn describe(route: &Route, operation: &Operation) -> Value {
         // Nothing at all stands for an empty object where every field is optional.
         let required = !matches!(schema, "NewKey" | "Rotation" | "Evaluate");
         let mut content = json_of(schema);
+        if let (Value::Object(content), "Capture") = (&mut content, schema) {
+            let says = "One capture a line.";
+            content.insert("application/x-ndjson".into(), json!({ "schema": { "type": "string", "description": says } }));
+        }
         if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
             content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
         }

@@ -55,9 +55,15 @@ pub(super) struct Shared {
 pub struct Page {
     /// The heads that can be read.
     pub heads: Vec<Head>,
+    /// Where each of them is, for [`Archive::bodies`].
+    pub places: Vec<Place>,
     /// What the next page is after, if there may be one.
     pub next: Option<RequestId>,
 }
+
+/// The block of bodies that was read last: captures that were made together lie together, so it is opened once for them all.
+#[derive(Default)]
+pub struct LastBlock(Option<(i64, u64, Parts)>);
 
 impl Archive {
     /// An archive in `store` and beside it, its key derived from the master key. `encrypt` concerns what is written from now
@@ -125,11 +131,26 @@ impl Archive {
         let archive = self.clone();
         self.store
             .write_captures(move |index| {
-                archive.shared.unsynced.store(true, Ordering::Release);
+                archive.unsynced();
                 let ready = captures.iter().filter_map(|capture| prepare::ready(capture, &archive.redactor));
                 archive.lock().append(index, ready, effort)
             })
             .await
+    }
+
+    /// What is taken out of captures before they are written.
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Notes that something is written which may not survive the loss of power yet.
+    pub(super) fn unsynced(&self) {
+        self.shared.unsynced.store(true, Ordering::Release);
+    }
+
+    /// Whether the index does not know all segments yet.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.shared.incomplete.load(Ordering::Acquire)
     }
 
     /// Makes everything that was appended survive the loss of power. Costs nothing when it does.
@@ -158,10 +179,11 @@ impl Archive {
             let page = self.store.list_captures(filter.clone(), limit, after.clone()).await.map_err(Error::store_unavailable)?;
             let archive = self.clone();
             let read = tokio::task::spawn_blocking(move || archive.read_heads(&page.found)).await;
-            let (heads, moved) = read.map_err(|error| Error::internal(error.to_string()))?;
+            let (read, moved) = read.map_err(|error| Error::internal(error.to_string()))?;
             // A segment may leave or be made anew between the two; then the index knows by now.
             if !moved || tried {
-                return Ok(Page { heads, next: page.next });
+                let (heads, places) = read.into_iter().unzip();
+                return Ok(Page { heads, places, next: page.next });
             }
             tried = true;
         }
@@ -170,6 +192,18 @@ impl Archive {
     /// The heads of such a page.
     pub async fn list(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<Vec<Head>, Error> {
         Ok(self.page(filter, limit, after).await?.heads)
+    }
+
+    /// The bodies of a capture of a page, for a thread that may wait; `None` where there are none, or no more. Of many it is
+    /// asked in the order of the page.
+    pub fn bodies(&self, place: Place, last: &mut LastBlock) -> Option<Bodies> {
+        let at = place.bodies?;
+        if last.0.as_ref().is_none_or(|(segment, block, _)| (*segment, *block) != (place.segment, at)) {
+            let parts = self.segment(place.segment).and_then(|segment| Parts::bodies(&segment, at));
+            let parts = parts.inspect_err(|damage| self.report(place.segment, at, damage)).ok()?;
+            last.0 = Some((place.segment, at, parts));
+        }
+        last.0.as_ref()?.2.bodies_at(place.position)
     }
 
     /// One capture, whole.
@@ -199,13 +233,13 @@ impl Archive {
 
     /// While the index is being made again, what it does not know may still be there.
     fn absent<T>(&self) -> Result<Option<T>, Error> {
-        if self.shared.incomplete.load(Ordering::Acquire) { Err(Error::store_unavailable(INCOMPLETE)) } else { Ok(None) }
+        if self.is_incomplete() { Err(Error::store_unavailable(INCOMPLETE)) } else { Ok(None) }
     }
 
     /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns; its bytes leave
     /// the disk when its segment is [made anew](Archive::tend). Gives the replays that went.
     pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, Error> {
-        if self.shared.incomplete.load(Ordering::Acquire) {
+        if self.is_incomplete() {
             return Err(Error::store_unavailable(INCOMPLETE));
         }
         let (archive, id) = (self.clone(), id.clone());
@@ -228,7 +262,7 @@ impl Archive {
     }
 
     /// The heads that can be read, and whether a segment was not there.
-    fn read_heads(&self, found: &[(RequestId, Place)]) -> (Vec<Head>, bool) {
+    fn read_heads(&self, found: &[(RequestId, Place)]) -> (Vec<(Head, Place)>, bool) {
         let mut by_block: Vec<(usize, &(RequestId, Place))> = found.iter().enumerate().collect();
         // A block is opened once, however those that it holds are scattered among others.
         by_block.sort_by_key(|(_, (_, place))| (place.segment, place.heads));
@@ -244,7 +278,7 @@ impl Archive {
             }
             match block.as_ref().map(|(_, _, parts)| parts) {
                 Some(Ok(parts)) => match read_head(id, parts, *place) {
-                    Ok(head) => heads.push((at, head)),
+                    Ok(head) => heads.push((at, (head, *place))),
                     Err(damage) => self.report(place.segment, place.heads, &damage),
                 },
                 Some(Err(damage)) => moved |= damage.is_absent(),
@@ -314,7 +348,7 @@ impl Archive {
 }
 
 /// What is said while the index does not know all.
-const INCOMPLETE: &str = "the index of captures is being made again";
+pub(super) const INCOMPLETE: &str = "the index of captures is being made again";
 
 fn read_head(id: &RequestId, parts: &Parts, place: Place) -> Result<Head, Damage> {
     let head = parts.head(place.position).ok_or(Damage::Bytes("it holds fewer heads"))?;

@@ -3,6 +3,7 @@
 
 pub mod coming;
 pub mod draft;
+pub mod import;
 pub mod index;
 mod prepare;
 pub mod queue;

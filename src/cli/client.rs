@@ -115,6 +115,13 @@ impl Client {
         self.whole(request.query_pairs(query).send_empty())
     }
 
+    /// `POST` of JSON lines, the answer whatever its status.
+    pub(super) fn post_lines(&self, path: &str, query: &[(&str, String)], lines: Vec<u8>) -> Result<Answer, Failure> {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
+        let query = query.iter().map(|(name, value)| (*name, value.as_str()));
+        self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
+    }
+
     /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a failure.
     pub(super) fn lines(&self, path: &str, body: &Value, mut line: impl FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());

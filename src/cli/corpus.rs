@@ -1,7 +1,7 @@
 //! Captures in a file, one a line: written from a gateway, read to be decided again without one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::client::{Client, Failure};
 use super::filters::Filters;
+use super::progress::Progress;
 use super::replay::{path, summaries};
 use crate::bounds;
 use crate::capture::record::Capture;
@@ -21,7 +22,7 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
         "-" => Box::new(std::io::stdout().lock()),
         name => Box::new(BufWriter::new(private(Path::new(name)).map_err(unwritten)?)),
     };
-    let progress = std::io::stderr().is_terminal();
+    let mut progress = Progress::new();
     let (mut written, mut gone) = (0_u64, 0_u64);
     let done = summaries(client, &query, limit.unwrap_or(u64::MAX), |summary| {
         let answer = client.get(&path(summary.get("id").and_then(Value::as_str).unwrap_or_default())?, &[])?;
@@ -35,15 +36,16 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
         Capture::read_whole(capture.text.as_bytes()).map_err(|why| Failure::Gateway(format!("an answer of the gateway is {why}")))?;
         file.write_all(capture.text.trim_end().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(unwritten)?;
         written += 1;
-        if progress {
-            tell(&format!("\r{written} captures"));
+        match limit {
+            Some(limit) => progress.bar(written, limit, &format!("{written} captures")),
+            None => progress.write(&format!("{written} captures")),
         }
         Ok(())
     });
     let done = done.and_then(|()| file.flush().map_err(unwritten));
-    let end = if progress { "\r" } else { "" };
+    progress.end();
     let gone = if gone > 0 { format!(", {gone} deleted meanwhile") } else { String::new() };
-    tell(&format!("{end}{written} captures{gone}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
+    tell(&format!("{written} captures{gone}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
     done
 }
 
@@ -56,29 +58,37 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-fn tell(text: &str) {
+pub(super) fn tell(text: &str) {
     // Nobody is left to tell when standard error is gone.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Each capture of a corpus, in its order, until there are no more or `each` has enough (it says whether to go on).
-pub(super) fn read(path: &Path, mut each: impl FnMut(&Capture) -> bool) -> Result<(), Failure> {
-    let name = path.display();
-    let wrong = |why: String| Failure::Wrong(format!("{name}{why}"));
-    let file = File::open(path).map_err(|error| wrong(format!(": {error}")))?;
-    let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_u64);
+/// Each capture of a corpus, in its order, until there are no more or `each` has enough (it says whether to go on). Beside it
+/// come how far into the file it reaches and how long that is, in bytes.
+pub(super) fn read(path: &Path, mut each: impl FnMut(&Capture, (u64, u64)) -> bool) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    lines(path, |line, number, at| {
+        let capture = Capture::read_whole(line).map_err(|why| Failure::Wrong(format!("{name}:{number}: {why}")))?;
+        Ok(each(&capture, at))
+    })
+}
+
+/// Each line of a file that is not empty, with its number, how far into the file it reaches and how long that is, until there
+/// are no more or `each` has enough.
+pub(super) fn lines(path: &Path, mut each: impl FnMut(&[u8], u64, (u64, u64)) -> Result<bool, Failure>) -> Result<(), Failure> {
+    let wrong = |error: std::io::Error| Failure::Wrong(format!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(wrong)?;
+    let all = file.metadata().map_or(0, |about| about.len());
+    let (mut reader, mut line, mut number, mut at) = (BufReader::new(file), Vec::new(), 0_u64, 0_u64);
     loop {
         line.clear();
-        let taken = reader.by_ref().take(bounds::CLIENT_BYTES).read_until(b'\n', &mut line);
-        if taken.map_err(|error| wrong(format!(": {error}")))? == 0 {
+        let taken = reader.by_ref().take(bounds::CLIENT_BYTES).read_until(b'\n', &mut line).map_err(wrong)?;
+        if taken == 0 {
             return Ok(());
         }
         number += 1;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let capture = Capture::read_whole(&line).map_err(|why| wrong(format!(":{number}: {why}")))?;
-        if !each(&capture) {
+        at += taken as u64;
+        if !line.trim_ascii().is_empty() && !each(&line, number, (at, all))? {
             return Ok(());
         }
     }

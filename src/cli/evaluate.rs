@@ -1,7 +1,6 @@
 //! `rerouter replay evaluate`: what a document would have done to captured traffic, by a gateway or by a corpus alone.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -10,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Failure};
 use super::filters::Filters;
+use super::progress::Progress;
 use super::replay::{CAPTURES, dollars, say, word};
-use super::table::{Table, clean};
+use super::table::Table;
 use super::verdict::{Bounds, Verdict, cost_increase, percent};
 use super::{corpus, listed};
 use crate::bounds;
@@ -134,7 +134,7 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, |line| {
         let line: Value = serde_json::from_str(line).map_err(|_| Failure::Gateway("a line of the answer is not JSON".to_owned()))?;
         match line.get("object").and_then(Value::as_str) {
-            Some("evaluation.progress") => progress.show(&line),
+            Some("evaluation.progress") => show(&mut progress, &line),
             Some("evaluation") => report = Some(line),
             _ => return Err(super::client::refused(200, &line.to_string())),
         }
@@ -172,10 +172,13 @@ fn offline(asked: &Arguments, path: &Path, env: &Env<'_>, now: Timestamp) -> Res
     let revision = candidate.revision().to_string();
     let (mut evaluation, mut done) = (Offline::new(candidate, baseline, standing), 0);
     let mut progress = Progress::new();
-    let read = corpus::read(path, |capture| {
+    let read = corpus::read(path, |capture, (at, all)| {
         evaluation.add(capture);
         done += 1;
-        progress.count(done);
+        // Each line takes longer to write than a hundred captures to decide.
+        if done % 1_000 == 0 {
+            progress.bar(at, all, &format!("{done} captures"));
+        }
         done < limit
     });
     progress.end();
@@ -199,48 +202,14 @@ fn document(path: &Path, server: &Server) -> Result<Routing, Failure> {
     })
 }
 
-/// How far it has come, on one line of a terminal; nothing where nobody looks.
-struct Progress {
-    terminal: bool,
-    shown: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { terminal: std::io::stderr().is_terminal(), shown: false }
-    }
-
-    fn show(&mut self, line: &Value) {
-        let at = |name: &str| word(line.get(name));
-        let reached = at("reached");
-        self.write(&format!(
-            "{} captures, {} changed, back to {}",
-            at("done"),
-            at("changed"),
-            reached.split('.').next().unwrap_or_default()
-        ));
-    }
-
-    fn count(&mut self, done: u64) {
-        // Each line takes longer to write than a hundred captures to decide.
-        if done.is_multiple_of(1_000) {
-            self.write(&format!("{done} captures"));
-        }
-    }
-
-    fn write(&mut self, text: &str) {
-        if self.terminal {
-            self.shown = true;
-            // Nobody is left to tell when standard error is gone.
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", clean(text));
-        }
-    }
-
-    fn end(&mut self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
-        }
-    }
+/// How far the gateway has come: captures come newest first, so how many there are is known at the end; the bar is of those
+/// that may be looked at.
+fn show(progress: &mut Progress, line: &Value) {
+    let at = |name: &str| word(line.get(name));
+    let number = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let reached = at("reached");
+    let back = reached.split('.').next().unwrap_or_default();
+    progress.bar(number("done"), number("limit"), &format!("{} captures, {} changed, back to {back}", at("done"), at("changed")));
 }
 
 /// The report for people.

@@ -4,6 +4,8 @@ mod client;
 mod corpus;
 mod evaluate;
 mod filters;
+mod import;
+mod progress;
 mod replay;
 mod table;
 mod verdict;
@@ -45,7 +47,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         routing: Option<PathBuf>,
     },
-    /// The captures of a gateway: list, show, reroute, evaluate, export.
+    /// The captures of a gateway: list, show, reroute, evaluate, export, import.
     ///
     /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, 3 the gateway could
     /// not be asked or refused.

@@ -1,6 +1,7 @@
 //! `rerouter replay`: the captures of a gateway from a shell, and what becomes of them under another document.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Answer, Client, Failure, Reach, refused};
 use super::filters::Filters;
 use super::table::{Table, clean};
-use super::{corpus, evaluate};
+use super::{corpus, evaluate, import};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::config::Env;
@@ -76,6 +77,17 @@ enum Command {
         #[arg(long, value_name = "FILE", default_value = "-")]
         out: String,
     },
+    /// Make the captures of a file, as `export` writes it, a gateway's; needs an admin. Those that it has are left as they are.
+    Import {
+        /// The file.
+        file: PathBuf,
+        /// Whose they are to be; else they stay their owners'.
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
+        /// The sums as JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs it.
@@ -91,6 +103,7 @@ pub(super) fn run(arguments: Arguments, env: &Env<'_>) -> ExitCode {
         }
         Command::Evaluate(asked) => evaluate::run(&asked, &client, env, now),
         Command::Export { filters, limit, out } => client().and_then(|client| corpus::export(&client, &filters, now, limit, &out)),
+        Command::Import { file, owner, json } => client().and_then(|client| import::import(&client, &file, owner.as_deref(), json)),
     };
     let (code, why) = match done {
         Ok(()) => return ExitCode::SUCCESS,

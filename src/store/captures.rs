@@ -126,6 +126,12 @@ impl<'a> CaptureIndex<'a> {
         Ok(statement.exists([id.as_str()])?)
     }
 
+    /// Whether a capture was deleted, as far as that is still known: until its bytes are gone.
+    pub fn buried(&self, id: &RequestId) -> Result<bool, StoreError> {
+        let mut statement = self.connection.prepare_cached("SELECT 1 FROM graves WHERE id = ?1")?;
+        Ok(statement.exists([id.as_str()])?)
+    }
+
     /// Takes up to `most` captures of a segment out of the index; gives how many that were.
     pub fn forget(&mut self, segment: i64, most: usize) -> Result<usize, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
