@@ -86,6 +86,29 @@ impl Scene {
         }
     }
 
+    /// As many requests of a key with limits of each kind, one of which is met. Gives how many were refused for it.
+    async fn limited_traffic(&self, requests: usize) -> u64 {
+        let rpm = requests.div_ceil(10);
+        let limits = json!({ "rpm": rpm, "tpm": 1_000_000, "concurrency": 8, "budget": { "usd": 1_000.0, "per": "day" } });
+        let made = self.gateway.manage("POST", "/v1/router/keys", &self.gateway.admin_key, Some(&json!({ "limits": limits }))).await.json();
+        let limited = Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() };
+        // Of a kind of its own: a stream, and tools.
+        let body = json!({
+            "model": "cheapest", "stream": true, "messages": [{ "role": "user", "content": "Say it." }],
+            "tools": [{ "type": "function", "function": { "name": "say" } }],
+        });
+        let mut refused = 0;
+        for _ in 0..requests {
+            match self.gateway.chat(&limited, body.to_string().as_bytes()).await.status {
+                200 => {}
+                429 => refused += 1,
+                other => panic!("{other}"),
+            }
+        }
+        assert!(refused > 0, "no limit was met");
+        refused
+    }
+
     async fn evaluate(&self, body: &Value) -> Answer {
         self.gateway.manage("POST", EVALUATE, &self.gateway.admin_key, Some(body)).await
     }
@@ -124,10 +147,12 @@ async fn the_document_that_is_live_changes_nothing() {
     let mut scene = scene().await;
     let rounds = usize::try_from(count("REROUTER_ROUNDS", if full() { 1_200 } else { 6 })).unwrap();
     scene.traffic(rounds / 2).await;
+    let mut refused = scene.limited_traffic(rounds / 2).await;
     // The same in other words; and another one in between, under which there is no traffic.
     scene.gateway.write_routing(&scene.text.replace("weight: 1 }", "weight: 2 }")).await;
     scene.gateway.write_routing(&format!("# a comment\n{}", scene.text)).await;
     scene.traffic(rounds - rounds / 2).await;
+    refused += scene.limited_traffic(rounds - rounds / 2).await;
     // Refused before any decision; a replay; both are no traffic.
     assert_eq!(scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status, 404);
     let id = scene.captures().await.into_iter().find(|capture| capture["status"] == 200).unwrap()["id"].as_str().unwrap().to_owned();
@@ -140,11 +165,11 @@ async fn the_document_that_is_live_changes_nothing() {
         [Value::Null, json!(scene.given), json!(format!("{}# another comment\n", scene.given)), json!(turned.to_string()), turned]
     {
         let report = scene.report(&json!({ "document": document })).await;
-        assert_eq!(report["evaluated"], rounds * 9, "{report}");
+        assert_eq!(report["evaluated"], rounds as u64 * 10 - refused, "{report}");
         for nothing in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
             assert_eq!(report[nothing], 0, "{nothing} of {report:#}");
         }
-        assert_eq!(report["skipped"]["undecided"], 1);
+        assert_eq!(report["skipped"]["undecided"], 1 + refused);
         assert_eq!(report["skipped"]["replays"], 1);
         assert_eq!(report["cost"]["before"], report["cost"]["after"]);
         assert!(report["cost"]["before"].as_f64().unwrap() > 0.0);

@@ -221,6 +221,56 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     assert!(live.contains("0 changed"), "{live}");
 }
 
+/// The commands of the page on gates are run as they stand there, by a shell, the workflow's too.
+#[tokio::test]
+async fn the_page_on_gates_tells_commands_that_work() {
+    let scene = scene().await;
+    for n in 0..3 {
+        scene.ask(&format!("Say {n}.")).await;
+    }
+    std::fs::create_dir(scene.gateway.dir().join("conf")).unwrap();
+    for name in ["conf/routing.yaml", "live.yaml"] {
+        scene.write(name, &scene.text);
+    }
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ci-gate.md")).unwrap();
+    let (mut commands, mut lines) = (Vec::<String>::new(), page.lines().peekable());
+    while let Some(line) = lines.next() {
+        if line.starts_with("rerouter replay ") || line.starts_with("curl ") {
+            let mut command = line.to_owned();
+            while command.ends_with('\\') {
+                command = format!("{}{}", command.trim_end_matches('\\'), lines.next().unwrap());
+            }
+            commands.push(command);
+        } else if let Some(at) = line.find("- run: >") {
+            // Folded: the lines that are further in than the key, with blanks between.
+            let mut folded = Vec::new();
+            while let Some(more) = lines.next_if(|more| more.len() - more.trim_start().len() > at + 2) {
+                folded.push(more.trim());
+            }
+            commands.push(folded.join(" "));
+        }
+    }
+    assert_eq!(commands.len(), 5, "{commands:#?}");
+    let (url, bin) = (format!("http://{}", scene.gateway.host()), Path::new(env!("CARGO_BIN_EXE_rerouter")).parent().unwrap());
+    let path = format!("{}:{}", bin.display(), "/usr/local/bin:/usr/bin:/bin");
+    for text in commands {
+        let mut command = Command::new("sh");
+        command.args(["-euc", &text]).current_dir(scene.gateway.dir()).env_clear().env("PATH", &path).env("REROUTER_URL", &url);
+        command.env("REROUTER_API_KEY", &scene.gateway.admin_key).env("ADMIN_API_KEY", &scene.gateway.admin_key).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        if text.starts_with("curl") {
+            let made: Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(made["scopes"], json!(["evaluate", "replay"]), "{made}");
+        } else if text.contains(" evaluate ") {
+            assert!(said.contains("3 captures decided") && said.contains("0 changed"), "{said}");
+        }
+    }
+    assert_eq!(scene.read("corpus.jsonl").lines().count(), 3);
+    assert!(scene.read("out.xml").contains("failures=\"0\" errors=\"0\""));
+}
+
 #[tokio::test]
 async fn a_corpus_becomes_captures_of_another_gateway() {
     let (from, to) = (scene().await, scene().await);

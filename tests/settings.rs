@@ -363,6 +363,37 @@ async fn a_client_keeps_its_bodies_out_where_it_may() {
 }
 
 #[tokio::test]
+async fn of_a_key_as_much_is_captured_as_its_label_says() {
+    let (gateway, _provider) = start(|setup| setup).await;
+    for (word, captures, bodies) in [("on", 1, true), ("heads", 1, false), ("off", 0, false)] {
+        let asked = json!({ "labels": { "capture": word } });
+        let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&asked)).await.json();
+        let (secret, id) = (made["key"].as_str().unwrap(), made["id"].as_str().unwrap());
+        // What it makes is captured no more than itself.
+        let child = gateway.manage("POST", "/v1/router/keys", secret, None).await.json();
+        for (key, id) in [(secret, id), (child["key"].as_str().unwrap(), child["id"].as_str().unwrap())] {
+            let headers = [("authorization", format!("Bearer {key}"))];
+            let headers = [(headers[0].0, headers[0].1.as_str()), JSON];
+            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let list = gateway.manage("GET", &format!("/v1/router/replay?key={id}"), &gateway.admin_key, None).await.json();
+            assert_eq!(list["data"].as_array().map(Vec::len), Some(captures), "{word}: {list}");
+            if captures > 0 {
+                let capture = gateway.capture(&answer.request_id()).await;
+                assert_eq!(
+                    (capture["replayable"].as_bool(), capture.to_string().contains("Say a word.")),
+                    (Some(bodies), bodies),
+                    "{capture}"
+                );
+            }
+        }
+    }
+    let wrong = json!({ "labels": { "capture": "never" } });
+    let refused = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&wrong)).await;
+    assert_eq!((refused.status, refused.json()["field"].as_str()), (400, Some("labels")));
+}
+
+#[tokio::test]
 async fn bodies_are_on_disk_in_clear_only_when_asked() {
     for (encrypt, clear) in [(true, false), (false, true)] {
         let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ encrypt: {encrypt} }}"))).await;

@@ -13,7 +13,9 @@ use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
 use super::{PathParams, answer, limits};
 use crate::app::App;
-use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, DEFAULT_SCOPES, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token};
+use crate::auth::{
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token,
+};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
@@ -269,8 +271,17 @@ fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, Strin
     only_admin(who, fields, "labels")?;
     let labels = fields.take("labels", "an object of strings")?;
     let labels = labels.unwrap_or_else(|| who.key().map(|key| key.labels.clone()).unwrap_or_default());
-    check_pairs("labels", &labels)?;
+    check_labels(&labels)?;
     Ok(labels)
+}
+
+/// Any pairs, but for the label that has a meaning here.
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+    check_pairs("labels", labels)?;
+    if labels.get(CAPTURE_LABEL).is_some_and(|word| Kept::parse(word).is_none()) {
+        return Err(Error::invalid("labels", format!("The label {CAPTURE_LABEL} must be on, heads or off.")));
+    }
+    Ok(())
 }
 
 fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {

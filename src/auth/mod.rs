@@ -30,7 +30,7 @@ pub use agents::Agents;
 pub use browser::browser_allows;
 pub use keys::{Key, Standing};
 pub use password::Passwords;
-pub use principal::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, Credential, DEFAULT_SCOPES, PIN_SCOPES, Principal};
+pub use principal::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept, PIN_SCOPES, Principal};
 pub use session::{clear_cookie, set_cookie};
 pub use throttle::Throttle;
 

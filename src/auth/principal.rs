@@ -14,6 +14,32 @@ pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope that makes a key of an admin act as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
 
+/// The label of a key that says what is kept of its requests; only an admin sets labels.
+pub const CAPTURE_LABEL: &str = "capture";
+
+/// What is kept of a key's requests, where captures are kept at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Head and bodies: `on`, and where nothing is said.
+    Whole,
+    /// No bodies: `heads`.
+    Heads,
+    /// No capture: `off`.
+    Nothing,
+}
+
+impl Kept {
+    /// Reads the value of [`CAPTURE_LABEL`].
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "on" => Some(Kept::Whole),
+            "heads" => Some(Kept::Heads),
+            "off" => Some(Kept::Nothing),
+            _ => None,
+        }
+    }
+}
+
 /// Who a request is, after authentication.
 #[derive(Clone, Debug)]
 pub enum Principal {
@@ -81,6 +107,12 @@ impl Principal {
             Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => Some(key),
             _ => None,
         }
+    }
+
+    /// What is kept of its requests.
+    pub fn kept(&self) -> Kept {
+        let label = self.key().and_then(|key| key.labels.get(CAPTURE_LABEL));
+        label.and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
     }
 
     /// Whether the `limits.models` of its key and of its user allow the name.

@@ -15,7 +15,7 @@ use super::failure::Failure;
 use super::masked;
 use super::relay::{Answer, says_event_stream};
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{Kept, Principal};
 use crate::bounds;
 use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
@@ -160,7 +160,8 @@ impl Record {
     /// Opens it when the request has been read.
     pub(super) fn begin(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt) -> Self {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
-        let coming = app.server.capture.enabled.then(|| app.captures.announce(&exchange.id, &owner));
+        let keeps = app.server.capture.enabled && principal.kept() != Kept::Nothing;
+        let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
         Record::announced(app, exchange, principal, prompt, coming)
     }
 
@@ -173,7 +174,7 @@ impl Record {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
             stream: prompt.request.stream,
-            request_captured: settings.bodies && !opted_out,
+            request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
             request_truncated: prompt.body.len() > settings.max_body,
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
         });
