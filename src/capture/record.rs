@@ -138,15 +138,19 @@ pub struct Capture {
 
 impl Head {
     /// The newest version that this build reads. What is written is the oldest that reads it right, so that a build before
-    /// this one reads what it can: 1, or [`Head::ASSEMBLED`].
-    pub const VERSION: u32 = Self::ASSEMBLED;
+    /// this one reads what it can: [`Head::FIRST`], [`Head::ASSEMBLED`] or [`Head::AGENT`].
+    pub const VERSION: u32 = Self::AGENT;
+    /// The version of the others.
+    pub const FIRST: u32 = 1;
     /// The version of heads with `response_assembled`, which readers of version 1 would take for a stream.
     pub const ASSEMBLED: u32 = 2;
+    /// The version of heads with an `agent`: a reader of version 2 would run the client's part alone again.
+    pub const AGENT: u32 = 3;
 
     /// The bare beginning of a record; the caller fills in what it learns.
     pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
         Head {
-            version: 1,
+            version: Self::FIRST,
             id,
             created_at,
             state: State::Failed,
