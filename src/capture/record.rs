@@ -15,7 +15,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
+use crate::routing::inputs::{AgentRef, Inputs};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +183,13 @@ impl Head {
             shadow_of: None,
             error: None,
         }
+    }
+
+    /// Notes the agent that the request went through, if it did.
+    #[must_use]
+    pub fn through(self, agent: Option<&AgentRef>) -> Self {
+        let Some(agent) = agent else { return self };
+        Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
     /// About how much memory it holds: inputs and decision are two kilobytes and the plan's names, times two.
@@ -483,6 +490,9 @@ pub(crate) mod tests {
         assert_eq!(old.as_object_mut().unwrap().remove("shadow_of"), Some(Value::Null));
         assert_eq!(serde_json::from_value::<Head>(old).unwrap(), head);
         head.shadow_of = Some(RequestId::known("req_1"));
+        let agent = AgentRef { id: "agent_1".into(), name: "a".into(), etag: "e".into() };
+        let head = head.through(None).through(Some(&agent));
+        assert_eq!((head.version, &head.summary()["agent"]), (Head::AGENT, &json!("agent_1")));
         let text = serde_json::to_vec(&head).unwrap();
         assert_eq!(serde_json::from_slice::<Head>(&text).unwrap(), head);
     }

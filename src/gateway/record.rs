@@ -176,9 +176,7 @@ impl Record {
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out,
             request_truncated: sent.len() > settings.max_body,
-            agent: prompt.agent().map(|agent| agent.id.clone()),
-            version: prompt.agent().map_or(Head::FIRST, |_| Head::AGENT),
-            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
+            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
         });
         let request = sent.slice(..sent.len().min(settings.max_body));
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;

@@ -180,7 +180,7 @@ fn value() -> impl Strategy<Value = Value> {
 fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
     let blank = |odd: u8| [" ", "", "\n\t", "", "\r\n", ""][usize::from(odd % 6)];
     let text = |text: &str, odd: u8| match text.chars().next() {
-        Some(first) if odd % 3 == 0 && first.is_ascii() => {
+        Some(first) if odd.is_multiple_of(3) && first.is_ascii() => {
             let rest = Value::from(&text[1..]).to_string();
             format!("\"\\u{:04x}{}", u32::from(first), &rest[1..])
         }
