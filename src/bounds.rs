@@ -155,6 +155,8 @@ pub const AGENT_INSTRUCTIONS: usize = 32 << 10;
 pub const AGENT_TOOLS: usize = 128;
 /// An agent's tools, in bytes of their JSON.
 pub const AGENT_TOOLS_BYTES: usize = 64 << 10;
+/// Times that a change of an agent is made anew because another came between.
+pub const AGENT_TRIES: usize = 4;
 /// Sequences of an agent's default `stop`, and the bytes of one: OpenAI takes four.
 pub const AGENT_STOPS: usize = 4;
 /// See [`AGENT_STOPS`].

@@ -28,6 +28,7 @@
 //!                 └ Edge::admit           api::find (method, path) → Auth::identify → policy; no body is read yet
 //! inference.rs  └ run                     all that follows
 //!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
+//!                 ├ take_agent            the room `prompt`, where `agent/…` is asked for: the agent's part, protocol/agent.rs
 //!                 ├ gather                the room `prompt`: Inputs, everything that the decision may look at, copied out
 //!                 ├ choose                allowance.rs around decide: let in by limits/, then the plan's dearest target reserved
 //!                 │ └ decide              routing/decide.rs, pure: Inputs and document → Decision (the plan)

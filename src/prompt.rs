@@ -6,12 +6,16 @@ use http::HeaderMap;
 use jiff::Timestamp;
 
 use crate::app::{App, Live};
-use crate::auth::Principal;
-use crate::error::Result;
+use crate::auth::{Agent, Principal};
+use crate::error::{Error, Kind, Result};
+use crate::protocol::agent::{self, Preset};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai::{self, ModelRequest};
 use crate::routing::decide::Refusal;
-use crate::routing::inputs::{Inputs, RequestFacts, Who};
+use crate::routing::inputs::{AgentRef, Inputs, RequestFacts, Who};
+
+/// What the names of agents begin with where models are asked for.
+pub const AGENT_PREFIX: &str = "agent/";
 
 /// A request of the data plane that has been read: what is decided on, and what is sent.
 ///
@@ -19,25 +23,93 @@ use crate::routing::inputs::{Inputs, RequestFacts, Who};
 pub struct Prompt {
     /// Which endpoint it is for.
     pub endpoint: Endpoint,
-    /// Its body as the client sent it.
+    /// Its body: as the client sent it, or with the agent's part in it, asking for the agent's alias.
     pub body: Bytes,
     /// What was understood of that.
     pub request: ModelRequest,
     /// The client's headers.
     pub headers: HeaderMap,
+    /// What there was before an agent.
+    through: Option<Through>,
+}
+
+/// What a request that goes through an agent was.
+struct Through {
+    /// The body as the client sent it.
+    sent: Bytes,
+    /// The model asked for.
+    asked: String,
+    /// The agent.
+    agent: AgentRef,
 }
 
 impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = openai::read_request(&body, endpoint)?;
-        Ok(Prompt { endpoint, body, request, headers })
+        Ok(Prompt { endpoint, body, request, headers, through: None })
+    }
+
+    /// The body as the client sent it.
+    pub fn sent(&self) -> &Bytes {
+        self.through.as_ref().map_or(&self.body, |through| &through.sent)
+    }
+
+    /// The model asked for, as the client wrote it.
+    pub fn asked(&self) -> &str {
+        self.through.as_ref().map_or(&self.request.model, |through| &through.asked)
+    }
+
+    /// The agent that it goes through.
+    pub fn agent(&self) -> Option<&AgentRef> {
+        self.through.as_ref().map(|through| &through.agent)
+    }
+
+    /// Where an agent is asked for, makes it a request for the agent's alias, with the agent's part in it. 404 where there is no
+    /// such agent, or none that may be called; 400 and 413 where the two do not go together. What was refused is as it was.
+    pub fn take_agent(&mut self, app: &App) -> Result<()> {
+        let Some(name) = self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none()) else { return Ok(()) };
+        let agent = app.auth.agents().named(name).filter(|agent| may_call(app, agent));
+        let agent = agent.ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.clone() })?;
+        self.go_through(app, &agent)
+    }
+
+    /// The same for a request that went through an agent before: 409 where that is no more what it was.
+    pub fn take_agent_again(&mut self, app: &App, seen: &AgentRef) -> Result<()> {
+        let agent = app.auth.agents().find(&seen.id).filter(|agent| agent.etag() == seen.etag && may_call(app, agent));
+        let agent = agent.ok_or_else(|| {
+            let name = &seen.name;
+            Error::new(Kind::AgentGone, format!("The agent `{name}` that the request went through was changed or deleted since."))
+        })?;
+        self.go_through(app, &agent)
+    }
+
+    fn go_through(&mut self, app: &App, by: &Agent) -> Result<()> {
+        let preset = Preset { model: &by.model, instructions: by.instructions.as_deref(), defaults: &by.defaults, tools: &by.tools };
+        let body = agent::apply(&preset, self.endpoint, &self.body, &self.request.model_span)?;
+        let most = app.server.limits.request_body;
+        if body.len() > most {
+            return Err(Error::new(Kind::PayloadTooLarge, format!("With what the agent adds the body is larger than {most} bytes.")));
+        }
+        let request = openai::read_request(&body, self.endpoint)?;
+        self.through = Some(Through {
+            sent: std::mem::replace(&mut self.body, body),
+            asked: std::mem::replace(&mut self.request, request).model,
+            agent: AgentRef { id: by.id.to_string(), name: by.name.clone(), etag: by.etag().to_owned() },
+        });
+        Ok(())
     }
 
     /// The text of the last user message.
     pub fn last_user_text(&self) -> String {
         openai::last_user_text(&self.body, &self.request)
     }
+}
+
+/// Whether requests may go through the agent: nobody spends money by what somebody wrote who showed no credential, unless this is
+/// nobody's gateway but one's own.
+pub fn may_call(app: &App, agent: &Agent) -> bool {
+    agent.trusted || app.server.call_untrusted
 }
 
 /// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
@@ -65,9 +137,9 @@ pub fn gather(app: &App, live: &Live, at: Timestamp, prompt: &Prompt, principal:
         at,
         request: RequestFacts {
             endpoint: prompt.endpoint.as_str().to_string(),
-            model: request.model.clone(),
+            model: prompt.asked().to_owned(),
             name: request.model.clone(),
-            agent: None,
+            agent: prompt.agent().cloned(),
             needs,
             prompt_tokens: app.bias.correct(&request.model, request.prompt_tokens),
             max_tokens: request.max_tokens,

@@ -54,6 +54,8 @@ const ROWS: &[Row] = &[
     ("POST", "/v1/agents", Object::None, 400),
     ("GET", "/v1/agents", Object::None, 200),
     ("GET", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
+    // Without a body it is no patch.
+    ("PATCH", "/v1/agents/{id}", Object::Shared(NO_AGENT), 400),
     ("DELETE", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
     ("POST", "/v1/api-keys", Object::None, 201),
     ("GET", "/v1/api-keys", Object::None, 200),
@@ -388,7 +390,9 @@ async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
     assert_eq!(early.header("location"), Some(format!("/v1/agents/{}", early.json()["id"].as_str().unwrap()).as_str()));
     envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"}))).await, 409, "Conflict");
     envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "x", "model": "none"}))).await, 400, "Bad Request");
-    envelope::agent(&send(&gateway, "PATCH", "/v1/agents/early", None, Some(json!({}))).await, 405, "Method Not Allowed");
+    envelope::agent(&send(&gateway, "PUT", "/v1/agents/early", None, Some(json!({}))).await, 405, "Method Not Allowed");
+    let written = send(&gateway, "PATCH", "/v1/agents/early", None, Some(json!({"instructions": "Be brief."}))).await;
+    assert_eq!((written.status, &written.json()["trusted"]), (200, &json!(false)), "{}", written.text());
 
     gateway.set_env("AGENT_CLOUD_API_KEY", CLOUD_KEY);
     gateway.restart().await;
@@ -400,7 +404,33 @@ async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
     let late = send(&gateway, "POST", "/v1/agents", Some(&own), Some(json!({"name": "late", "model": "auto"}))).await;
     assert_eq!((late.status, &late.json()["trusted"]), (201, &json!(true)), "{}", late.text());
     let listed = send(&gateway, "GET", "/v1/agents", Some(&own), None).await.json();
-    assert_eq!(listed["data"], json!([late.json(), early.json()]), "newest first, as they were");
+    assert_eq!(listed["data"], json!([late.json(), written.json()]), "newest first, as they were");
+    let mut now = send(&gateway, "PATCH", "/v1/agents/early", Some(&own), Some(json!({}))).await;
+    assert_eq!((now.status, &now.json()["trusted"]), (200, &json!(true)), "{}", now.text());
+    let tag = now.header("etag").expect("an entity tag").to_owned();
+    let bearer = format!("Bearer {own}");
+    let on = |name: &'static str, value: &str| {
+        [("authorization", bearer.clone()), (name, value.to_owned()), ("content-type", "application/json".to_owned())]
+    };
+    for (method, name, value, status) in [
+        ("GET", "if-none-match", tag.as_str(), 304),
+        ("HEAD", "if-none-match", &tag, 304),
+        ("GET", "if-none-match", "\"other\"", 200),
+        ("PATCH", "if-match", "\"other\"", 412),
+        ("PATCH", "if-match", "other", 400),
+        ("DELETE", "if-match", "\"other\"", 412),
+        ("PATCH", "if-match", &tag, 200),
+    ] {
+        let headers = on(name, value);
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        now = gateway.send(method, "/v1/agents/early", &headers, (method == "PATCH").then_some(b"{}")).await;
+        assert_eq!(now.status, status, "{method} {name}: {value}: {}", now.text());
+        match status {
+            412 => envelope::agent(&now, 412, "Precondition Failed"),
+            304 => assert!(now.body.is_empty() && now.header("etag") == Some(tag.as_str())),
+            _ => {}
+        }
+    }
     assert_eq!(send(&gateway, "DELETE", "/v1/agents/early", Some(&own), None).await.status, 204);
     gateway.kill_9();
     gateway.start_again().await;

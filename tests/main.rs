@@ -9,6 +9,8 @@ mod support;
 
 /// One JSON line a request, whatever its end.
 mod access_log;
+/// Agents as models: each dialect's bytes, trust, limits, captures, replays, shadows.
+mod agents;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
 /// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.

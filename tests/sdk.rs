@@ -40,6 +40,9 @@ async fn run(program: &Path, script: &str) -> String {
     let recorded = Recorded::start(0).await;
     let gateway = Gateway::start(&document(&recorded)).await;
     let key = gateway.create_key().await;
+    let agent = r#"{"name":"brief","model":"auto","instructions":"Be brief.","defaults":{"max_tokens":64}}"#;
+    let made = gateway.send("POST", "/v1/agents", &[("content-type", "application/json")], Some(agent.as_bytes())).await;
+    assert_eq!(made.status, 201, "{}", made.text());
     let mut command = Command::new("timeout");
     command.arg("120").arg(program).arg(root().join("tests/sdk").join(script)).env_clear().stdin(Stdio::null());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", gateway.dir());

@@ -21,7 +21,7 @@ use crate::support::{PATIENCE, until};
 /// Which test shows what a key does.
 const SHOWN: &[(&str, &str)] = &[
     ("access_log.format", "access_log::an_access_log_that_is_off_says_nothing"),
-    ("agent.call_untrusted", "settings::what_this_version_does_not_do_is_refused"),
+    ("agent.call_untrusted", "agents::untrusted_agents_are_called_where_the_document_says_so"),
     ("capture.bodies", "settings::without_bodies_a_capture_is_its_head"),
     ("capture.client_opt_out", "settings::a_client_keeps_its_bodies_out_where_it_may"),
     ("capture.enabled", "settings::captures_that_are_off_leave_nothing"),
@@ -87,7 +87,6 @@ fn what_this_version_does_not_do_is_refused() {
     };
     for (taken, refused, key) in [
         ("store: { url: sqlite }", "store: { url: postgres://db/rerouter }", "store.url"),
-        ("agent: { call_untrusted: false }", "agent: { call_untrusted: true }", "agent.call_untrusted"),
         ("capture: { objects: null }", "capture: { objects: s3://bucket }", "capture.objects"),
     ] {
         assert_eq!(check(taken).0, Some(0), "{taken}: {}", check(taken).1);

@@ -1,73 +1,42 @@
 //! Agents: named presets that clients use as a model. AGENT is one tenant, so whoever is let in sees all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Request, Response, StatusCode};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::body::{Fields, check_pairs};
+use super::conditional::{self, IfMatch};
 use super::page::{self, Query};
 use super::{PathParams, answer};
 use crate::app::App;
-use crate::auth::{AgentCredential, Principal};
+use crate::auth::{Agent, AgentCredential, Principal};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::AgentId;
+use crate::protocol::json::read_object;
 use crate::store::{AgentRow, StoreError};
 
 /// `POST /v1/agents`
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
-    let mut fields = Fields::read(request)?;
-    let name = fields.text("name")?;
-    check_name(&name)?;
-    let description: Option<String> = fields.take("description", "a string")?;
-    if description.as_ref().is_some_and(|text| text.chars().count() > bounds::AGENT_DESCRIPTION_CHARS) {
-        let most = bounds::AGENT_DESCRIPTION_CHARS;
-        return Err(Error::invalid("description", format!("description may have {most} characters.")));
-    }
-    let model = fields.text("model")?;
-    let instructions: Option<String> = fields.take("instructions", "a string")?;
-    if instructions.as_ref().is_some_and(|text| text.len() > bounds::AGENT_INSTRUCTIONS) {
-        return Err(Error::invalid("instructions", format!("instructions may have {} bytes.", bounds::AGENT_INSTRUCTIONS)));
-    }
-    let defaults: Map<String, Value> = fields.take("defaults", "an object")?.unwrap_or_default();
-    check_defaults(&defaults)?;
-    let tools: Vec<Value> = fields.take("tools", "a list of tools")?.unwrap_or_default();
-    check_tools(&tools)?;
-    let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
-    check_pairs("metadata", &metadata)?;
-    fields.finish()?;
-    if app.live().routing.alias(&model).is_none() {
-        return Err(Error::invalid("model", "model must be an alias of the routing document."));
-    }
-    let agent = AgentRow {
-        id: AgentId::new(now, &app.random),
-        name,
-        description,
-        model,
-        instructions,
-        defaults,
-        tools,
-        // While AGENT is open nobody has shown who they are; the data plane must know that.
-        trusted: !matches!(who, Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous),
-        metadata,
-        created_at: now,
-        updated_at: now,
-    };
-    let body = record(&agent);
+    let preset = Preset::read(Fields::read(request)?)?;
+    check_model(app, &preset.model)?;
+    let agent = preset.row(AgentId::new(now, &app.random), who, (now, now));
     let location = HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
+    let mut response = shown(StatusCode::CREATED, &agent, &agent.etag());
     let committed = app.store.create_agent(agent).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "An agent of this name exists already."),
+        StoreError::Conflict => name_taken(),
         StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many agents as there may be; delete some."),
         other => other.into(),
     })?;
     app.store.acknowledge(committed.rev).await?;
-    let mut response = answer::json(StatusCode::CREATED, &body);
     response.headers_mut().insert(LOCATION, location);
     Ok(response)
 }
@@ -86,21 +55,159 @@ pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resu
 /// `GET /v1/agents/{id or name}`
 pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
+    let agent = find(app, request)?;
+    let mut response = shown(StatusCode::OK, &agent, agent.etag());
+    if conditional::has(request.headers(), agent.etag()) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response.headers_mut().remove(CONTENT_TYPE);
+        *response.body_mut() = Bytes::new();
+    }
+    Ok(response)
+}
+
+/// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). What another change made meanwhile is kept, where the patch does not
+/// touch it; with `If-Match` it is 412.
+pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let condition = IfMatch::read(request.headers())?;
+    let patch = Fields::read(request)?.into_object();
+    if let Some(name) = patch.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        return Err(Error::invalid(name.clone(), format!("Unknown field {name}.")));
+    }
+    for _ in 0..bounds::AGENT_TRIES {
+        let agent = find(app, request)?;
+        condition.check(agent.etag())?;
+        let preset = Preset::read(Fields::from(merged(&agent, &patch)))?;
+        if preset.model != agent.model {
+            check_model(app, &preset.model)?;
+        }
+        let changed = preset.row(agent.id.clone(), who, (agent.created_at, agent.updated_at));
+        if changed == **agent {
+            return Ok(shown(StatusCode::OK, &agent, agent.etag()));
+        }
+        let changed = AgentRow { updated_at: app.clock.now(), ..changed };
+        let response = shown(StatusCode::OK, &changed, &changed.etag());
+        match app.store.update_agent(changed, agent.etag().to_owned()).await {
+            Ok(committed) => {
+                app.store.acknowledge(committed.rev).await?;
+                return Ok(response);
+            }
+            // Whoever was first is in the tables already.
+            Err(StoreError::Stale | StoreError::NotFound) => {}
+            Err(StoreError::Conflict) => return Err(name_taken()),
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Err(Error::new(Kind::Conflict, "The agent changes faster than it can be changed."))
 }
 
 /// `DELETE /v1/agents/{id or name}`
 pub async fn delete(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
+    let condition = IfMatch::read(request.headers())?;
     let agent = find(app, request)?;
-    let committed = app.store.delete_agent(&agent.id).await?;
+    condition.check(agent.etag())?;
+    let seen = condition.names_one().then(|| agent.etag().to_owned());
+    let committed = app.store.delete_agent(&agent.id, seen).await.map_err(|error| match error {
+        StoreError::Stale => Error::new(Kind::PreconditionFailed, "It was changed meanwhile; read it again before you delete it."),
+        other => other.into(),
+    })?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }
 
-fn find(app: &App, request: &Request<Bytes>) -> Result<std::sync::Arc<AgentRow>> {
+fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<Agent>> {
     let params = request.extensions().get::<PathParams>();
     params.and_then(|params| app.auth.agents().find(params.first())).ok_or_else(|| Error::not_found("agent"))
+}
+
+fn name_taken() -> Error {
+    Error::new(Kind::Conflict, "An agent of this name exists already.")
+}
+
+/// An alias that the document loses later is no mistake of the agent's: its requests are refused as long as it is gone.
+fn check_model(app: &App, model: &str) -> Result<()> {
+    match app.live().routing.alias(model) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid("model", "model must be an alias of the routing document.")),
+    }
+}
+
+/// What a writer says of an agent.
+struct Preset {
+    name: String,
+    description: Option<String>,
+    model: String,
+    instructions: Option<String>,
+    defaults: Map<String, Value>,
+    tools: Vec<Value>,
+    metadata: BTreeMap<String, String>,
+}
+
+/// The names of that.
+const FIELDS: [&str; 7] = ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
+
+impl Preset {
+    /// Reads every field, or says by 400 which is wrong.
+    fn read(mut fields: Fields) -> Result<Self> {
+        let name = fields.text("name")?;
+        check_name(&name)?;
+        let description: Option<String> = fields.take("description", "a string")?;
+        if description.as_ref().is_some_and(|text| text.chars().count() > bounds::AGENT_DESCRIPTION_CHARS) {
+            let most = bounds::AGENT_DESCRIPTION_CHARS;
+            return Err(Error::invalid("description", format!("description may have {most} characters.")));
+        }
+        let model = fields.text("model")?;
+        let instructions: Option<String> = fields.take("instructions", "a string")?;
+        if instructions.as_ref().is_some_and(|text| text.len() > bounds::AGENT_INSTRUCTIONS) {
+            return Err(Error::invalid("instructions", format!("instructions may have {} bytes.", bounds::AGENT_INSTRUCTIONS)));
+        }
+        let defaults: Map<String, Value> = fields.take("defaults", "an object")?.unwrap_or_default();
+        check_defaults(&defaults)?;
+        let tools: Vec<Value> = fields.take("tools", "a list of tools")?.unwrap_or_default();
+        check_tools(&tools)?;
+        let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
+        check_pairs("metadata", &metadata)?;
+        fields.finish()?;
+        Ok(Preset { name, description, model, instructions, defaults, tools, metadata })
+    }
+
+    /// The agent that it makes when `who` writes it; `times`: when it was made, and last written.
+    fn row(self, id: AgentId, who: &Principal, (created_at, updated_at): (Timestamp, Timestamp)) -> AgentRow {
+        let Preset { name, description, model, instructions, defaults, tools, metadata } = self;
+        // While AGENT is open nobody has shown who they are; the data plane must know that.
+        let trusted = !matches!(who, Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous);
+        AgentRow { id, name, description, model, instructions, defaults, tools, trusted, metadata, created_at, updated_at }
+    }
+}
+
+/// What a writer would have to say for the agent to become what the patch makes of it.
+fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
+    let mut said = Map::new();
+    if let Value::Object(mut record) = record(agent) {
+        said.extend(FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), record.remove(*name)?))));
+    }
+    merge(&mut said, patch);
+    said
+}
+
+/// RFC 7396 section 2. As deep as a body that was parsed.
+fn merge(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(target.shift_remove(name)),
+            Value::Object(patch) => {
+                let below = target.entry(name.clone()).or_insert(Value::Null);
+                if !below.is_object() {
+                    *below = Value::Object(Map::new());
+                }
+                if let Value::Object(below) = below {
+                    merge(below, patch);
+                }
+            }
+            value => drop(target.insert(name.clone(), value.clone())),
+        }
+    }
 }
 
 /// A name stands in `agent/<name>` and in paths, so it is a plain label; an id, which has a `_`, is never one.
@@ -148,6 +255,11 @@ fn check_tools(tools: &[Value]) -> Result<()> {
     if tools.len() > most || tools.iter().map(|tool| tool.to_string().len()).sum::<usize>() > bytes {
         return refuse(format!("tools may be {most}, and {bytes} bytes of JSON."));
     }
+    // As every request that they go with is read.
+    let written = json!({ "tools": tools }).to_string();
+    if let Err(error) = read_object(written.as_bytes(), |cursor, _| cursor.pass()) {
+        return refuse(error.detail().to_owned());
+    }
     let mut names = BTreeSet::new();
     for tool in tools {
         let name = tool.pointer("/function/name").and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -158,6 +270,12 @@ fn check_tools(tools: &[Value]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn shown(status: StatusCode, agent: &AgentRow, etag: &str) -> Response<Bytes> {
+    let mut response = answer::json(status, &record(agent));
+    conditional::tag(&mut response, etag);
+    response
 }
 
 fn record(agent: &AgentRow) -> Value {

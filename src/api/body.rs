@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind, Result};
 
@@ -68,6 +68,19 @@ impl Fields {
             Some(name) => Err(Error::invalid(name.clone(), format!("Unknown field {name}."))),
             None => Ok(()),
         }
+    }
+}
+
+impl Fields {
+    /// All that nobody has taken.
+    pub(super) fn into_object(self) -> Map<String, Value> {
+        self.left.into_iter().collect()
+    }
+}
+
+impl From<Map<String, Value>> for Fields {
+    fn from(object: Map<String, Value>) -> Self {
+        Fields { left: object.into_iter().collect(), twice: None }
     }
 }
 

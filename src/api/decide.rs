@@ -28,11 +28,12 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
             Error::invalid("endpoint", format!("endpoint must be one of {known}."))
         })?,
     };
-    let prompt = Prompt::read(endpoint, request.body().clone(), request.headers().clone())?;
+    let mut prompt = Prompt::read(endpoint, request.body().clone(), request.headers().clone())?;
+    may_ask_for(who, prompt.asked())?;
+    prompt.take_agent(app)?;
     let live = app.live();
     let began = Instant::now();
     let inputs = gather(app, &live, app.clock.now(), &prompt, who);
-    may_ask_for(who, &inputs.request.name)?;
     let decision = decide(&live.routing, &inputs)?;
     let shown = record::decision_json(&decision, record::micros_of(began.elapsed()), None, &[]);
     Ok(answer::json(StatusCode::OK, &shown))

@@ -4,6 +4,7 @@
 pub mod agents;
 mod answer;
 mod body;
+mod conditional;
 pub mod decide;
 pub mod evaluate;
 mod gate;
@@ -166,6 +167,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/agents",                       Policy::Scope("agents"),    here!(agents::create)),
     route(Method::GET,    "/v1/agents",                       Policy::Scope("agents"),    here!(agents::list)),
     route(Method::GET,    "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::get)),
+    route(Method::PATCH,  "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::patch)),
     route(Method::DELETE, "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::delete)),
     route(Method::POST,   "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::list)),

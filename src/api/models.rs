@@ -1,6 +1,8 @@
 //! The models that a key may ask for, in OpenAI's shape, or in Anthropic's for clients that send `anthropic-version`.
-//! Aliases first, then `provider/model`, both in document order. Parameters that nobody here knows are ignored, as
+//! Aliases first, in document order, then agents by their names, then `provider/model` in document order. Parameters that nobody here knows are ignored, as
 //! the providers do; OpenAI's list has no pages, Anthropic's honours `limit`, `after_id` and `before_id`.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -13,32 +15,35 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
+use crate::prompt::{AGENT_PREFIX, may_call};
 use crate::routing::decide::Refusal;
 
-/// Who owns an alias: it is the gateway's, not a provider's.
+/// Who owns an alias or an agent: it is the gateway's, not a provider's.
 const OURS: &str = "rerouter";
 
 /// One name that may be asked for, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Model<'a> {
-    id: &'a str,
+    id: Cow<'a, str>,
     owner: &'a str,
+    /// Since when it is known.
+    since: Timestamp,
 }
 
 /// `GET /v1/models`
 pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let live = app.live();
-    let models: Vec<Model<'_>> = known(&live, who).collect();
+    let models = known(app, &live, who);
     let body = if wants_anthropic(request) {
         let (shown, has_more) = cut(&models, request.uri().query())?;
         json!({
-            "data": shown.iter().map(|model| anthropic(*model, live.since)).collect::<Vec<Value>>(),
+            "data": shown.iter().map(anthropic).collect::<Vec<Value>>(),
             "has_more": has_more,
-            "first_id": shown.first().map(|model| model.id),
-            "last_id": shown.last().map(|model| model.id),
+            "first_id": shown.first().map(|model| &model.id),
+            "last_id": shown.last().map(|model| &model.id),
         })
     } else {
-        json!({ "object": "list", "data": models.iter().map(|model| openai(*model, live.since)).collect::<Vec<Value>>() })
+        json!({ "object": "list", "data": models.iter().map(openai).collect::<Vec<Value>>() })
     };
     Ok(answer::json(StatusCode::OK, &body))
 }
@@ -48,32 +53,35 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let id = page::decode_path(written).ok_or_else(|| Error::invalid("model", "The model's name is not well encoded."))?;
     let live = app.live();
-    let found = known(&live, who).find(|model| model.id == id);
+    let models = known(app, &live, who);
+    let found = models.iter().find(|model| model.id == id);
     let model = found.ok_or_else(|| Error::from(Refusal::ModelNotFound { model: id.clone() }))?;
-    let body = if wants_anthropic(request) { anthropic(model, live.since) } else { openai(model, live.since) };
+    let body = if wants_anthropic(request) { anthropic(model) } else { openai(model) };
     Ok(answer::json(StatusCode::OK, &body))
 }
 
 /// What the caller may ask for, each name once: where an alias is written like a direct name, the alias is meant.
-fn known<'a>(live: &'a Live, who: &'a Principal) -> impl Iterator<Item = Model<'a>> {
-    let routing = &live.routing;
-    let aliases = routing.aliases().map(|(id, _)| Model { id, owner: OURS });
-    let direct = routing.targets().map(|target| Model { id: &target.name, owner: &target.provider.name });
-    let direct = direct.filter(|model| routing.alias(model.id).is_none());
-    aliases.chain(direct).filter(|model| who.may_ask_for(model.id))
+fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
+    let (routing, since) = (&live.routing, live.since);
+    let aliases = routing.aliases().map(|(id, _)| Model { id: id.into(), owner: OURS, since });
+    let agents = app.auth.agents().by_name().into_iter().filter(|agent| may_call(app, agent) && routing.alias(&agent.model).is_some());
+    let agents = agents.map(|agent| Model { id: [AGENT_PREFIX, &agent.name].concat().into(), owner: OURS, since: agent.created_at });
+    let direct = routing.targets().map(|target| Model { id: (*target.name).into(), owner: &target.provider.name, since });
+    let direct = direct.filter(|model| routing.alias(&model.id).is_none());
+    aliases.chain(agents).chain(direct).filter(|model| who.may_ask_for(&model.id)).collect()
 }
 
 fn wants_anthropic(request: &Request<Bytes>) -> bool {
     request.headers().contains_key("anthropic-version")
 }
 
-fn openai(model: Model<'_>, since: Timestamp) -> Value {
-    json!({ "id": model.id, "object": "model", "created": since.as_second(), "owned_by": model.owner })
+fn openai(model: &Model<'_>) -> Value {
+    json!({ "id": model.id, "object": "model", "created": model.since.as_second(), "owned_by": model.owner })
 }
 
-fn anthropic(model: Model<'_>, since: Timestamp) -> Value {
+fn anthropic(model: &Model<'_>) -> Value {
     // What is listed can be asked for: nothing else is a stage of its life.
-    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(since), "lifecycle": "active" })
+    json!({ "type": "model", "id": model.id, "display_name": model.id, "created_at": rfc3339(model.since), "lifecycle": "active" })
 }
 
 /// A page of Anthropic's list, and whether more follow. Without `limit`: all.
@@ -108,8 +116,9 @@ mod tests {
     const NAMES: [&str; 4] = ["auto", "fast", "demo/echo", "demo/b c+d"];
 
     fn page(query: &str) -> Result<(Vec<&'static str>, bool)> {
-        let models = NAMES.map(|id| Model { id, owner: OURS });
-        cut(&models, Some(query)).map(|(shown, more)| (shown.iter().map(|model| model.id).collect(), more))
+        let models = NAMES.map(|id| Model { id: id.into(), owner: OURS, since: Timestamp::UNIX_EPOCH });
+        let place = |model: &Model<'_>| NAMES.into_iter().find(|name| *name == model.id).unwrap();
+        cut(&models, Some(query)).map(|(shown, more)| (shown.iter().map(place).collect(), more))
     }
 
     #[test]

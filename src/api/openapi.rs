@@ -79,8 +79,9 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
     op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
-    op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name").gives(200, "Agent").refuses(&[404]),
-    op("DELETE", "/v1/agents/{id}", "deleteAgent", "Delete an agent, by id or name").gives_nothing().refuses(&[404]),
+    op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name; 304 where `If-None-Match` has its entity tag").gives(200, "Agent").refuses(&[404]),
+    op("PATCH", "/v1/agents/{id}", "changeAgent", "Change an agent, by id or name: a merge patch (RFC 7396); `If-Match` holds the entity tag of what it changes").takes("AgentPatch").gives(200, "Agent").refuses(&[404, 409, 412]),
+    op("DELETE", "/v1/agents/{id}", "deleteAgent", "Delete an agent, by id or name; `If-Match` holds the entity tag of what it deletes").gives_nothing().refuses(&[404, 412]),
     op("POST", "/v1/api-keys", "createAgentKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409]),
     op("GET", "/v1/api-keys", "listAgentKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
     op("GET", "/v1/api-keys/{id}", "getAgentKey", "One key").gives(200, "Key").refuses(&[404]),
@@ -246,7 +247,16 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY });
         json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
     });
-    of_path.chain(of_query).chain(coded).chain(named).collect()
+    let conditional = match operation.id {
+        "getAgent" => Some("If-None-Match"),
+        "changeAgent" | "deleteAgent" => Some("If-Match"),
+        _ => None,
+    };
+    let conditional = conditional.map(|name| {
+        let says = "Entity tags, as `ETag` of an answer gives them, or `*`";
+        json!({ "name": name, "in": "header", "required": false, "description": says, "schema": { "type": "string" } })
+    });
+    of_path.chain(of_query).chain(coded).chain(named).chain(conditional).collect()
 }
 
 fn json_of(schema: &str) -> Value {
@@ -272,6 +282,9 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         success.insert("content".into(), content);
     }
     responses.insert(status.to_string(), success);
+    if operation.id == "getAgent" {
+        responses.insert("304".into(), json!({ "description": reason(304) }));
+    }
     let mut refusals = vec![400, 405, 408, 421, 431, 500, 503];
     if !route.policy.is_open() {
         refusals.push(401);

@@ -1,6 +1,7 @@
 //! The endpoints as plain calls, on a real store.
 
 mod identity;
+mod presets;
 
 use std::sync::Arc;
 use std::time::Duration;

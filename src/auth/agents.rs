@@ -1,10 +1,33 @@
 //! The agents in memory, by name and from the newest on. As the key tables they change only by following the store.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::id::AgentId;
 use crate::store::AgentRow;
+
+/// An agent, and the tag of its present state.
+#[derive(Debug)]
+pub struct Agent {
+    row: Arc<AgentRow>,
+    etag: String,
+}
+
+impl Agent {
+    /// Its entity tag, without quotes.
+    pub fn etag(&self) -> &str {
+        &self.etag
+    }
+}
+
+impl Deref for Agent {
+    type Target = AgentRow;
+
+    fn deref(&self) -> &AgentRow {
+        &self.row
+    }
+}
 
 /// All agents; few enough for one lock.
 #[derive(Debug, Default)]
@@ -12,20 +35,32 @@ pub struct Agents(RwLock<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    by_id: BTreeMap<AgentId, Arc<AgentRow>>,
+    by_id: BTreeMap<AgentId, Arc<Agent>>,
     by_name: BTreeMap<String, AgentId>,
 }
 
 impl Agents {
     /// An agent by its id or its name; no text is both.
-    pub fn find(&self, id_or_name: &str) -> Option<Arc<AgentRow>> {
+    pub fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let id = AgentId::parse(id_or_name).or_else(|| tables.by_name.get(id_or_name).cloned())?;
         tables.by_id.get(&id).cloned()
     }
 
+    /// An agent by its name alone.
+    pub fn named(&self, name: &str) -> Option<Arc<Agent>> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tables.by_id.get(tables.by_name.get(name)?).cloned()
+    }
+
+    /// All of them, in the order of their names.
+    pub fn by_name(&self) -> Vec<Arc<Agent>> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tables.by_name.values().filter_map(|id| tables.by_id.get(id).cloned()).collect()
+    }
+
     /// Up to `limit` agents, newest first, older than `after`.
-    pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<AgentRow>> {
+    pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &AgentId| after.is_none_or(|after| id < after);
         tables.by_id.iter().rev().filter(|(id, _)| older(id)).take(limit).map(|(_, agent)| Arc::clone(agent)).collect()
@@ -35,7 +70,8 @@ impl Agents {
     pub(super) fn apply(&self, row: Arc<AgentRow>) {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.insert(row.name.clone(), row.id.clone());
-        if let Some(old) = tables.by_id.insert(row.id.clone(), Arc::clone(&row))
+        let agent = Arc::new(Agent { etag: row.etag(), row: Arc::clone(&row) });
+        if let Some(old) = tables.by_id.insert(row.id.clone(), agent)
             && old.name != row.name
         {
             tables.by_name.remove(&old.name);

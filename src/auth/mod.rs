@@ -26,7 +26,7 @@ use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
 use crate::store::{Change, Committed, KeyRow, Role, Snapshot, Store, StoreError, UserRow};
 
-pub use agents::Agents;
+pub use agents::{Agent, Agents};
 pub use browser::browser_allows;
 pub use keys::{Key, Standing};
 pub use password::Passwords;

@@ -15,7 +15,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::protocol::stream;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
-use crate::routing::inputs::Inputs;
+use crate::routing::inputs::{AgentRef, Inputs};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,15 +138,19 @@ pub struct Capture {
 
 impl Head {
     /// The newest version that this build reads. What is written is the oldest that reads it right, so that a build before
-    /// this one reads what it can: 1, or [`Head::ASSEMBLED`].
-    pub const VERSION: u32 = Self::ASSEMBLED;
+    /// this one reads what it can: [`Head::FIRST`], [`Head::ASSEMBLED`] or [`Head::AGENT`].
+    pub const VERSION: u32 = Self::AGENT;
+    /// The version of the others.
+    pub const FIRST: u32 = 1;
     /// The version of heads with `response_assembled`, which readers of version 1 would take for a stream.
     pub const ASSEMBLED: u32 = 2;
+    /// The version of heads with an `agent`: a reader of version 2 would run the client's part alone again.
+    pub const AGENT: u32 = 3;
 
     /// The bare beginning of a record; the caller fills in what it learns.
     pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
         Head {
-            version: 1,
+            version: Self::FIRST,
             id,
             created_at,
             state: State::Failed,
@@ -179,6 +183,13 @@ impl Head {
             shadow_of: None,
             error: None,
         }
+    }
+
+    /// Notes the agent that the request went through, if it did.
+    #[must_use]
+    pub fn through(self, agent: Option<&AgentRef>) -> Self {
+        let Some(agent) = agent else { return self };
+        Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
     /// About how much memory it holds: inputs and decision are two kilobytes and the plan's names, times two.
@@ -479,6 +490,9 @@ pub(crate) mod tests {
         assert_eq!(old.as_object_mut().unwrap().remove("shadow_of"), Some(Value::Null));
         assert_eq!(serde_json::from_value::<Head>(old).unwrap(), head);
         head.shadow_of = Some(RequestId::known("req_1"));
+        let agent = AgentRef { id: "agent_1".into(), name: "a".into(), etag: "e".into() };
+        let head = head.through(None).through(Some(&agent));
+        assert_eq!((head.version, &head.summary()["agent"]), (Head::AGENT, &json!("agent_1")));
         let text = serde_json::to_vec(&head).unwrap();
         assert_eq!(serde_json::from_slice::<Head>(&text).unwrap(), head);
     }

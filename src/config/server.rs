@@ -33,6 +33,9 @@ pub struct Server {
     pub capture: CaptureSettings,
     /// Whether anybody may register.
     pub registration_open: bool,
+    /// Whether requests may go through agents whose last writer showed no credential: as `agent.call_untrusted` says, and always
+    /// where all listeners are on loopback.
+    pub call_untrusted: bool,
     /// How long logins last.
     pub session: SessionSettings,
     /// What a client may take.
@@ -156,6 +159,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         routing: routing_file(&mut top, faults),
         capture: capture(&mut top, faults),
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
+        call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         session: session(&mut top, faults),
         limits: limits(&mut top, faults),
         egress_deny: egress(&mut top, faults),
@@ -164,17 +168,15 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         listeners,
     };
     store(&mut top, faults);
-    let mut agent = top.below("agent", faults);
-    // Both this version and the default never call what nobody vouched for.
-    agent.read("call_untrusted", faults, |field, faults| {
-        if field.bool(faults)? {
-            field.unsupported(faults);
-        }
-        Some(())
-    });
-    agent.finish(faults);
     top.finish(faults);
     Some(server)
+}
+
+fn call_untrusted(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
+    let mut agent = top.below("agent", faults);
+    let call_untrusted = agent.read("call_untrusted", faults, |field, faults| field.bool(faults));
+    agent.finish(faults);
+    call_untrusted
 }
 
 fn to_usize(value: u64) -> usize {

@@ -42,7 +42,7 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let app = &edge.app;
-    let (prompt, waited) = match read(edge, exchange, &mut session, endpoint).await {
+    let (mut prompt, waited) = match read(edge, exchange, &mut session, endpoint).await {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
@@ -50,10 +50,10 @@ pub(super) async fn run(
         return refuse(session, exchange, error, true).await;
     }
     exchange.line.model = Some(prompt.request.model.clone());
+    let allowed = may_ask_for(principal, prompt.asked()).and_then(|()| prompt.take_agent(app));
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
-    let allowed = may_ask_for(principal, &inputs.request.name);
     let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());

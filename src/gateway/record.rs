@@ -170,15 +170,16 @@ impl Record {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
+        let sent = prompt.sent();
         let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
-            request_truncated: prompt.body.len() > settings.max_body,
-            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
+            request_truncated: sent.len() > settings.max_body,
+            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
         });
-        let request = prompt.body.slice(..prompt.body.len().min(settings.max_body));
+        let request = sent.slice(..sent.len().min(settings.max_body));
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());

@@ -113,8 +113,8 @@ async fn reroute(
     });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
-    let (prompt, inputs) = again(&original, exchange)?;
-    if may_ask_for(principal, &inputs.request.name).is_err() {
+    let (mut prompt, inputs) = again(&original, exchange)?;
+    if may_ask_for(principal, &inputs.request.model).is_err() {
         return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
     }
     let live = app.live();
@@ -125,6 +125,9 @@ async fn reroute(
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
         let decision = record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
         return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
+    }
+    if let Some(seen) = &inputs.request.agent {
+        prompt.take_agent_again(app, seen)?;
     }
     let _turn = app
         .reroutes

@@ -48,6 +48,7 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
         decision: decision.clone(),
         endpoint: prompt.endpoint,
         body: prompt.body.clone(),
+        sent: prompt.agent().map(|_| prompt.sent().clone()),
         forward: forwarded(&prompt.headers),
         record: record.shadow(app),
         _turn: turn,
@@ -64,8 +65,10 @@ struct Copied {
     target: Arc<Target>,
     decision: Arc<Decision>,
     endpoint: Endpoint,
-    /// As the client sent it, and shared with that request.
+    /// As the request has it, and shared with that.
     body: Bytes,
+    /// As the client sent it, where an agent made another of it.
+    sent: Option<Bytes>,
     forward: HeaderMap,
     record: Record,
     _turn: OwnedSemaphorePermit,
@@ -96,7 +99,11 @@ impl Copied {
     fn call(&mut self) -> Result<Call> {
         let body = openai::without_stream(&self.body)?;
         let model = openai::read_request(&body, self.endpoint)?.model_span;
-        self.record.sends(&self.app, &body);
+        // What is kept is the client's part, as of every request.
+        match &self.sent {
+            Some(sent) => self.record.sends(&self.app, &openai::without_stream(sent)?),
+            None => self.record.sends(&self.app, &body),
+        }
         Ok(Call {
             id: self.record.id().clone(),
             live: self.live.clone(),

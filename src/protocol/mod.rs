@@ -1,5 +1,6 @@
 //! The wire protocols, one file each, as bytes in and facts out: nothing here opens a connection but the mock provider.
 
+pub mod agent;
 pub mod anthropic;
 pub mod coding;
 pub mod endpoint;

@@ -50,6 +50,8 @@ pub enum StoreError {
     KeyRevoked,
     /// The key is past its time.
     KeyExpired,
+    /// The row is no more what was seen of it.
+    Stale,
     /// There is no such row.
     NotFound,
     /// The files were written by a newer build.
@@ -107,6 +109,7 @@ impl fmt::Display for StoreError {
             StoreError::LimitReached => f.write_str("there are as many as there may be"),
             StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
             StoreError::KeyExpired => f.write_str("the key has expired"),
+            StoreError::Stale => f.write_str("the row was changed meanwhile"),
             StoreError::NotFound => f.write_str("no such row"),
             StoreError::NewerSchema { found, known } => {
                 write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
@@ -131,6 +134,7 @@ impl From<StoreError> for Error {
             StoreError::LimitReached => Error::new(Kind::KeyLimitReached, "The owner has as many live keys as one may have; revoke some."),
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
             StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
+            StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
             StoreError::NotFound => Error::not_found("object"),
             other => Error::store_unavailable(other),
         }
@@ -238,11 +242,18 @@ impl Store {
         sqlite.mutate(&self.faults, move |transaction| agents::insert(transaction, agent)).await
     }
 
-    /// Deletes an agent; again is no change.
-    pub async fn delete_agent(&self, id: &AgentId) -> Result<Committed, StoreError> {
+    /// Writes an agent over the one that had the entity tag `seen`; [`StoreError::Stale`] when it has another now,
+    /// [`StoreError::Conflict`] when its new name is taken.
+    pub async fn update_agent(&self, agent: AgentRow, seen: String) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.mutate(&self.faults, move |transaction| agents::update(transaction, agent, &seen)).await
+    }
+
+    /// Deletes an agent, if it still has the entity tag `seen` where one is given ([`StoreError::Stale`]); again is no change.
+    pub async fn delete_agent(&self, id: &AgentId, seen: Option<String>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| agents::delete(transaction, &id)).await
+        sqlite.mutate(&self.faults, move |transaction| agents::delete(transaction, &id, seen.as_deref())).await
     }
 
     /// Begins a session and ends the user's oldest beyond `keep`.

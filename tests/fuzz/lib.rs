@@ -7,6 +7,7 @@ pub mod error;
 
 #[path = "../../src/protocol"]
 pub mod protocol {
+    pub mod agent;
     pub mod anthropic;
     pub mod coding;
     pub mod endpoint;

@@ -3,13 +3,14 @@
 use std::io::Read;
 
 use bytes::Bytes;
+use rerouter::protocol::agent::{self, Preset};
 use rerouter::protocol::coding::{Coding, Decoder};
 use rerouter::protocol::endpoint::Endpoint;
 use rerouter::protocol::openai::{self, ModelRequest};
 use rerouter::protocol::sse::{Event, Splitter};
 use rerouter::protocol::stream::{Tally, assemble};
 use rerouter::protocol::strip::UsageStrip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The bytes are a request's body: reading it never fails but with 400, and each edit changes what it says and nothing else.
 pub fn edits(data: &[u8]) {
@@ -42,6 +43,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     members.shift_remove("stream_options");
     assert_eq!(serde_json::from_slice::<Value>(&without).unwrap(), expected);
 
+    through_an_agent(endpoint, body, &request, &before);
     let Some(ask) = &request.ask_usage else { return };
     assert!(request.stream && !request.include_usage);
     let asking = openai::rename_model(body, &request.model_span, &request.model, Some(ask));
@@ -54,6 +56,23 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     let again = openai::read_request(&asking, Endpoint::ChatCompletions).expect("what was read is read again");
     assert!(again.include_usage && again.ask_usage.is_none());
     assert_eq!((again.model, again.prompt_tokens, again.messages), (request.model, request.prompt_tokens, request.messages));
+}
+
+/// What an agent adds leaves all else as it was, or is refused with 400.
+fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, before: &Value) {
+    let defaults = json!({"temperature": 0.5, "stop": "END", "max_tokens": 9});
+    let tools = [json!({"type": "function", "function": {"name": "look"}})];
+    let preset = Preset { model: "auto", instructions: Some("Be \"brief\"."), defaults: defaults.as_object().unwrap(), tools: &tools };
+    let made = match agent::apply(&preset, endpoint, body, &request.model_span) {
+        Ok(made) => made,
+        Err(error) => return assert_eq!(error.status().as_u16(), 400),
+    };
+    let after = serde_json::from_slice::<Value>(&made).unwrap();
+    assert_eq!(after["model"], "auto");
+    let touched = ["model", "messages", "system", "instructions", "tools"];
+    for (name, value) in before.as_object().unwrap().iter().filter(|(name, _)| !touched.contains(&name.as_str())) {
+        assert_eq!(&after[name], value, "{name}");
+    }
 }
 
 fn quoted(request: &ModelRequest) -> usize {

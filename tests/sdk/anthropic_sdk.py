@@ -118,6 +118,17 @@ def errors(client):
     print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError")
 
 
+def agents(client):
+    # The agent says how long an answer may be.
+    message = client.messages.create(model="agent/brief", max_tokens=anthropic.omit, messages=MESSAGES, timeout=30)
+    assert message.content[0].text == "Is anybody there?", message
+    counted = [client.messages.count_tokens(model=model, messages=MESSAGES).input_tokens for model in ("auto", "agent/brief")]
+    assert counted[0] < counted[1] == message.usage.input_tokens, (counted, message.usage)
+    raises(anthropic.NotFoundError, lambda: client.messages.create(model="agent/none", max_tokens=9, messages=MESSAGES))
+    assert client.models.retrieve("agent/brief").display_name == "agent/brief"
+    print("agents: a message and a count of", counted[1], "tokens instead of", counted[0])
+
+
 def revocation(client):
     # As its versions before 2.0 show the key.
     older = anthropic.Anthropic(base_url=ROOT, api_key=None, default_headers={"X-Api-Key": KEY, "Authorization": anthropic.Omit()}, max_retries=0)
@@ -132,7 +143,7 @@ def revocation(client):
 
 def main():
     with anthropic.Anthropic(base_url=ROOT, api_key=KEY, max_retries=0) as client:
-        for part in (mock, recorded, models, errors, revocation):
+        for part in (mock, recorded, models, errors, agents, revocation):
             part(client)
     print("anthropic", anthropic.__version__, "done")
 

@@ -176,6 +176,20 @@ def errors(client):
     print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError")
 
 
+def agents(client):
+    assert "agent/brief" in [model.id for model in client.models.list()]
+    completion = client.chat.completions.create(model="agent/brief", messages=MESSAGES)
+    assert completion.choices[0].message.content == "Is anybody there?", completion
+    direct = client.chat.completions.create(model="auto", messages=MESSAGES)
+    assert completion.usage.prompt_tokens > direct.usage.prompt_tokens, (completion.usage, direct.usage)
+    with client.chat.completions.stream(model="agent/brief", messages=MESSAGES) as stream:
+        assert stream.get_final_completion().choices[0].message.content == "Is anybody there?"
+    assert client.responses.create(model="agent/brief", input="Is anybody there?").output_text == "Is anybody there?"
+    assert raises(openai.NotFoundError, lambda: client.chat.completions.create(model="agent/none", messages=MESSAGES)).code == "model_not_found"
+    assert raises(openai.BadRequestError, lambda: client.embeddings.create(model="agent/brief", input="x")).param == "model"
+    print("agents: a completion, a stream, a response")
+
+
 def revocation(client):
     client.chat.completions.create(model="auto", messages=MESSAGES)
     revoked = http.delete(f"{BASE_URL}/router/keys/{KEY_ID}", headers={"authorization": f"Bearer {KEY}"})
@@ -194,7 +208,7 @@ def revocation(client):
 
 def main():
     with openai.OpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
-        for part in (mock, mock_responses, recorded, recorded_responses, models, errors, revocation):
+        for part in (mock, mock_responses, recorded, recorded_responses, models, errors, agents, revocation):
             part(client)
     print("openai", openai.__version__, "done")
 

@@ -28,6 +28,7 @@ pub struct Setup {
     threads: usize,
     environment: Vec<(String, String)>,
     tls: bool,
+    public: bool,
 }
 
 /// A running gateway; ends with the value.
@@ -54,6 +55,7 @@ impl Setup {
             threads: 1,
             environment: Vec::new(),
             tls: false,
+            public: false,
         }
     }
 
@@ -101,6 +103,12 @@ impl Setup {
         self
     }
 
+    /// A listener that is not on loopback only, for ROUTER.
+    pub fn public(mut self) -> Self {
+        self.public = true;
+        self
+    }
+
     /// Starts it and waits until it answers.
     pub async fn start(mut self) -> Gateway {
         let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
@@ -111,6 +119,9 @@ impl Setup {
         if let Some((port, _)) = &tls {
             let (cert, key) = (path("cert.pem"), path("key.pem"));
             server.push_str(&format!("  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"));
+        }
+        if self.public {
+            server.push_str(&format!("  - address: 0.0.0.0:{}\n    interfaces: [router]\n", free_port()));
         }
         server.push_str(&format!(
             "metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: {}\ndata_dir: {}\n",

@@ -4,13 +4,13 @@ use super::*;
 use crate::auth::{AgentCredential, Credential};
 
 /// A request for the object `id` below `path`.
-fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
+pub(super) fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
     let mut request = request(&format!("{path}/{id}"), body);
     request.extensions_mut().insert(PathParams(vec![id.to_owned()]));
     request
 }
 
-const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
+pub(super) const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
 impl World {
     async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
@@ -24,7 +24,7 @@ impl World {
     }
 
     /// The tables as they are after a start with this `AGENT_CLOUD_API_KEY`.
-    async fn start_again(&mut self, agent_key: Option<&str>) {
+    pub(super) async fn start_again(&mut self, agent_key: Option<&str>) {
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, agent_key.map(Secret::new), Duration::from_secs(1800));
         auth.load(self.app.store.load().await.unwrap());
         self.app.auth = auth;
@@ -261,7 +261,7 @@ async fn a_new_password_ends_every_other_session() {
     assert_eq!(kind(change(&ann, "correct horse", "battery staple").await).0, Kind::RateLimited, "counted with the logins");
 }
 
-async fn agent(world: &World, who: &Principal, body: Value) -> Result<Value> {
+pub(super) async fn agent(world: &World, who: &Principal, body: Value) -> Result<Value> {
     let answer = agents::create(&world.app, who, &request("/v1/agents", Some(body))).await?;
     let body = read(&answer);
     assert_eq!(answer.status(), StatusCode::CREATED);
