@@ -19,6 +19,7 @@ const ROWS: &[&[&str]] = &[
     &["auth"],
     &["limits"],
     &["routing"],
+    &["nodes"],
     &["capture"],
     &["replay"],
     &["config"],
