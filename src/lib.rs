@@ -12,7 +12,7 @@
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
-//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway |
+//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway; `rerouter node`, which reports to one |
 //!
 //! Only [`gateway`] and [`server`] know Pingora. The words are the same in code, API, documents and metrics: an *alias*
 //! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;

@@ -42,7 +42,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("prometheus", &["metrics"]),
     ("clap", &["cli"]),
-    ("ureq", &["cli/client"]),
+    ("ureq", &["cli/client", "cli/node"]),
     ("saphyr_parser", &["config"]),
     ("flate2", &["protocol/coding", "protocol/coding_tests"]),
     ("zstd", &["capture/segment", "protocol/coding", "protocol/coding_tests"]),

@@ -1,5 +1,7 @@
 //! Nodes over sockets: enrolment and rotation, signatures bent in every way, what nodes tell, and requests that they serve.
 
+use std::process::{Child, Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::support::client::Answer;
@@ -8,6 +10,7 @@ use crate::support::envelope;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::node::{Node, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
+use crate::support::until;
 
 /// Nodes first, then a provider.
 fn document(other: &str) -> String {
@@ -309,4 +312,77 @@ async fn requests_go_to_the_least_loaded_node_and_from_node_to_node() {
     for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"] {
         assert_eq!(evaluated[name], 0, "{name} of {evaluated}");
     }
+}
+
+/// A server with one model that is as busy as this, and says `text`.
+async fn server(text: &'static str, running: u32) -> Provider {
+    Provider::start(move |request, _| match request.target.as_str() {
+        "/v1/models" => scripted::json_answer(200, &json!({"object": "list", "data": [{"id": "qwen", "max_model_len": 4096}]})),
+        "/metrics" => scripted::answer(200, &[], format!("vllm:num_requests_running{{model_name=\"qwen\"}} {running}.0\n").as_bytes()),
+        _ => scripted::completion(text),
+    })
+    .await
+}
+
+/// A `rerouter node`; ends with the value.
+struct Process(Child);
+
+impl Process {
+    fn start(gateway: &Gateway, node: &Node, upstream: &Provider) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        let (url, upstream) = (format!("http://{}", gateway.address()), format!("http://{}", upstream.address()));
+        command.args(["node", "--gateway", &url, "--id", &node.id, "--upstream", &upstream, "--drain", "1"]).env_clear();
+        Process(command.env("REROUTER_NODE_SECRET", &node.secret).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Tells it to leave; how it left.
+    async fn end(&mut self) -> Option<i32> {
+        assert!(Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &self.0.id().to_string()]).status().unwrap().success());
+        until("the node to leave", || std::future::ready(self.0.try_wait().unwrap())).await.code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn two_node_processes_serve_survive_a_restart_and_leave() {
+    let (mut gateway, other) = start().await;
+    let key = gateway.create_key().await;
+    let (busy, idle) = (server("busy", 3).await, server("idle", 0).await);
+    let (a, b) = (Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await, Node::enrol(&gateway, "b", json!({})).await);
+    let (mut first, mut second) = (Process::start(&gateway, &a, &busy), Process::start(&gateway, &b, &idle));
+    let reported = async |gateway: &Gateway, node: &Node, running: u64| {
+        let shown = node.shown(gateway).await;
+        (shown["state"] == "ready" && shown["running"] == running).then_some(shown)
+    };
+    let shown = until("the first to report", async || reported(&gateway, &a, 3).await).await;
+    assert_eq!(shown["registered"]["models"], json!([{"id": "qwen", "context": 4096, "capabilities": null}]));
+    until("the second to report", async || reported(&gateway, &b, 0).await).await;
+    let ask = async |gateway: &Gateway| {
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(ask(&gateway).await, "idle");
+    gateway.restart().await;
+    until("both to report again", async || {
+        let states = [a.shown(&gateway).await["state"].clone(), b.shown(&gateway).await["state"].clone()];
+        (states == ["ready", "ready"]).then_some(())
+    })
+    .await;
+    assert_eq!(ask(&gateway).await, "idle");
+    assert_eq!((second.end().await, b.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
+    assert_eq!(ask(&gateway).await, "busy");
+    assert_eq!((first.end().await, a.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
+    assert_eq!((ask(&gateway).await, other.count()), ("elsewhere".to_owned(), 1));
+    // Enrolled for nothing that is served there: it says so and gives up.
+    let c = Node::enrol(&gateway, "c", json!({"models": ["llama"]})).await;
+    let mut third = Process::start(&gateway, &c, &idle);
+    assert_eq!(until("the third to give up", || std::future::ready(third.0.try_wait().unwrap())).await.code(), Some(2));
 }

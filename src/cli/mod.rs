@@ -4,6 +4,7 @@ mod client;
 mod corpus;
 mod evaluate;
 mod filters;
+mod node;
 mod replay;
 mod table;
 mod verdict;
@@ -50,6 +51,8 @@ enum Command {
     /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, 3 the gateway could
     /// not be asked or refused.
     Replay(Box<replay::Arguments>),
+    /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
+    Node(Box<node::Arguments>),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Serve { config } => serve(config),
         Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
         Command::Replay(arguments) => return replay::run(*arguments, &variable),
+        Command::Node(arguments) => return node::run(&arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {
