@@ -1,6 +1,7 @@
 //! The state of one gateway: handles that are passed down, no statics. Whoever has an [`App`] has everything;
 //! nobody keeps a part of it that a reload or a revocation would leave stale.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,8 +20,10 @@ use crate::id::Random;
 use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::routing::bias::Bias;
 use crate::routing::health::Health;
+use crate::routing::inputs::TargetHealth;
 use crate::routing::recipe::Routing;
 use crate::store::Store;
 
@@ -40,6 +43,8 @@ pub struct App {
     pub store: Store,
     /// The tables that decide who a request is.
     pub auth: Auth,
+    /// The machines that serve models themselves.
+    pub nodes: Nodes,
     /// Password hashing, off the workers.
     pub passwords: Passwords,
     /// Logins and registrations by network.
@@ -89,6 +94,7 @@ pub struct Parts {
     pub server: Server,
     pub store: Store,
     pub auth: Auth,
+    pub nodes: Nodes,
     pub access_log: AccessLog,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
@@ -122,6 +128,7 @@ impl App {
             server: parts.server,
             store: parts.store,
             auth: parts.auth,
+            nodes: parts.nodes,
             passwords: Passwords::new(parts.random.clone()),
             throttle: Throttle::default(),
             limits: Limiter::default(),
@@ -145,6 +152,13 @@ impl App {
             under_way: Arc::default(),
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// What the document's targets are doing at `at`, and the nodes behind those that have some.
+    pub fn standing(&self, routing: &Routing, at: Timestamp) -> BTreeMap<String, TargetHealth> {
+        let mut standing = self.health.snapshot(routing, at);
+        self.nodes.look(routing, at, &mut standing);
+        standing
     }
 
     /// What is live now. Taken once a request.

@@ -143,6 +143,33 @@ pub const METADATA_VALUE_CHARS: usize = 512;
 /// Longest that a key's old secret may be accepted beside its new one, in seconds: a week (contract 2).
 pub const ROTATION_GRACE_S: u64 = 604_800;
 
+/// Nodes; all are held in memory, and each that serves is in the inputs of every decision on nodes.
+pub const NODES: usize = 256;
+/// Patterns of models that a node may be enrolled for.
+pub const NODE_PATTERNS: usize = 32;
+/// Models that a node may serve at once.
+pub const NODE_MODELS: usize = 64;
+/// Bytes of a node's endpoint, key, version and names of models.
+pub const NODE_TEXT_BYTES: usize = 512;
+/// How far a node's clock may be from ours.
+pub const NODE_SKEW: Duration = Duration::from_secs(60);
+/// Nonces of a node that are kept: one a signature, for twice the skew. An agent sends one every ten seconds.
+pub const NODE_NONCES: usize = 4_096;
+/// How often a node is to report.
+pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
+/// For how long a report holds: two may be lost.
+pub const NODE_LEASE: Duration = Duration::from_secs(30);
+/// The first wait of an agent that could not register, doubled each time up to [`NODE_HEARTBEAT`].
+pub const NODE_RETRY: Duration = Duration::from_secs(1);
+/// For how long the secret before the current one is taken, if that is not used earlier.
+pub const NODE_ROTATION: Duration = Duration::from_secs(600);
+/// The body of a node's events.
+pub const NODE_EVENTS_BODY: usize = 1 << 20;
+/// Events in one body.
+pub const NODE_EVENTS: usize = 1_000;
+/// Ids of a node's events that are remembered, so that what is sent twice is told once.
+pub const NODE_EVENT_IDS: usize = 4_096;
+
 /// Agents; all are held in memory, and while AGENT is open anybody makes them.
 pub const AGENTS: usize = 1_000;
 /// Characters of an agent's name: a DNS label's.

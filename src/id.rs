@@ -128,6 +128,8 @@ ids! {
     KeyId "key_";
     /// An agent: `agent_…`.
     AgentId "agent_";
+    /// A node: `node_…`.
+    NodeId "node_";
     /// A request, and the capture made of it: `req_…`.
     RequestId "req_";
     /// A login session; never shown as a credential.

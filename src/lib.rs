@@ -8,11 +8,11 @@
 //! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`capture`] what is kept of a call · [`replay`] what captures tell |
+//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
-//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway |
+//! | process | [`server`] listeners, services, drain · [`cli`] the command line and the environment; `rerouter replay`, which asks a gateway; `rerouter node`, which reports to one |
 //!
 //! Only [`gateway`] and [`server`] know Pingora. The words are the same in code, API, documents and metrics: an *alias*
 //! leads to a *recipe*, whose *rules* name *targets* (provider and model); the *decision* is a *plan* of targets, made once;
@@ -105,6 +105,7 @@ pub mod interface;
 pub mod limits;
 pub mod log;
 pub mod metrics;
+pub mod nodes;
 pub mod prompt;
 pub mod protocol;
 pub mod reload;

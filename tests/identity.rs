@@ -16,6 +16,7 @@ use crate::support::provider::{self as scripted, Provider};
 const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
 const NO_KEY: &str = "key_00000000000000000000000000";
 const NO_CAPTURE: &str = "req_00000000000000000000000000";
+const NO_NODE: &str = "node_00000000000000000000000000";
 const NO_AGENT: &str = "agent_00000000000000000000000000";
 
 /// What the `{…}` of a path stands for.
@@ -51,6 +52,17 @@ const ROWS: &[Row] = &[
     ("GET", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("DELETE", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("POST", "/v1/apikeys/{id}/rotate", Object::PinKey, 404),
+    // Only an admin has to do with them.
+    ("POST", "/v1/nodes", Object::None, 403),
+    ("GET", "/v1/nodes", Object::None, 403),
+    ("GET", "/v1/nodes/{id}", Object::Shared(NO_NODE), 403),
+    ("DELETE", "/v1/nodes/{id}", Object::Shared(NO_NODE), 403),
+    ("POST", "/v1/nodes/{id}/rotate", Object::Shared(NO_NODE), 403),
+    // Signed: no key or session is good there (tests/nodes.rs).
+    ("POST", "/v1/agent/register", Object::None, 401),
+    ("POST", "/v1/agent/heartbeat", Object::None, 401),
+    ("POST", "/v1/agent/events", Object::None, 401),
+    ("POST", "/v1/agent/deregister", Object::None, 401),
     ("POST", "/v1/agents", Object::None, 400),
     ("GET", "/v1/agents", Object::None, 200),
     ("GET", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
@@ -194,7 +206,8 @@ fn without_object(object: Object) -> &'static str {
 /// The `Authorization` of each kind of caller that is refused on `surface`.
 fn strangers<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -> Vec<(&'static str, Option<&'a str>)> {
     let own: &[&str] = match surface {
-        Surface::Pin | Surface::NodeCallback => &["pin", "admin", "session"],
+        Surface::Pin => &["pin", "admin", "session"],
+        Surface::NodeCallback => &[],
         Surface::Agent => &["agent", "cloud"],
         Surface::RouterManagement => &["router", "admin", "session"],
         Surface::Messages | Surface::DataPlane => &["router", "session"],
@@ -254,12 +267,16 @@ async fn every_route_refuses_every_stranger_alike() {
         let own = own_key(surface, &values);
         let answer = gateway.send(method, &target, &[("authorization", own)], None).await;
         assert_eq!(answer.status, *good, "{method} {path}: {}", answer.text());
-        if *good >= 400 {
+        if *good == 401 {
+            check_401(surface, &answer);
+        } else if *good >= 400 {
             check_refusal(surface, &answer, *good);
         }
         let twice = gateway.send(method, &target, &[("authorization", own), ("authorization", own)], None).await;
         if open {
             assert_eq!(twice.status, *good, "{method} {path}: no credential is looked at");
+        } else if surface == Surface::NodeCallback {
+            check_401(surface, &twice);
         } else {
             check_refusal(surface, &twice, 400);
         }

@@ -53,6 +53,8 @@ mod layering;
 mod limits;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
+/// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
+mod nodes;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
 /// `decide` gives the stored plan again.

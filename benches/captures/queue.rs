@@ -119,7 +119,8 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         trace: Vec::new(),
     }));
     let took = 200 + seed % 4000;
-    head.attempts = vec![Attempt { provider: "openai".into(), model: "gpt-5".into(), status: Some(200), error: None, duration_ms: took }];
+    head.attempts =
+        vec![Attempt { provider: "openai".into(), model: "gpt-5".into(), node: None, status: Some(200), error: None, duration_ms: took }];
     head.served = Some(Served { provider: "openai".into(), model: "gpt-5".into(), node: None });
     head.request_headers = vec![("content-type".into(), "application/json".into()), ("user-agent".into(), "OpenAI/Python 2.8.0".into())];
     head.response_headers = vec![("content-type".into(), "application/json".into()), ("x-request-id".into(), format!("{seed:016x}"))];

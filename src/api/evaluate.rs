@@ -70,8 +70,8 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// What the targets are doing now: those of the live document, whatever else the candidate names counts as idle.
 fn current(app: &App, candidate: &Document, live: &Routing) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
-    let mut snapshot = app.health.snapshot(live, app.clock.now());
-    snapshot.retain(|name, _| candidate.routing().target(name).is_some());
+    let mut snapshot = app.standing(live, app.clock.now());
+    snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
     snapshot
 }
 

@@ -12,6 +12,8 @@ pub mod import;
 pub mod keys;
 mod limits;
 pub mod models;
+pub mod node_callbacks;
+pub mod nodes;
 pub mod openapi;
 mod page;
 pub mod pin;
@@ -47,6 +49,8 @@ pub enum Policy {
     Registration,
     /// Whoever the interface accepts.
     Any,
+    /// An admin.
+    Admin,
     /// A principal with this scope (sessions and admins have every default scope).
     Scope(&'static str),
 }
@@ -92,6 +96,8 @@ pub enum Step {
 pub enum Takes {
     /// JSON, up to [`bounds::MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
     Json,
+    /// The events of a node in JSON, up to [`bounds::NODE_EVENTS_BODY`](crate::bounds::NODE_EVENTS_BODY).
+    Events,
     /// A routing document in JSON or YAML, up to [`bounds::DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
@@ -106,7 +112,7 @@ impl Takes {
     /// The media types of it.
     pub fn types(self) -> &'static [&'static str] {
         match self {
-            Takes::Json | Takes::Prompt | Takes::Evaluation => &["application/json"],
+            Takes::Json | Takes::Events | Takes::Prompt | Takes::Evaluation => &["application/json"],
             Takes::Document => &["application/json", "application/yaml"],
             Takes::Lines => &["application/x-ndjson", "application/json"],
         }
@@ -163,6 +169,16 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::get)),
     route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
+    route(Method::POST,   "/v1/nodes",                        Policy::Admin,              here!(nodes::create)),
+    route(Method::GET,    "/v1/nodes",                        Policy::Admin,              here!(nodes::list)),
+    route(Method::GET,    "/v1/nodes/{id}",                   Policy::Admin,              here!(nodes::get)),
+    route(Method::DELETE, "/v1/nodes/{id}",                   Policy::Admin,              here!(nodes::delete)),
+    route(Method::POST,   "/v1/nodes/{id}/rotate",            Policy::Admin,              here!(nodes::rotate)),
+    // PIN, by nodes
+    route(Method::POST,   "/v1/agent/register",               Policy::Any,                here!(node_callbacks::register)),
+    route(Method::POST,   "/v1/agent/heartbeat",              Policy::Any,                here!(node_callbacks::heartbeat)),
+    route(Method::POST,   "/v1/agent/events",                 Policy::Any,                here!(node_callbacks::events, Events)),
+    route(Method::POST,   "/v1/agent/deregister",             Policy::Any,                here!(node_callbacks::deregister)),
     // AGENT
     route(Method::POST,   "/v1/agents",                       Policy::Scope("agents"),    here!(agents::create)),
     route(Method::GET,    "/v1/agents",                       Policy::Scope("agents"),    here!(agents::list)),

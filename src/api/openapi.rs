@@ -77,6 +77,15 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/apikeys/{id}", "getPinKey", "One key").gives(200, "Key").refuses(&[404]),
     op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
     op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/nodes", "createNode", "Enrol a node; its secret is in this answer only").takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
+    op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),
+    op("GET", "/v1/nodes/{id}", "getNode", "One node, and how it stands").gives(200, "Node").refuses(&[404]),
+    op("DELETE", "/v1/nodes/{id}", "deleteNode", "Delete a node: it is given nothing more when this returns").gives_nothing().refuses(&[404]),
+    op("POST", "/v1/nodes/{id}/rotate", "rotateNode", "The secret of the next generation; the one before ends with its first use, or ten minutes later").gives(200, "NodeWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/agent/register", "registerNode", "A node says where it is and what it serves").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 429]),
+    op("POST", "/v1/agent/heartbeat", "nodeHeartbeat", "A node says how it is; its lease begins anew").takes("NodeHeartbeat").gives(200, "NodeLease").refuses(&[404, 409, 429]),
+    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[429]),
+    op("POST", "/v1/agent/deregister", "deregisterNode", "A node leaves").gives_nothing().refuses(&[404, 409, 429]),
     op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
     op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name; 304 where `If-None-Match` has its entity tag").gives(200, "Agent").refuses(&[404]),
@@ -146,6 +155,11 @@ pub fn document() -> Value {
             "schemas": schemas(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
+                "nodeSignature": {
+                    "type": "apiKey", "in": "header", "name": "Signature",
+                    "description": "HTTP Message Signatures (RFC 9421), `hmac-sha256` with the node's secret, beside `Signature-Input` and `Content-Digest`: \
+                        label `sig1`; components `@method`, `@authority`, `@path`, `@query`, `content-digest`; parameters `created`, `nonce`, `keyid`, `alg`, `tag`, in this order.",
+                },
                 "apiKey": { "type": "apiKey", "in": "header", "name": "x-api-key" },
                 "session": { "type": "apiKey", "in": "cookie", "name": "rerouter_session" },
             },
@@ -203,6 +217,7 @@ fn security(route: &Route, surface: Surface) -> Value {
     match surface {
         // Open mode: nothing is needed where AGENT is not enforced.
         Surface::Agent => json!([{ "bearer": [] }, {}]),
+        Surface::NodeCallback => json!([{ "nodeSignature": [] }]),
         Surface::Messages | Surface::DataPlane => json!([{ "bearer": [] }, { "apiKey": [] }, { "session": [] }]),
         _ => json!([{ "bearer": [] }, { "session": [] }]),
     }
@@ -289,7 +304,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     if !route.policy.is_open() {
         refusals.push(401);
     }
-    if matches!(route.policy, Policy::Scope(_)) || operation.method != "GET" {
+    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
         refusals.push(403);
     }
     // A body that an operation does not ask for is read all the same, and so bounded.

@@ -167,7 +167,9 @@ pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Resul
         }
         Principal::User { user, via: Credential::Key(key) } => (user_json(user), json!({"type": "api_key", "key_id": key.id})),
         Principal::User { user, via: Credential::Session(_) } => (user_json(user), json!({"type": "session"})),
-        Principal::AgentTenant { .. } | Principal::Anonymous => return Err(Error::new(Kind::Unauthorized, "Nobody is logged in.")),
+        Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => {
+            return Err(Error::new(Kind::Unauthorized, "Nobody is logged in."));
+        }
     };
     if let Value::Object(me) = &mut me {
         me.insert("auth".to_owned(), auth);

@@ -25,6 +25,7 @@ use crate::id::{Random, UserId};
 use crate::interface::Surface;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::reload::Watcher;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Faults, Store};
@@ -45,7 +46,9 @@ async fn world_with(server: &str) -> World {
     let faults = Faults::default();
     let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
     let auth = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), None, Duration::from_secs(1800));
-    auth.attach(&store).await.unwrap();
+    let nodes = Nodes::new(&SecretBytes::new([1; 32]));
+    let following = nodes.clone();
+    nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.unwrap());
     let random = Random::seeded(11);
     let server = config::read_server("test", server, &|_| None).unwrap();
     let routing = config::read_routing("demo", config::demo_routing(), &server, &|_| None, None).unwrap();
@@ -56,6 +59,7 @@ async fn world_with(server: &str) -> World {
         server,
         store,
         auth,
+        nodes,
         access_log: AccessLog::off(),
         metrics,
         clock: Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()),

@@ -8,6 +8,7 @@ mod password;
 mod principal;
 mod revocation;
 mod session;
+pub mod signature;
 mod throttle;
 pub mod token;
 
@@ -24,7 +25,7 @@ use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
-use crate::store::{Change, Committed, KeyRow, Role, Snapshot, Store, StoreError, UserRow};
+use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow};
 
 pub use agents::{Agent, Agents};
 pub use browser::browser_allows;
@@ -128,10 +129,20 @@ impl Auth {
 
     /// Follows the store from now on and takes in what it has. Call once, before the first request.
     pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
+        self.attach_with(store, Box::new(|_| ())).await.map(|_| ())
+    }
+
+    /// The same, with another table that follows beside ours; gives the nodes, which are that one's.
+    pub async fn attach_with(&self, store: &Store, beside: Follower) -> Result<Vec<NodeRow>, StoreError> {
         let tables = self.clone();
-        store.follow(Box::new(move |committed| tables.apply(committed)));
-        self.load(store.load().await?);
-        Ok(())
+        store.follow(Box::new(move |committed| {
+            tables.apply(committed);
+            beside(committed);
+        }));
+        let mut snapshot = store.load().await?;
+        let nodes = std::mem::take(&mut snapshot.nodes);
+        self.load(snapshot);
+        Ok(nodes)
     }
 
     /// Takes in a snapshot.
@@ -181,6 +192,8 @@ impl Auth {
             Change::SessionEnded(id) => self.0.sessions.end(&id),
             Change::Agent(agent) => self.0.agents.apply(agent),
             Change::AgentDeleted(id) => self.0.agents.remove(&id),
+            // In a table of their own, which follows too.
+            Change::Node(_) | Change::NodeDeleted(_) => {}
         }
     }
 
@@ -277,6 +290,7 @@ impl Auth {
     /// Who a request is. `secure` says whether it came by https, which decides the cookie's name.
     pub fn identify(&self, headers: &HeaderMap, surface: Surface, secure: bool, now: Timestamp) -> Result<Principal, Refused> {
         let answer = match surface {
+            // Signed, not shown: [`signature`] reads it, and the table of nodes knows whose it is.
             Surface::NodeCallback => Err("unknown"),
             Surface::Agent => match self.0.agent_cloud {
                 None => return Ok(Principal::AgentTenant { via: AgentCredential::Open }),
@@ -355,7 +369,7 @@ fn usable(key: &Key, digest: &[u8; 32], now: Timestamp) -> Result<(), &'static s
 }
 
 /// One wording a surface, whatever the reason.
-fn unauthorized(surface: Surface) -> Error {
+pub fn unauthorized(surface: Surface) -> Error {
     Error::new(
         Kind::Unauthorized,
         match surface {

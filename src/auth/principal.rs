@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::id::{SessionId, UserId};
+use super::signature::Signed;
+use crate::id::{NodeId, SessionId, UserId};
 use crate::store::{Actor, KeyRow, Role, UserRow};
 
 /// What a session may do on ROUTER, and a key unless its maker said otherwise.
@@ -57,6 +58,13 @@ pub enum Principal {
         /// By what.
         via: AgentCredential,
     },
+    /// A node, by its signature.
+    Node {
+        /// Which.
+        id: NodeId,
+        /// What it showed; the digest in it is still to be held against the body.
+        signed: Arc<Signed>,
+    },
     /// Nobody in particular, on open routes.
     Anonymous,
 }
@@ -87,7 +95,7 @@ impl Principal {
         match self {
             Principal::Admin => Some(UserId::admin()),
             Principal::User { user, .. } => Some(user.id.clone()),
-            Principal::AgentTenant { .. } | Principal::Anonymous => None,
+            Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => None,
         }
     }
 
@@ -97,7 +105,7 @@ impl Principal {
             Principal::Admin => true,
             Principal::User { user, via: Credential::Session(_) } => user.role == Role::Admin,
             Principal::User { user, via: Credential::Key(key) } => user.role == Role::Admin && key.scopes.iter().any(|s| s == ADMIN_SCOPE),
-            Principal::AgentTenant { .. } | Principal::Anonymous => false,
+            Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => false,
         }
     }
 
@@ -145,6 +153,7 @@ impl Principal {
                 ("api_key", key.id.to_string())
             }
             Principal::AgentTenant { via: AgentCredential::CloudKey } => ("cloud_key", "agent_cloud".to_owned()),
+            Principal::Node { id, .. } => ("node", id.to_string()),
             Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous => ("anonymous", "anonymous".to_owned()),
         };
         Actor { kind: kind.to_owned(), id }

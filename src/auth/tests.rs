@@ -110,6 +110,7 @@ impl World {
             Ok(Principal::AgentTenant { via: AgentCredential::Key(_) }) => "AgentKey",
             Ok(Principal::AgentTenant { via: AgentCredential::CloudKey }) => "CloudKey",
             Ok(Principal::AgentTenant { via: AgentCredential::Open }) => "Open",
+            Ok(Principal::Node { .. }) => "Node",
             Ok(Principal::Anonymous) => "Anonymous",
             Err(refused) if refused.reason == "duplicate" => {
                 assert_eq!(refused.error.kind(), Kind::InvalidRequest);

@@ -53,6 +53,9 @@ pub struct Attempt {
     pub provider: Arc<str>,
     /// The model asked of it.
     pub model: Arc<str>,
+    /// The node, where nodes serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Arc<str>>,
     /// The status that it answered, if it did.
     pub status: Option<u16>,
     /// Why it was not the last, in one word of ours.
@@ -419,6 +422,7 @@ pub(crate) mod tests {
         head.attempts = vec![Attempt {
             provider: "openai".into(),
             model: "gpt-5".into(),
+            node: None,
             status: Some(429),
             error: Some("rate_limited".into()),
             duration_ms: 41,

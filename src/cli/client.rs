@@ -183,7 +183,7 @@ fn problem(problem: &Value) -> String {
     format!("document:{}:{}: {path}{}{hint}", number("line"), number("column"), text("message"))
 }
 
-fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
+pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
     let text = std::fs::read(file).map_err(|error| Failure::Wrong(format!("{}: {error}", file.display())))?;
     let found: Vec<Certificate<'static>> = parse_pem(&text)
         .filter_map(|item| match item {

@@ -5,6 +5,7 @@ mod corpus;
 mod evaluate;
 mod filters;
 mod import;
+mod node;
 mod progress;
 mod replay;
 mod table;
@@ -52,6 +53,8 @@ enum Command {
     /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, 3 the gateway could
     /// not be asked or refused.
     Replay(Box<replay::Arguments>),
+    /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
+    Node(Box<node::Arguments>),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Serve { config } => serve(config),
         Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
         Command::Replay(arguments) => return replay::run(*arguments, &variable),
+        Command::Node(arguments) => return node::run(&arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Server;
 use crate::interface::Interface;
+use crate::routing::provider::Base;
 
 impl Server {
     /// Whether clients speak https to us, TLS of our own or not.
@@ -45,6 +46,22 @@ impl Server {
         };
         let shared = path == "/health" || path == "/version" || path == "/v1/auth" || path.starts_with("/v1/auth/");
         listener.interfaces.contains(&interface) || (shared && listener.interfaces.contains(&Interface::Router))
+    }
+
+    /// Every address that this process listens on for others.
+    pub fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|listener| listener.address).chain([self.metrics])
+    }
+
+    /// What nodes sign as `@authority` (RFC 9421 section 2.2.3): the public one, else the address that they connected to,
+    /// without the port that its scheme has anyway.
+    pub fn signed_authority(&self, connected_to: Option<SocketAddr>, tls: bool) -> String {
+        if let Some((_, public)) = self.public_url.as_deref().and_then(|url| url.split_once("://")) {
+            return public.to_owned();
+        }
+        let Some(at) = connected_to else { return String::new() };
+        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), path: String::new() };
+        base.authority()
     }
 
     /// Whether this hop's `X-Forwarded-For` is believed.

@@ -203,7 +203,6 @@ r.yaml:13:76: recipes.balanced.rules[1].targets[0].weight: the weights of this r
 r.yaml:14:17: recipes.balanced.rules[2].name: never reached: `a` before it always matches (move it up, or remove it)
 r.yaml:14:34: recipes.balanced.rules[2].stragety: unknown key (did you mean `strategy`?)
 r.yaml:14:83: recipes.balanced.rules[2].targets[0].weight: `priority` does not use weights (strategy: weighted)
-r.yaml:14:98: recipes.balanced.rules[2].targets[1].target: targets on nodes are not supported by this version (see \"What is not here yet\" in the README)
 r.yaml:15:24: recipes.balanced.retry.attempts: must be from 1 to 16 (left out, it has its default)
 r.yaml:15:38: recipes.balanced.retry.on[1]: must be one of `connect`, `timeout`, `429`, `5xx` (did you mean `5xx`?)
 r.yaml:15:52: recipes.balanced.retry.budget: must be a share from 0% to 1000% (for example `20%`)

@@ -18,8 +18,9 @@ use crate::app::{App, Live};
 use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
-use crate::id::RequestId;
+use crate::id::{NodeId, RequestId};
 use crate::limits::Slot;
+use crate::nodes::{Nodes, Ready};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
 use crate::protocol::openai;
@@ -40,6 +41,8 @@ pub(super) struct Call {
     /// Of the recipe, where it has one; what is not live traffic draws on none.
     pub(super) budget: Option<Arc<Budget>>,
     pub(super) clock: Clock,
+    /// Who serves targets on nodes.
+    pub(super) nodes: Nodes,
     /// What is asked of providers.
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
@@ -63,10 +66,12 @@ pub(super) struct Call {
 /// How far the call has come.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The target in use, or to use next.
-    pub(super) index: usize,
+    /// The entry of the plan in use, or to use next.
+    index: usize,
+    /// What each attempt so far was made at, the one under way last.
+    pub(super) used: Vec<Used>,
     pub(super) attempts: Vec<Attempt>,
-    /// What abandoned attempts said that they used, by target.
+    /// What abandoned attempts said that they used, by their place in `used`.
     pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
@@ -77,6 +82,22 @@ pub(super) struct Progress {
     pub(super) relay: Relay,
     /// The caller's place among the requests at once.
     pub(super) slot: Option<Slot>,
+}
+
+/// A target as an attempt has it: of one on nodes, at the node.
+#[derive(Clone)]
+pub(super) struct Used {
+    pub(super) target: Arc<Target>,
+    pub(super) node: Option<NodeId>,
+    /// The entry of the plan.
+    index: usize,
+}
+
+impl Progress {
+    /// What the attempt under way, or else the last one, is made at.
+    pub(super) fn current(&self) -> Option<&Arc<Target>> {
+        self.used.last().map(|used| &used.target)
+    }
 }
 
 impl Call {
@@ -102,7 +123,7 @@ impl Call {
 
     /// The target of the attempt under way.
     pub(super) fn target(&self) -> Option<Arc<Target>> {
-        self.targets.get(self.state().index).cloned()
+        self.state().current().cloned()
     }
 
     /// The client's bytes with the model that this target serves, and the question for the usage where it is ours to ask.
@@ -124,17 +145,50 @@ impl Call {
     /// A new attempt begins: what an abandoned one left behind is gone.
     pub(super) fn begin_attempt(&self) -> Option<Arc<Target>> {
         let mut state = self.state();
-        let target = self.targets.get(state.index).cloned()?;
+        if state.in_flight.is_none() {
+            let next = self.next(&state)?;
+            state.used.push(next);
+        }
+        let target = state.current().cloned()?;
         state.started = Some(Instant::now());
-        state.relay.target = state.index;
+        state.relay.target = state.used.len() - 1;
         state.deadline = Some(Instant::now() + target.provider.timeouts.first_byte);
         state.relay.reset();
         Some(target)
     }
 
+    /// What the next attempt is made at: the entry of the plan, and where nodes serve that, the least loaded of those that were
+    /// not asked yet, one that may be asked now before one that may not.
+    fn next(&self, state: &Progress) -> Option<Used> {
+        let planned = self.targets.get(state.index)?;
+        let used = |target: Arc<Target>, node: Option<NodeId>| Used { target, node, index: state.index };
+        if !planned.is_on_nodes() {
+            return Some(used(planned.clone(), None));
+        }
+        let now = self.clock.now();
+        let unasked = self.unasked(state, planned);
+        let free = unasked.iter().find(|ready| ready.may_be_asked(now)).or(unasked.first());
+        Some(free.map_or_else(|| used(planned.clone(), None), |ready| used(ready.target(planned).into(), Some(ready.id.clone()))))
+    }
+
+    /// The nodes that serve this entry of the plan and were not asked for it yet, the least loaded first.
+    fn unasked(&self, state: &Progress, planned: &Target) -> Vec<Ready> {
+        let mut ready = self.nodes.ready(&planned.model, self.clock.now());
+        ready.retain(|ready| !state.used.iter().any(|used| used.index == state.index && used.node.as_ref() == Some(&ready.id)));
+        ready
+    }
+
+    /// Whether another node could be tried for the entry of the plan in use.
+    fn another_node(&self, state: &Progress) -> bool {
+        self.targets.get(state.index).is_some_and(|planned| planned.is_on_nodes() && !self.unasked(state, planned).is_empty())
+    }
+
     /// Asks the target's state for the permit of the attempt that begins.
     pub(super) fn admit(&self, app: &Arc<App>, target: &Arc<Target>) -> Result<(), Failure> {
         let mut state = self.state();
+        if target.is_on_nodes() && state.used.last().is_none_or(|used| used.node.is_none()) {
+            return Err(Failure::NoNode);
+        }
         // On a fresh connection in place of a dead one it is still the same attempt.
         if state.in_flight.is_none() {
             state.in_flight = Some(UnderWay::begin(app, target, !self.collects())?);
@@ -156,7 +210,7 @@ impl Call {
     pub(super) fn deadline(&self) -> (Instant, bool) {
         let state = self.state();
         let started = state.started.unwrap_or_else(Instant::now);
-        let total = started + self.targets.get(state.index).map_or(Duration::ZERO, |target| target.provider.timeouts.total);
+        let total = started + state.current().map_or(Duration::ZERO, |target| target.provider.timeouts.total);
         // A collected answer is committed only at its end, as a document is; its first content has come all the same.
         let begun =
             (self.collects() || state.relay.is_document()) && state.relay.first_content.is_some() && state.relay.refused().is_none();
@@ -192,10 +246,10 @@ impl Call {
             has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
             capture_limit: self.capture_limit,
             endpoint: self.endpoint,
-            strip_usage: self.targets.get(state.index).is_some_and(|target| self.own_question(target).is_some()),
+            strip_usage: state.current().is_some_and(|target| self.own_question(target).is_some()),
         };
         let ends = tasks.iter().any(HttpTask::is_end);
-        let verdict = match (state.relay.observe(tasks, rules), self.targets.get(state.index)) {
+        let verdict = match (state.relay.observe(tasks, rules), state.used.last().map(|used| &used.target)) {
             (Verdict::Forward { tasks, then }, Some(target)) if state.relay.is_refusal() => {
                 Verdict::Forward { tasks: masked::tasks(tasks, &target.provider), then }
             }
@@ -218,7 +272,7 @@ impl Call {
 
     /// Whether one more target could be tried after the attempt under way.
     fn has_next(&self, state: &Progress) -> bool {
-        let more = state.index + 1 < self.targets.len() && state.attempts.len() + 1 < self.retry.attempts;
+        let more = state.attempts.len() + 1 < self.retry.attempts && (state.index + 1 < self.targets.len() || self.another_node(state));
         more && self.within_budget(|budget, percent| budget.has_room(percent, self.clock.now()))
     }
 
@@ -237,15 +291,16 @@ impl Call {
             state.stale_replaced = true;
             return true;
         }
-        let another_key = self.note_attempt(&mut state, Some(failure));
-        let more = another_key || state.index + 1 < self.targets.len();
+        // The same entry of the plan again, with another key, or at another node.
+        let another = self.note_attempt(&mut state, Some(failure)) || self.another_node(&state);
+        let more = another || state.index + 1 < self.targets.len();
         let may = !state.relay.committed && failure.fails_over(&self.retry.on) && more && state.attempts.len() < self.retry.attempts;
         // What asked nobody takes nothing from the budget.
         let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
-            let reported = state.relay.tally.usage().map(|usage| (state.index, usage));
+            let reported = state.relay.tally.usage().map(|usage| (state.relay.target, usage));
             state.lost.extend(reported);
-            state.index += usize::from(!another_key);
+            state.index += usize::from(!another);
             state.stale_replaced = false;
             state.started = None;
         } else {
@@ -257,11 +312,12 @@ impl Call {
     /// Writes the attempt under way into the list. Gives whether another key of the provider may do better.
     pub(super) fn note_attempt(&self, state: &mut Progress, failure: Option<Failure>) -> bool {
         let in_flight = state.in_flight.take();
-        let (Some(target), Some(started)) = (self.targets.get(state.index), state.started.take()) else { return false };
+        let (Some(used), Some(started)) = (state.used.last(), state.started.take()) else { return false };
         let took = started.elapsed();
         let attempt = Attempt {
-            provider: target.provider.name.clone(),
-            model: target.model.clone(),
+            provider: used.target.provider.name.clone(),
+            model: used.target.model.clone(),
+            node: used.node.as_ref().map(|node| node.as_str().into()),
             status: state.relay.status,
             error: failure.map(|failure| failure.as_str().to_string()),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
@@ -271,8 +327,8 @@ impl Call {
     }
 
     /// Who answered, when somebody did.
-    pub(super) fn served(&self, state: &Progress) -> Option<&Arc<Target>> {
-        let index = if state.relay.committed { state.index } else { state.relay.answer.as_ref()?.index };
-        self.targets.get(index)
+    pub(super) fn served(state: &Progress) -> Option<&Used> {
+        let index = if state.relay.committed { state.relay.target } else { state.relay.answer.as_ref()?.index };
+        state.used.get(index)
     }
 }

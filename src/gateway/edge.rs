@@ -21,10 +21,13 @@ use super::repeats::Repeats;
 use super::{Gateway, allowance, gate, inference, reply, reroute, slow};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
+use crate::auth::signature::{Covered, Signed};
 use crate::auth::{self, Principal};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::id::NodeId;
 use crate::interface::Surface;
+use crate::store::{SpentNonce, StoreError};
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
@@ -33,6 +36,9 @@ pub struct Edge {
     pub(super) repeats: Repeats,
     options: HttpServerOptions,
 }
+
+/// What a request leads to, and who it is.
+type Admitted = (&'static Route, PathParams, Principal);
 
 /// How a request ended: the session, what was sent, and whether the connection may be used again.
 pub(super) struct Ended {
@@ -58,7 +64,14 @@ impl Edge {
             // The framing itself is in doubt: nothing after this head can be trusted.
             return refuse(session, exchange, error, false).await;
         }
-        let (route, params, principal) = match self.admit(exchange, &session) {
+        let mut admitted = self.admit(exchange, &session);
+        if let Some((node, signed)) = exchange.signed.take()
+            && let Err(error) = Box::pin(self.spend(node, &signed)).await
+        {
+            // Whatever else is wrong with the request: what was sent twice is nobody's.
+            admitted = Err(error);
+        }
+        let (route, params, principal) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return refuse(session, exchange, error, true).await,
         };
@@ -73,7 +86,7 @@ impl Edge {
     }
 
     /// Everything that can be refused before the body is read, in the order of the contract.
-    fn admit(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<(&'static Route, PathParams, Principal)> {
+    fn admit(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Admitted> {
         let headers = &session.req_header().headers;
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         if !self.app.server.accepts_host(&exchange.authority, listener) {
@@ -104,6 +117,9 @@ impl Edge {
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
         }
+        if route.policy == Policy::Admin && !principal.is_admin() {
+            return Err(Error::new(Kind::Forbidden, "Only an admin may do this."));
+        }
         if let Policy::Scope(scope) = route.policy
             && !principal.has_scope(scope)
         {
@@ -112,8 +128,11 @@ impl Edge {
         Ok((route, params, principal))
     }
 
-    fn identify(&self, exchange: &Exchange, session: &ServerSession) -> Result<Principal> {
+    fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
         self.app.store.check().map_err(Error::store_unavailable)?;
+        if exchange.surface == Surface::NodeCallback {
+            return self.identify_node(exchange, session);
+        }
         let headers = &session.req_header().headers;
         self.app.auth.identify(headers, exchange.surface, exchange.client.secure, exchange.at).map_err(|refused| {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
@@ -121,10 +140,49 @@ impl Edge {
         })
     }
 
+    /// Whose signature it is. Its nonce, which is not looked at here, is spent before anything comes of that.
+    fn identify_node(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
+        let connected_to = session.server_addr().and_then(|address| address.as_inet()).copied();
+        let authority = self.app.server.signed_authority(connected_to, exchange.client.secure);
+        let (method, path, query) = (&exchange.method, exchange.path.as_str(), exchange.query.as_deref());
+        let covered = Covered { method, authority: &authority, path, query };
+        let signed = Signed::read(&covered, &session.req_header().headers).map_err(|reason| self.no_node(reason))?;
+        let id = self.app.nodes.identify(&signed, exchange.at).map_err(|reason| self.no_node(reason))?;
+        let signed = Arc::new(signed);
+        exchange.signed = Some((id.clone(), signed.clone()));
+        Ok(Principal::Node { id, signed })
+    }
+
+    /// Spends the nonce of a good signature, durably.
+    async fn spend(&self, node: NodeId, signed: &Signed) -> Result<()> {
+        let (generation, nonce, created) = (signed.generation, signed.nonce.clone(), signed.created);
+        let spent = SpentNonce { node, generation, nonce, created, at: self.app.clock.now() };
+        match self.app.store.spend_nonce(spent).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::Conflict) => Err(self.no_node("nonce")),
+            Err(StoreError::NotFound) => Err(self.no_node("key")),
+            Err(StoreError::LimitReached) => {
+                let most = bounds::NODE_NONCES;
+                let wait = bounds::NODE_HEARTBEAT;
+                Err(Error::new(Kind::RateLimited, format!("The node signed {most} requests within two minutes.")).retry_after(wait))
+            }
+            Err(other) => Err(Error::store_unavailable(other)),
+        }
+    }
+
+    fn no_node(&self, reason: &'static str) -> Error {
+        self.app.metrics.auth_failure(Surface::NodeCallback.interface().as_str(), reason);
+        auth::unauthorized(Surface::NodeCallback).because(reason)
+    }
+
     /// Looks at the credential once more when the body was long in coming: what was revoked meanwhile does nothing.
     pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, principal: &Principal) -> Result<()> {
         if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
             return Ok(());
+        }
+        if let Principal::Node { id, signed } = principal {
+            let taken = self.app.nodes.takes(id, signed.generation, self.app.clock.now());
+            return if taken { Ok(()) } else { Err(self.no_node("key")) };
         }
         let headers = &session.req_header().headers;
         let again = self.app.auth.identify(headers, exchange.surface, exchange.client.secure, self.app.clock.now());
@@ -154,6 +212,11 @@ impl Edge {
             return refuse(session, exchange, error, true).await;
         }
         exchange.line.bytes_in = body.len() as u64;
+        if let Principal::Node { signed, .. } = &principal
+            && !signed.covers(&body)
+        {
+            return refuse(session, exchange, self.no_node("digest"), true).await;
+        }
         let mut request = Request::new(body);
         *request.method_mut() = exchange.method.clone();
         *request.uri_mut() = session.req_header().uri.clone();
@@ -174,6 +237,7 @@ impl Edge {
         let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
         let limit = match takes {
             Takes::Json => bounds::MANAGEMENT_BODY,
+            Takes::Events => bounds::NODE_EVENTS_BODY,
             Takes::Document => bounds::DOCUMENT_BYTES,
             Takes::Evaluation => bounds::EVALUATE_BODY,
             Takes::Prompt | Takes::Lines => self.app.server.limits.request_body,
@@ -331,6 +395,7 @@ fn unknown_path(surface: Surface) -> Error {
 /// Whether the request carries a credential that no browser adds by itself.
 fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
     headers.contains_key(header::AUTHORIZATION)
+        || surface == Surface::NodeCallback
         || (surface.is_data_plane() && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
 }
 

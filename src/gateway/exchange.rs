@@ -1,6 +1,7 @@
 //! One request and its answer, for the books: what the access line and the metrics say, however the request ends.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, Method};
@@ -12,8 +13,9 @@ use super::record::client_request_id;
 use crate::api::Client;
 use crate::app::App;
 use crate::auth::Principal;
+use crate::auth::signature::Signed;
 use crate::error::Error;
-use crate::id::RequestId;
+use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
 use crate::log::AccessLine;
 
@@ -33,6 +35,8 @@ pub(super) struct Exchange {
     pub(super) line: AccessLine,
     /// What is left of the caller's rates, as headers; empty where there are none.
     pub(super) rates: HeaderMap,
+    /// A node's signature whose nonce is still to be spent.
+    pub(super) signed: Option<(NodeId, Arc<Signed>)>,
 }
 
 impl Exchange {
@@ -78,6 +82,7 @@ impl Exchange {
             route: "unknown",
             line,
             rates: HeaderMap::new(),
+            signed: None,
         }
     }
 

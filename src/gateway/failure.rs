@@ -36,6 +36,8 @@ pub(super) enum Failure {
     CoolDown,
     /// The provider's last place was taken after the decision.
     Concurrency,
+    /// No node serves the model any more, or none that was not asked.
+    NoNode,
 }
 
 impl Failure {
@@ -54,11 +56,12 @@ impl Failure {
             Failure::BreakerOpen => "breaker_open",
             Failure::CoolDown => "cooldown",
             Failure::Concurrency => "concurrency",
+            Failure::NoNode => "no_node",
         }
     }
 
     /// Those by which the target was not asked at all: its permit was gone.
-    pub(super) const BARRED: [Failure; 3] = [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency];
+    pub(super) const BARRED: [Failure; 4] = [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency, Failure::NoNode];
 
     /// Whether the target was not asked at all.
     pub(super) fn is_barred(self) -> bool {
@@ -73,7 +76,7 @@ impl Failure {
             Failure::Timeout => on.timeout,
             Failure::RateLimited => on.rate_limited,
             Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized | Failure::BreakerOpen | Failure::CoolDown | Failure::Concurrency => true,
+            Failure::Unauthorized | Failure::BreakerOpen | Failure::CoolDown | Failure::Concurrency | Failure::NoNode => true,
             Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
         }
     }

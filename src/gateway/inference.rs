@@ -146,6 +146,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         retry,
         budget,
         clock: app.clock.clone(),
+        nodes: app.nodes.clone(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
         rates: exchange.rates.clone(),
@@ -237,7 +238,7 @@ pub(super) fn provider_failed(outcome: &Outcome) -> Error {
     if asked || outcome.attempts.is_empty() {
         return Error::new(Kind::ProviderFailed, format!("No provider answered ({tried})."));
     }
-    let broken = words().any(|word| word == Failure::BreakerOpen.as_str());
+    let broken = words().any(|word| [Failure::BreakerOpen, Failure::NoNode].iter().any(|failure| failure.as_str() == word));
     let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
     Error::new(kind, format!("No target can take the request now ({tried}).")).retry_after(Duration::from_secs(1))
 }

@@ -9,7 +9,7 @@ use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
-use super::resolve::{Resolver, Unresolved};
+use super::resolve::{Resolver, Unresolved, Whose};
 use crate::app::App;
 use crate::bounds;
 use crate::routing::provider::{Authorities, Protocol, Provider};
@@ -23,14 +23,19 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn new(app: &App) -> Self {
-        let ours = app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]).collect();
+        let ours = app.server.own_addresses().chain(app.mock).collect();
         Reach { resolver: Resolver::new(app.server.egress_deny.clone(), ours), authorities: DashMap::new() }
     }
 
     /// The provider as Pingora connects to it.
     pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, Unresolved> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
-        let lookup = self.resolver.address(&base.host, base.port, provider.protocol == Protocol::Mock);
+        let whose = match provider.protocol {
+            Protocol::Mock => Whose::Own,
+            _ if provider.is_of_nodes() => Whose::Node,
+            _ => Whose::Provider,
+        };
+        let lookup = self.resolver.address(&base.host, base.port, whose);
         let address = tokio::time::timeout(timeouts.connect, lookup).await.map_err(|_| Unresolved::Unknown)??;
         let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
         let options = &mut peer.options;

@@ -21,7 +21,7 @@ use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
 use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
 use crate::error::Error;
-use crate::id::{KeyId, RequestId, UserId};
+use crate::id::{KeyId, NodeId, RequestId, UserId};
 use crate::limits::day;
 use crate::prompt::Prompt;
 use crate::protocol::coding;
@@ -51,6 +51,8 @@ pub(super) struct Outcome {
     pub(super) answer: Option<Answer>,
     /// Who answered.
     target: Option<Arc<Target>>,
+    /// At which node.
+    node: Option<NodeId>,
     headers: HeaderMap,
     body: Bytes,
     body_truncated: bool,
@@ -75,7 +77,8 @@ impl Outcome {
             let _ = call.note_attempt(&mut state, failure);
         }
         let failure = state.failure;
-        let target = call.served(&state).cloned();
+        let used = Call::served(&state).cloned();
+        let (target, node) = (used.as_ref().map(|used| used.target.clone()), used.and_then(|used| used.node));
         let answer = if state.relay.committed && !call.collects() { None } else { state.relay.answer.clone() };
         let (status, headers, body) = match &answer {
             Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
@@ -107,11 +110,12 @@ impl Outcome {
             failure,
             attempts: state.attempts.clone(),
             target,
+            node,
             headers,
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
-            lost: state.lost.iter().filter_map(|(index, usage)| Some((call.targets.get(*index)?.clone(), *usage))).collect(),
+            lost: state.lost.iter().filter_map(|(index, usage)| Some((state.used.get(*index)?.target.clone(), *usage))).collect(),
             first_content: state.relay.first_content,
             answer,
         }
@@ -129,7 +133,11 @@ impl Outcome {
 
     fn served(&self) -> Option<Served> {
         let target = self.target.as_ref()?;
-        Some(Served { provider: target.provider.name.clone(), model: target.model.clone(), node: None })
+        Some(Served {
+            provider: target.provider.name.clone(),
+            model: target.model.clone(),
+            node: self.node.as_ref().map(ToString::to_string),
+        })
     }
 
     fn state(&self, status: u16) -> State {

@@ -113,7 +113,7 @@ pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
     headers.insert(&RECIPE, text(&call.decision.recipe));
     headers.insert(&REVISION, text(call.live.routing.revision()));
     headers.insert(&ATTEMPTS, HeaderValue::from(attempts));
-    if let Some(target) = call.targets.get(state.index).filter(|_| under_way) {
+    if let Some(target) = state.current().filter(|_| under_way) {
         headers.insert(&PROVIDER, text(&target.provider.name));
         headers.insert(&MODEL, text(&target.model));
     }

@@ -119,7 +119,7 @@ async fn reroute(
     }
     let live = app.live();
     let routing_began = Instant::now();
-    let mut inputs = Inputs { health: app.health.snapshot(&live.routing, exchange.at), ..inputs };
+    let mut inputs = Inputs { health: app.standing(&live.routing, exchange.at), ..inputs };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     if dry_run {
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;

@@ -9,9 +9,22 @@ use dashmap::DashMap;
 use crate::bounds;
 use crate::config::Net;
 
+/// Whose address it is that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Of a provider of the document.
+    Provider,
+    /// Of a node, which names it itself.
+    Node,
+    /// Of our in-process provider, which the policy does not concern.
+    Own,
+}
+
 /// A cache of looked-up names.
 pub(super) struct Resolver {
     denied: Vec<Net>,
+    /// Also denied to nodes, whatever the policy says: where clouds tell machines their credentials.
+    metadata: Vec<Net>,
     /// Our own listeners: a provider there would be a loop.
     ours: Vec<SocketAddr>,
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
@@ -28,20 +41,20 @@ pub(super) enum Unresolved {
 
 impl Resolver {
     pub(super) fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Self {
-        Resolver { denied, ours, known: DashMap::new() }
+        Resolver { denied, metadata: Net::metadata(), ours, known: DashMap::new() }
     }
 
-    /// The address of `host`. `own` says that it is our in-process provider, which the policy does not concern.
-    pub(super) async fn address(&self, host: &str, port: u16, own: bool) -> Result<SocketAddr, Unresolved> {
+    /// The address of `host`.
+    pub(super) async fn address(&self, host: &str, port: u16, whose: Whose) -> Result<SocketAddr, Unresolved> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            return self.allowed(SocketAddr::new(address, port), own);
+            return self.allowed(SocketAddr::new(address, port), whose);
         }
         // However old: it is renewed in the background, and no request waits for that.
         let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
         if let Some(address) = kept {
-            return self.allowed(address, own);
+            return self.allowed(address, whose);
         }
-        self.find(host, port, own).await
+        self.find(host, port, whose).await
     }
 
     /// Whether it is a name whose address is not known, or was looked up too long ago.
@@ -52,7 +65,8 @@ impl Resolver {
 
     /// Looks a name up again; what was known stays when nothing is found.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, Unresolved> {
-        self.find(host, port, false).await
+        // Kept for whomever: what is denied to nodes alone is seen when one is reached.
+        self.find(host, port, Whose::Provider).await
     }
 
     /// Forgets every other name.
@@ -60,14 +74,14 @@ impl Resolver {
         self.known.retain(|name, _| names(name));
     }
 
-    async fn find(&self, host: &str, port: u16, own: bool) -> Result<SocketAddr, Unresolved> {
+    async fn find(&self, host: &str, port: u16, whose: Whose) -> Result<SocketAddr, Unresolved> {
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
         let mut why_not = Unresolved::Unknown;
         // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
         let mut found: Vec<SocketAddr> = found.collect();
         found.sort_by_key(SocketAddr::is_ipv6);
         for address in found {
-            match self.allowed(address, own) {
+            match self.allowed(address, whose) {
                 Ok(address) => {
                     if self.known.len() >= bounds::DNS_NAMES {
                         self.known.retain(|_, kept| kept.1.elapsed() < bounds::DNS_TTL);
@@ -81,17 +95,26 @@ impl Resolver {
         Err(why_not)
     }
 
-    fn allowed(&self, address: SocketAddr, own: bool) -> Result<SocketAddr, Unresolved> {
+    fn allowed(&self, address: SocketAddr, whose: Whose) -> Result<SocketAddr, Unresolved> {
         let ip = address.ip().to_canonical();
         let loops = self.ours.iter().any(|listener| {
             let at = listener.ip().to_canonical();
-            listener.port() == address.port() && (at == ip || (at.is_unspecified() && ip.is_loopback()))
+            listener.port() == address.port()
+                && (at == ip || (at.is_unspecified() && (ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip))))
         });
-        if loops && !own {
-            return Err(Unresolved::Denied);
-        }
-        if own || !self.denied.iter().any(|net| net.contains(ip)) { Ok(address) } else { Err(Unresolved::Denied) }
+        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip));
+        let denied = match whose {
+            Whose::Own => false,
+            Whose::Provider => loops || within(&self.denied),
+            Whose::Node => loops || within(&self.denied) || within(&self.metadata),
+        };
+        if denied { Err(Unresolved::Denied) } else { Ok(address) }
     }
+}
+
+/// Whether an interface of this machine has the address: only then can a socket be bound to it.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -103,10 +126,10 @@ mod tests {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
         let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
         let resolver = Resolver::new(denied, ours);
-        assert!(resolver.address("127.0.0.1", 9000, false).await.is_ok());
-        assert!(resolver.address("169.254.169.254", 80, true).await.is_ok(), "our own provider");
+        assert!(resolver.address("127.0.0.1", 9000, Whose::Provider).await.is_ok());
+        assert!(resolver.address("169.254.169.254", 80, Whose::Own).await.is_ok(), "our own provider");
         for (host, port) in [("169.254.169.254", 80), ("::ffff:169.254.1.1", 80), ("127.0.0.1", 8080), ("localhost", 9090)] {
-            assert!(matches!(resolver.address(host, port, false).await, Err(Unresolved::Denied)), "{host}:{port}");
+            assert!(matches!(resolver.address(host, port, Whose::Provider).await, Err(Unresolved::Denied)), "{host}:{port}");
         }
     }
 
@@ -120,7 +143,7 @@ mod tests {
         let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
         resolver.known.insert(name.clone(), (found, old));
         assert!(resolver.is_due("localhost", 80));
-        assert_eq!(resolver.address("localhost", 80, false).await.unwrap(), found);
+        assert_eq!(resolver.address("localhost", 80, Whose::Provider).await.unwrap(), found);
         assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");
         resolver.retain(|other| *other == name);
         assert!(resolver.known.contains_key(&name));

@@ -112,6 +112,7 @@ impl Copied {
             retry: Retry { attempts: 1, on: RetryOn::default(), budget_percent: None },
             budget: None,
             clock: self.app.clock.clone(),
+            nodes: self.app.nodes.clone(),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),

@@ -69,7 +69,8 @@ impl UnderWay {
                 | Failure::Internal
                 | Failure::BreakerOpen
                 | Failure::CoolDown
-                | Failure::Concurrency,
+                | Failure::Concurrency
+                | Failure::NoNode,
             ) => Ending::Nothing,
         };
         permit.end(ending, took, now)

@@ -21,7 +21,7 @@ use super::reach::Reach;
 use super::resolve::Unresolved;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::provider::{HealthCheck, Protocol, Provider};
+use crate::routing::provider::{HealthCheck, NODES, Protocol, Provider};
 
 /// The upkeep of one gateway's providers.
 pub struct Upkeep {
@@ -60,6 +60,8 @@ impl Upkeep {
             let remote = live.routing.providers().iter().filter(|provider| provider.protocol != Protocol::Mock);
             let names: HashMap<(String, u16), Arc<str>> =
                 remote.map(|provider| ((provider.base.host.clone(), provider.base.port), provider.name.clone())).collect();
+            let of_nodes = self.app.nodes.places().into_iter().map(|place| (place, Arc::from(NODES)));
+            let names: HashMap<_, _> = of_nodes.chain(names).collect();
             drop(live);
             resolver.retain(|name| names.contains_key(name));
             tried.retain(|name, at| names.contains_key(name) && at.elapsed() < bounds::DNS_TTL);

@@ -101,10 +101,10 @@ impl Question<'_> {
         }
         let mut inexact = !inputs.complete(self.candidate, text);
         let after = decide(self.candidate, &inputs);
-        // A snapshot leaves out what was healthy and idle: unknown is what the document of then did not have either.
+        // A snapshot tells of every node, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
         let looked_at = |target: &str| decision.candidates.iter().any(|then| name(&then.provider, &then.model) == target);
         let known = |target: &str| {
-            stored.health.contains_key(target) || looked_at(target) || recorded.is_some_and(|document| document.target(target).is_some())
+            inputs.health.contains_key(target) || looked_at(target) || recorded.is_some_and(|document| document.target(target).is_some())
         };
         let assumed = matches!(self.standing, Standing::Recorded)
             && considered(&after).iter().any(|candidate| !known(&name(&candidate.provider, &candidate.model)));

@@ -13,13 +13,13 @@ use super::document::{
 };
 use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
-use super::provider::{Base, Protocol, Provider, Timeouts};
+use super::provider::{Base, NODES, Protocol, Provider, Timeouts};
 use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
 use crate::bounds;
 use crate::secret::Secret;
 
 /// Names with a meaning of their own as the first segment of a model.
-const RESERVED: [&str; 3] = ["agent", "nodes", "direct"];
+const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
 pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
     let mut build = Build::new(origin);
@@ -74,6 +74,8 @@ struct Build<'o> {
     set_names: Vec<String>,
     signals: Costly,
     providers: Vec<Arc<Provider>>,
+    /// What all targets on nodes have for a provider.
+    nodes: Arc<Provider>,
     models: HashMap<String, Abilities>,
     targets: Vec<Arc<Target>>,
     target_index: HashMap<Arc<str>, Arc<Target>>,
@@ -95,6 +97,7 @@ impl<'o> Build<'o> {
             set_names: Vec::new(),
             signals: Costly::default(),
             providers: Vec::new(),
+            nodes: Arc::new(Provider::all_nodes()),
             models: HashMap::new(),
             targets: Vec::new(),
             target_index: HashMap::new(),
@@ -269,11 +272,8 @@ impl<'o> Build<'o> {
             self.faults.push(name.fault("a target is `provider/model`").hint(Some("for example `openai/gpt-5-mini`")));
             return None;
         };
-        if provider == "nodes" {
-            self.faults.push(
-                name.fault("targets on nodes are not supported by this version").hint(Some("see \"What is not here yet\" in the README")),
-            );
-            return None;
+        if provider == NODES {
+            return Some((Arc::clone(&self.nodes), model));
         }
         if !self.provider_names.iter().any(|known| known == provider) {
             let known = self.provider_names.clone();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::condition::{Evaluation, Facts};
@@ -64,7 +65,7 @@ pub struct Candidate {
     pub model: String,
     /// Whether it is in the plan.
     pub eligible: bool,
-    /// Why not: `endpoint`, `capability`, `context`, `breaker_open`, `cooldown` or `concurrency`.
+    /// Why not: `endpoint`, `capability`, `context`, `no_node`, `breaker_open`, `cooldown` or `concurrency`.
     pub reason: Option<String>,
 }
 
@@ -289,10 +290,16 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     if target.context.is_some_and(|context| tokens > context) {
         return Some("context");
     }
-    let TargetHealth { breaker, probe_free, cooldown_until, inflight, max, .. } = inputs.health.get(&*target.name)?;
+    let health = inputs.health.get(&*target.name)?;
+    if health.nodes == Some(0) { Some("no_node") } else { state_against(health, inputs.at) }
+}
+
+/// What the state of a target, or of a node, speaks against it.
+pub fn state_against(health: &TargetHealth, at: Timestamp) -> Option<&'static str> {
+    let TargetHealth { breaker, probe_free, cooldown_until, inflight, max, .. } = health;
     if *breaker == Breaker::Open || (*breaker == Breaker::HalfOpen && !probe_free) {
         Some("breaker_open")
-    } else if cooldown_until.is_some_and(|until| until > inputs.at) {
+    } else if cooldown_until.is_some_and(|until| until > at) {
         Some("cooldown")
     } else if max.is_some_and(|max| *inflight >= max) {
         Some("concurrency")

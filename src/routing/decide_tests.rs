@@ -158,7 +158,7 @@ fn health() -> impl Generator<Value = TargetHealth> {
     (breaker, any::<bool>(), prop::option::of(-5i64..5), 0u32..3, prop::option::of(0u32..3)).prop_map(
         |(breaker, probe_free, wait, inflight, max)| {
             let cooldown_until = wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
-            TargetHealth { breaker, probe_free, cooldown_until, ewma_us: None, inflight, max }
+            TargetHealth { breaker, probe_free, cooldown_until, ewma_us: None, inflight, max, ..TargetHealth::default() }
         },
     )
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::language;
 use super::recipe::Routing;
+use super::{language, on_nodes};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 
@@ -30,7 +30,8 @@ pub struct Inputs {
     /// Source of every draw; sixteen hex digits in JSON, as JSON numbers lose bits.
     #[serde(with = "hex")]
     pub seed: u64,
-    /// State of the targets, by `provider/model`; one that is missing counts as healthy and idle.
+    /// State of the targets, by `provider/model`, and of the nodes that serve, by id, where the document has targets on nodes;
+    /// a target that is missing counts as healthy and idle.
     pub health: BTreeMap<String, TargetHealth>,
 }
 
@@ -39,10 +40,11 @@ impl Inputs {
     pub const VERSION: u32 = 2;
 
     /// Puts in what the expressions of this document look at and is costly to find out: the language, and hits of keyword
-    /// sets. What is known already stands, so that inputs of another document lose nothing. `text` gives the last user
+    /// sets; and the state of its targets on nodes, where nodes are told of. What is known already stands, so that inputs of another document lose nothing. `text` gives the last user
     /// message; it is only called where something is missing. Whether nothing is missing any more.
     pub fn complete(&mut self, routing: &Routing, text: impl Fn() -> Option<String>) -> bool {
         let signals = routing.signals();
+        on_nodes::fill(routing, &mut self.health, self.at, false);
         if signals.keywords {
             self.keywords = routing.keywords().find(&self.keywords, &text);
         }
@@ -173,6 +175,21 @@ pub struct TargetHealth {
     /// Most it may serve at once.
     #[serde(default)]
     pub max: Option<u32>,
+    /// Of a target on nodes: how many nodes serve it. Its state is that of the one which would be asked next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// Of a node: what a decision on targets on nodes has to know of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeFacts>,
+}
+
+/// A node that serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// The models that it serves.
+    pub models: Vec<String>,
+    /// Requests at it, running or waiting, by its last report and what was given it since.
+    pub load: u32,
 }
 
 /// A breaker's state.

@@ -10,6 +10,7 @@ pub mod health;
 pub mod inputs;
 pub mod keywords;
 pub mod language;
+pub mod on_nodes;
 pub mod provider;
 pub mod recipe;
 pub mod strategy;

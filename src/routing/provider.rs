@@ -40,7 +40,45 @@ pub struct Provider {
     pub(super) state: OnceLock<Arc<ProviderState>>,
 }
 
+/// The name under which targets on nodes are found, as that of a provider; no provider has it.
+pub const NODES: &str = "nodes";
+
 impl Provider {
+    /// What stands for all nodes in a document. Requests go to one of them: this one is nowhere.
+    pub(super) fn all_nodes() -> Provider {
+        let base = Base { tls: false, host: String::new(), port: 0, path: String::new() };
+        Provider::of_node(base, None, None, None)
+    }
+
+    /// A node as a provider: what it wants to be shown is its one key. Requests under way to it as it was `before` still take
+    /// their places.
+    pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, before: Option<&Provider>) -> Provider {
+        let provider = Provider {
+            name: NODES.into(),
+            protocol: Protocol::OpenAi,
+            base,
+            api_keys: api_key.into_iter().collect(),
+            headers: Vec::new(),
+            timeouts: Timeouts::default(),
+            ca: None,
+            http2: false,
+            health: None,
+            max_concurrency,
+            stream_usage: StreamUsage::default(),
+            breaker: BreakerSettings::default(),
+            state: OnceLock::new(),
+        };
+        if let Some(state) = before.and_then(|before| before.state.get()) {
+            let _new = provider.state.set(Arc::clone(state));
+        }
+        provider
+    }
+
+    /// Whether it is a node, or stands for all of them.
+    pub fn is_of_nodes(&self) -> bool {
+        &*self.name == NODES
+    }
+
     /// What it is doing: shared with the same provider of other documents once it is live, else its own.
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)

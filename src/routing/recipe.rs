@@ -166,6 +166,24 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether nodes serve it.
+    pub fn is_on_nodes(&self) -> bool {
+        self.provider.is_of_nodes()
+    }
+
+    /// The same at one node, with the state of that.
+    pub fn at_node(&self, provider: Arc<Provider>, state: Arc<TargetState>) -> Target {
+        Target {
+            provider,
+            model: self.model.clone(),
+            name: self.name.clone(),
+            prices: self.prices,
+            context: self.context,
+            capabilities: self.capabilities.clone(),
+            state: OnceLock::from(state),
+        }
+    }
+
     /// What it is doing: shared with the same target of other documents once it is live, else its own.
     pub fn state(&self) -> &TargetState {
         self.state.get_or_init(Arc::default)

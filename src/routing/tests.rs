@@ -243,7 +243,7 @@ fn health() -> impl Strategy<Value = TargetHealth> {
     (breaker, any::<bool>(), prop::option::of(-5i64..5), prop::option::of(0u64..3), 0u32..3, prop::option::of(0u32..3)).prop_map(
         |(breaker, probe_free, wait, ewma_us, inflight, max)| {
             let cooldown_until = wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
-            TargetHealth { breaker, probe_free, cooldown_until, ewma_us, inflight, max }
+            TargetHealth { breaker, probe_free, cooldown_until, ewma_us, inflight, max, ..TargetHealth::default() }
         },
     )
 }

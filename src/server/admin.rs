@@ -11,6 +11,7 @@ use pingora::protocols::http::ServerSession;
 use crate::app::App;
 use crate::auth::Standing;
 use crate::interface::Interface;
+use crate::nodes;
 use crate::routing::inputs::Breaker;
 
 /// What the metrics listener answers from.
@@ -29,6 +30,9 @@ impl Admin {
             for standing in [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked] {
                 self.app.metrics.keys(interface.as_str(), standing.as_str(), self.app.auth.count_keys(interface, standing, now));
             }
+        }
+        for standing in nodes::Standing::ALL {
+            self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
         }
         // Looked at when asked for: a breaker that is open becomes half-open by time alone.
         for target in self.app.live().routing.targets() {

@@ -21,6 +21,7 @@ use crate::config::{self, Server, Variables};
 use crate::id::Random;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Secret, SecretBytes, derive};
@@ -81,7 +82,9 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let no_admin = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
-    auth.attach(&store).await.map_err(of_store)?;
+    let nodes = Nodes::new(&master);
+    let following = nodes.clone();
+    nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.map_err(of_store)?);
     if no_admin && auth.users() == 0 {
         warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
     }
@@ -102,7 +105,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let clock = Clock::System;
     let (mock_address, variables) = (Some(mock_address), environment.variables);
     let parts =
-        Parts { server, store, auth, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
+        Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));
     app.limits.open(&app.auth, &app.store, app.clock.now()).await.map_err(|error| BootError(error.to_string()))?;
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;

@@ -11,7 +11,7 @@ use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
-use super::{Faults, StoreError, agents};
+use super::{Faults, StoreError, agents, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -277,7 +277,8 @@ pub(super) fn snapshot(connection: &mut Connection) -> Result<Snapshot, StoreErr
     let keys = all(&transaction, "SELECT * FROM keys", key)?;
     let sessions = all(&transaction, "SELECT * FROM sessions", session)?;
     let agents = all(&transaction, "SELECT * FROM agents", agents::agent)?;
-    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions, agents })
+    let nodes = all(&transaction, "SELECT * FROM nodes", nodes::node)?;
+    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions, agents, nodes })
 }
 
 /// Whether the file can be locked for writing and read.
@@ -408,7 +409,7 @@ pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     Timestamp::from_microsecond(row.get(column)?).map_err(|error| unreadable(column, error))
 }
 
-fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+pub(super) fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
     match row.get::<_, Option<i64>>(column)? {
         None => Ok(None),
         Some(micros) => Timestamp::from_microsecond(micros).map(Some).map_err(|error| unreadable(column, error)),

@@ -147,7 +147,7 @@ impl fmt::Display for Budget {
 }
 
 /// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
-fn covers(pattern: &str, inner: &str) -> bool {
+pub fn covers(pattern: &str, inner: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => inner.starts_with(beginning),
         None => inner == pattern,

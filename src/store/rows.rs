@@ -7,10 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AgentId, KeyId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, KeyId, NodeId, RequestId, SessionId, UserId};
 use crate::interface::Interface;
 
 use super::limits::Limits;
+use super::nodes::NodeRow;
 
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,6 +256,10 @@ pub enum Change {
     Agent(Arc<AgentRow>),
     /// An agent that is no more.
     AgentDeleted(AgentId),
+    /// A node as it is now.
+    Node(Arc<NodeRow>),
+    /// A node that is no more.
+    NodeDeleted(NodeId),
 }
 
 /// What one mutation did, durably.
@@ -290,6 +295,8 @@ pub struct Snapshot {
     pub sessions: Vec<SessionRow>,
     /// All agents.
     pub agents: Vec<AgentRow>,
+    /// All nodes.
+    pub nodes: Vec<NodeRow>,
 }
 
 /// A capture as the index knows it: what lists filter by. The capture itself is in a segment, which says the same of it.

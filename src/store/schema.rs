@@ -55,6 +55,16 @@ CREATE TABLE usage (
     PRIMARY KEY (day, user, key, model, recipe, replay)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_user ON usage (user, day);
 ",
+    // Nodes: enrolments with sealed secrets, what they registered as, and the nonces of their signatures.
+    "
+CREATE TABLE nodes (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, models TEXT NOT NULL, endpoint TEXT, generation INTEGER NOT NULL,
+    secret BLOB NOT NULL, previous BLOB, previous_expires_at INTEGER, created_at INTEGER NOT NULL, rotated_at INTEGER,
+    registration TEXT) STRICT;
+CREATE TABLE node_nonces (
+    node TEXT NOT NULL, nonce TEXT NOT NULL, created INTEGER NOT NULL, PRIMARY KEY (node, nonce)) STRICT, WITHOUT ROWID;
+CREATE INDEX node_nonces_created ON node_nonces (node, created);
+",
 ];
 
 /// Of `captures.db`.

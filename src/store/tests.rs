@@ -371,3 +371,49 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
     assert_eq!(store.delete_agent(&first.id, None).await.unwrap().changes, []);
     store.create_agent(agent("last")).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let id = NodeId::new(at(0), &Random::seeded(5));
+    let node = NodeRow {
+        id: id.clone(),
+        name: "rack".into(),
+        models: vec!["*".into()],
+        endpoint: None,
+        generation: 1,
+        secret: vec![1],
+        previous: None,
+        created_at: at(0),
+        rotated_at: None,
+        registration: None,
+    };
+    store.create_node(node.clone()).await.unwrap();
+    assert!(matches!(store.create_node(node.clone()).await, Err(StoreError::Conflict)));
+    let spend = async |store: &Store, generation: u32, nonce: &str, second: i64| {
+        let spent = SpentNonce { node: id.clone(), generation, nonce: nonce.into(), created: at(second).as_second(), at: at(second) };
+        match store.spend_nonce(spent).await {
+            Ok(committed) => format!("{} change(s)", committed.changes.len()),
+            Err(error) => format!("{error:?}"),
+        }
+    };
+    assert_eq!((spend(&store, 1, "a", 0).await, spend(&store, 1, "a", 0).await), ("0 change(s)".into(), "Conflict".into()));
+    drop(store);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    assert_eq!(spend(&store, 1, "a", 120).await, "Conflict", "after a restart, for as long as it could come again");
+    assert_eq!(spend(&store, 1, "a", 241).await, "0 change(s)", "long over");
+    assert_eq!(spend(&store, 2, "b", 0).await, "NotFound");
+
+    let previous = Some(PreviousNodeSecret { secret: vec![1], expires_at: at(600) });
+    let next = NodeRow { generation: 2, secret: vec![2], previous, rotated_at: Some(at(0)), ..node.clone() };
+    store.rotate_node(next.clone()).await.unwrap();
+    assert!(matches!(store.rotate_node(next).await, Err(StoreError::Conflict)), "one of two at once");
+    assert_eq!((spend(&store, 1, "c", 599).await, spend(&store, 1, "d", 600).await), ("0 change(s)".into(), "NotFound".into()));
+    assert_eq!((spend(&store, 2, "e", 300).await, spend(&store, 1, "f", 300).await), ("1 change(s)".into(), "NotFound".into()));
+    let known = store.load().await.unwrap().nodes;
+    assert_eq!((known[0].generation, known[0].previous.is_some(), known[0].secret.clone()), (2, false, vec![2]));
+    store.delete_node(&id).await.unwrap();
+    assert!(store.delete_node(&id).await.unwrap().changes.is_empty());
+    assert_eq!(spend(&store, 2, "g", 300).await, "NotFound");
+}

@@ -6,6 +6,7 @@ pub mod documents;
 pub mod envelope;
 pub mod gateway;
 pub mod json_text;
+pub mod node;
 pub mod openapi;
 pub mod provider;
 pub mod recorded;

@@ -78,7 +78,7 @@ impl Health {
     pub fn snapshot(&self, routing: &Routing, at: Timestamp) -> BTreeMap<String, TargetHealth> {
         let mut snapshot = BTreeMap::new();
         for target in routing.targets() {
-            if let Some(health) = target.state().look(target, at) {
+            if let Some(health) = target.state().look(&target.provider, at) {
                 snapshot.insert(target.name.to_string(), health);
             }
         }
@@ -131,8 +131,8 @@ pub struct Shown {
 
 impl TargetState {
     /// What a decision is told; `None` when it is healthy and idle.
-    fn look(&self, target: &Target, at: Timestamp) -> Option<TargetHealth> {
-        let (provider, now) = (&target.provider, at.as_microsecond());
+    fn look(&self, provider: &Provider, at: Timestamp) -> Option<TargetHealth> {
+        let now = at.as_microsecond();
         let inflight = self.inflight.load(Ordering::Relaxed);
         let free = provider.max_concurrency.map(|max| max.saturating_sub(provider.state().inflight.load(Ordering::Relaxed)));
         let mut told = TargetHealth {
@@ -156,6 +156,16 @@ impl TargetState {
         let idle = inflight == 0 && free != Some(0) && told.cooldown_until.is_none();
         let healthy = told.breaker == Breaker::Closed && told.ewma_us.is_none();
         (!(idle && healthy)).then_some(told)
+    }
+
+    /// What a decision is told of a node.
+    pub fn at_node(&self, provider: &Provider, at: Timestamp) -> TargetHealth {
+        self.look(provider, at).unwrap_or_default()
+    }
+
+    /// Attempts under way.
+    pub fn under_way(&self) -> u32 {
+        self.inflight.load(Ordering::Relaxed)
     }
 
     /// What an operator is shown of it.

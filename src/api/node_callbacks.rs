@@ -1,0 +1,245 @@
+//! What nodes tell of themselves, signed: that they are there and what they serve, how they are, what happened, and that they
+//! leave. Whoever signs may speak for itself only, and only within what it was enrolled for.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body::{Fields, check_pairs};
+use super::page::Query;
+use super::{Client, answer, nodes};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::bounds;
+use crate::config::Net;
+use crate::error::{Error, Kind, Result};
+use crate::id::NodeId;
+use crate::nodes::{Load, Report, Status, Untaken};
+use crate::routing::provider::Base;
+use crate::secret::Secret;
+use crate::store::{NodeModel, NodeRow, Registration, StoreError, covers};
+
+/// `POST /v1/agent/register`
+pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let (id, now) = (node(who)?, app.clock.now());
+    let mut fields = Fields::read(request)?;
+    let version = fields.text("version")?;
+    bounded("version", &version)?;
+    let endpoint = fields.text("endpoint")?;
+    let base = nodes::place(&endpoint)?;
+    let api_key: Option<String> = fields.take("api_key", "a string")?;
+    if api_key
+        .as_ref()
+        .is_some_and(|key| key.is_empty() || key.len() > bounds::NODE_TEXT_BYTES || !key.bytes().all(|b| b.is_ascii_graphic()))
+    {
+        return Err(Error::invalid("api_key", format!("api_key must be 1 to {} visible ASCII characters.", bounds::NODE_TEXT_BYTES)));
+    }
+    let models = read_models(&mut fields)?.ok_or_else(|| Error::invalid("models", "models is required."))?;
+    let max_concurrency: Option<u32> = fields.take("max_concurrency", "a whole number from 1")?;
+    if max_concurrency == Some(0) {
+        return Err(Error::invalid("max_concurrency", "max_concurrency must be a whole number from 1."));
+    }
+    let labels: BTreeMap<String, String> = fields.take("labels", "an object of strings")?.unwrap_or_default();
+    check_pairs("labels", &labels)?;
+    fields.finish()?;
+    let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
+    within_enrolment(&row, &models)?;
+    let from = request.extensions().get::<Client>().and_then(|client| client.address);
+    may_serve_at(app, &row, &base, from)?;
+    let api_key = match api_key.map(Secret::new) {
+        None => None,
+        Some(key) => Some(app.nodes.seal_key(id, &key, &app.random).ok_or_else(|| Error::internal("a node's key cannot be sealed"))?),
+    };
+    let registration =
+        Registration { epoch: 0, at_us: now.as_microsecond(), ended: false, version, endpoint, api_key, models, max_concurrency, labels };
+    let committed = app.store.register_node(id, registration).await.map_err(gone)?;
+    app.nodes.begin(id, now);
+    app.store.acknowledge(committed.rev).await?;
+    let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
+    let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
+    Ok(answer::json(StatusCode::OK, &json!({ "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease })))
+}
+
+/// `POST /v1/agent/heartbeat`
+pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let id = node(who)?;
+    let mut fields = Fields::read(request)?;
+    let required = |name: &str| Error::invalid(name, format!("{name} is required."));
+    let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
+    let status = fields.text("status")?;
+    let status = Status::parse(&status).ok_or_else(|| Error::invalid("status", "status must be ready, draining or error."))?;
+    let running: u32 = fields.take("running", "a whole number")?.ok_or_else(|| required("running"))?;
+    let queued: u32 = fields.take("queued", "a whole number")?.ok_or_else(|| required("queued"))?;
+    let models = read_models(&mut fields)?;
+    fields.finish()?;
+    let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
+    if let Some(models) = &models {
+        within_enrolment(&row, models)?;
+    }
+    let report = Report { seq, status, load: Load { running, queued } };
+    app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
+        Untaken::Seq => Error::new(Kind::Conflict, "seq must rise from one heartbeat to the next."),
+        Untaken::Unregistered => Error::new(Kind::Conflict, "The node is not registered; register first."),
+    })?;
+    let before = row.registration.as_ref();
+    if let (Some(models), Some(before)) = (models, before)
+        && models != before.models
+    {
+        let committed = app.store.amend_node(id, before.epoch, Some(models)).await.map_err(gone)?;
+        app.store.acknowledge(committed.rev).await?;
+    }
+    Ok(answer::json(StatusCode::OK, &json!({ "lease_s": bounds::NODE_LEASE.as_secs(), "actions": [] })))
+}
+
+/// One of a node's events.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Event {
+    id: String,
+    at: String,
+    level: String,
+    message: String,
+    #[serde(default)]
+    data: Value,
+}
+
+/// `POST /v1/agent/events`: into the log, each id once.
+pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let id = node(who)?;
+    let mut fields = Fields::read(request)?;
+    let what = "a list of {\"id\", \"at\", \"level\", \"message\", \"data\"?}";
+    let events: Vec<Event> = fields.take("events", what)?.ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
+    fields.finish()?;
+    if events.len() > bounds::NODE_EVENTS {
+        return Err(Error::invalid("events", format!("events may be {}.", bounds::NODE_EVENTS)));
+    }
+    for event in &events {
+        if event.id.is_empty() || event.id.len() > bounds::METADATA_NAME_CHARS {
+            return Err(Error::invalid("events", format!("An event's id must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS)));
+        }
+        if event.at.parse::<jiff::Timestamp>().is_err() {
+            return Err(Error::invalid("events", "An event's at must be a time as RFC 3339 has it."));
+        }
+        level(&event.level)?;
+    }
+    let ids: Vec<&str> = events.iter().map(|event| event.id.as_str()).collect();
+    let new = app.nodes.new_events(id, &ids);
+    for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
+        // Quoted: what comes from elsewhere does not make lines of its own.
+        let message: String = event.message.chars().take(bounds::NODE_TEXT_BYTES).collect();
+        let data =
+            if event.data.is_null() { String::new() } else { event.data.to_string().chars().take(bounds::NODE_TEXT_BYTES).collect() };
+        log::log!(level(&event.level)?, "{id} at {}: {message:?} {data:?}", event.at);
+    }
+    let accepted = new.iter().filter(|new| **new).count();
+    Ok(answer::json(StatusCode::ACCEPTED, &json!({ "accepted": accepted, "duplicates": new.len() - accepted })))
+}
+
+/// `POST /v1/agent/deregister`; again is no change.
+pub async fn deregister(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    Fields::read_if_any(request)?.finish()?;
+    let id = node(who)?;
+    let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
+    if let Some(registration) = &row.registration {
+        let committed = app.store.amend_node(id, registration.epoch, None).await.map_err(gone)?;
+        app.store.acknowledge(committed.rev).await?;
+    }
+    Ok(answer::no_content())
+}
+
+fn node(who: &Principal) -> Result<&NodeId> {
+    match who {
+        Principal::Node { id, .. } => Ok(id),
+        _ => Err(Error::internal("a route of nodes was reached by somebody else")),
+    }
+}
+
+/// What became of the node meanwhile.
+fn gone(error: StoreError) -> Error {
+    match error {
+        StoreError::NotFound => Error::not_found("node"),
+        StoreError::Conflict => Error::new(Kind::Conflict, "The node has registered anew meanwhile."),
+        other => other.into(),
+    }
+}
+
+fn level(word: &str) -> Result<log::Level> {
+    match word {
+        "debug" => Ok(log::Level::Debug),
+        "info" => Ok(log::Level::Info),
+        "warn" | "warning" => Ok(log::Level::Warn),
+        "error" => Ok(log::Level::Error),
+        _ => Err(Error::invalid("events", "An event's level must be debug, info, warn or error.")),
+    }
+}
+
+fn bounded(name: &str, text: &str) -> Result<()> {
+    if (1..=bounds::NODE_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(Error::invalid(name, format!("{name} must have 1 to {} bytes and no control characters.", bounds::NODE_TEXT_BYTES)))
+}
+
+fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
+    let Some(models) = fields.take::<Vec<NodeModel>>("models", "a list of {\"id\", \"context\"?, \"capabilities\"?}")? else {
+        return Ok(None);
+    };
+    let well = |id: &str| (1..=bounds::MODEL_NAME_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let most = bounds::NODE_MODELS;
+    if models.len() > most || !models.iter().all(|model| well(&model.id)) {
+        return Err(Error::invalid("models", format!("models may be {most}, with ids of visible ASCII characters.")));
+    }
+    let words =
+        |model: &NodeModel| model.capabilities.as_ref().is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64));
+    if !models.iter().all(words) {
+        return Err(Error::invalid("models", "capabilities may be 16 words of 64 bytes."));
+    }
+    let twice = models.iter().enumerate().any(|(at, model)| models.iter().take(at).any(|other| other.id == model.id));
+    if twice { Err(Error::invalid("models", "Two models have one id.")) } else { Ok(Some(models)) }
+}
+
+fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
+    let outside = models.iter().find(|model| !row.models.iter().any(|pattern| covers(pattern, &model.id)));
+    outside.map_or(Ok(()), |model| Err(Error::new(Kind::Forbidden, format!("The node is not enrolled for the model `{}`.", model.id))))
+}
+
+/// A node serves where it was enrolled to, else at the address that it speaks from; never where the gateway itself listens, or
+/// where clouds keep their credentials. A name is looked up, and held against the same, when the node is asked.
+fn may_serve_at(app: &App, row: &NodeRow, base: &Base, from: Option<IpAddr>) -> Result<()> {
+    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
+    let address: Option<IpAddr> = base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+    match &row.endpoint {
+        Some(endpoint) if nodes::place(endpoint)? != *base => return refuse("The node is enrolled for another endpoint."),
+        Some(_) => {}
+        None => {
+            let Some(from) = from.map(|from| from.to_canonical()) else { return refuse("The node's address is not known.") };
+            let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
+            if !(if local { from.is_loopback() } else { address == Some(from) }) {
+                return refuse("Without an endpoint in its enrolment a node serves at the address that it registers from.");
+            }
+        }
+    }
+    let denied = |address: IpAddr| app.server.egress_deny.iter().chain(&Net::metadata()).any(|net| net.contains(address));
+    let port = base.port;
+    let ours = |own: SocketAddr| {
+        let at = own.ip().to_canonical();
+        let here = if base.host == "localhost" { at.is_loopback() } else { Some(at) == address };
+        own.port() == port
+            && (here || at.is_unspecified() && (base.host == "localhost" || address.is_some_and(|address| address.is_loopback())))
+    };
+    if address.is_some_and(|address| denied(address) || address.is_unspecified()) {
+        return refuse("No node may serve at this address.");
+    }
+    if app.server.own_addresses().chain(app.mock).any(ours) {
+        return refuse("The gateway itself listens there.");
+    }
+    Ok(())
+}

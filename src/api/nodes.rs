@@ -1,0 +1,167 @@
+//! Nodes as admins enrol them: a name, what they may serve and where, and the secret that they sign with.
+
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::{Fields, check_name};
+use super::page::{self, Query};
+use super::{PathParams, answer};
+use crate::app::App;
+use crate::auth::{Principal, token};
+use crate::bounds;
+use crate::clock::rfc3339;
+use crate::error::{Error, Kind, Result};
+use crate::id::NodeId;
+use crate::nodes::Shown;
+use crate::routing::provider::Base;
+use crate::secret::Secret;
+use crate::store::{NodeRow, PreviousNodeSecret, StoreError};
+
+/// What a node's secret begins with.
+const AUDIENCE: &str = "nod";
+
+/// `POST /v1/nodes`
+pub async fn create(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let now = app.clock.now();
+    let mut fields = Fields::read(request)?;
+    let name = fields.text("name")?;
+    check_name(&name)?;
+    let models: Vec<String> = fields.take("models", "a list of patterns")?.unwrap_or_else(|| vec!["*".to_owned()]);
+    check_patterns(&models)?;
+    let endpoint: Option<String> = fields.take("endpoint", "a URL")?;
+    if let Some(endpoint) = &endpoint {
+        place(endpoint)?;
+    }
+    fields.finish()?;
+    let id = NodeId::new(now, &app.random);
+    let secret = token::mint(AUDIENCE, &app.random);
+    let node = NodeRow {
+        name,
+        models,
+        endpoint,
+        generation: 1,
+        secret: sealed(app, &id, 1, &secret)?,
+        previous: None,
+        created_at: now,
+        rotated_at: None,
+        registration: None,
+        id: id.clone(),
+    };
+    let committed = app.store.create_node(node).await.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "A node of this name exists already."),
+        StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many nodes as there may be; delete some."),
+        other => other.into(),
+    })?;
+    app.store.acknowledge(committed.rev).await?;
+    let mut response = answer::secret_json(StatusCode::CREATED, &with_secret(app, &id, &secret)?);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(&format!("/v1/nodes/{id}")).map_err(Error::internal)?);
+    Ok(response)
+}
+
+/// `GET /v1/nodes`
+pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), &["limit", "after"])?;
+    let limit = query.limit()?;
+    let parse = |text| NodeId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a node."));
+    let after = query.get("after").map(parse).transpose()?;
+    let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
+    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+}
+
+/// `GET /v1/nodes/{id}`
+pub async fn get(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    Ok(answer::json(StatusCode::OK, &record(&find(app, request)?)))
+}
+
+/// `DELETE /v1/nodes/{id}`
+pub async fn delete(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let node = find(app, request)?;
+    let committed = app.store.delete_node(&node.row.id).await?;
+    app.store.acknowledge(committed.rev).await?;
+    Ok(answer::no_content())
+}
+
+/// `POST /v1/nodes/{id}/rotate`: the secret of the next generation. The one before is taken until that is used, or for
+/// [`bounds::NODE_ROTATION`].
+pub async fn rotate(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    Fields::read_if_any(request)?.finish()?;
+    let (old, now) = (find(app, request)?.row, app.clock.now());
+    let generation = old.generation + 1;
+    let secret = token::mint(AUDIENCE, &app.random);
+    let expires_at = now.checked_add(bounds::NODE_ROTATION).map_err(Error::internal)?;
+    let next = NodeRow {
+        generation,
+        secret: sealed(app, &old.id, generation, &secret)?,
+        previous: Some(PreviousNodeSecret { secret: old.secret.clone(), expires_at }),
+        rotated_at: Some(now),
+        ..NodeRow::clone(&old)
+    };
+    let committed = app.store.rotate_node(next).await.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation was first."),
+        StoreError::NotFound => Error::not_found("node"),
+        other => other.into(),
+    })?;
+    app.store.acknowledge(committed.rev).await?;
+    Ok(answer::secret_json(StatusCode::OK, &with_secret(app, &old.id, &secret)?))
+}
+
+fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Vec<u8>> {
+    app.nodes.seal_secret(id, generation, secret, &app.random).ok_or_else(|| Error::internal("a node's secret cannot be sealed"))
+}
+
+/// The record as it is now, with the secret that is shown this once.
+fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
+    let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
+    let mut record = record(&shown);
+    if let Value::Object(fields) = &mut record {
+        fields.insert("secret".into(), secret.expose().into());
+    }
+    Ok(record)
+}
+
+fn find(app: &App, request: &Request<Bytes>) -> Result<Shown> {
+    let id = request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
+    id.and_then(|id| app.nodes.show(&id, app.clock.now())).ok_or_else(|| Error::not_found("node"))
+}
+
+fn check_patterns(patterns: &[String]) -> Result<()> {
+    let well = |pattern: &String| {
+        let star = pattern.find('*').is_none_or(|at| at + 1 == pattern.len());
+        star && !pattern.is_empty() && pattern.len() <= bounds::MODEL_NAME_BYTES && pattern.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let most = bounds::NODE_PATTERNS;
+    if (1..=most).contains(&patterns.len()) && patterns.iter().all(well) {
+        return Ok(());
+    }
+    Err(Error::invalid("models", format!("models must be 1 to {most} names of models, each of which may end with a *.")))
+}
+
+/// Where an endpoint is, its path up to the `/v1` of OpenAI's API, which need not be written.
+pub(super) fn place(endpoint: &str) -> Result<Base> {
+    let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES { Base::parse(endpoint) } else { Err("is too long") };
+    base.map(Base::versioned).map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
+}
+
+pub(super) fn record(shown: &Shown) -> Value {
+    let row = &shown.row;
+    let registered = row.registration.as_ref().map(|registration| {
+        let at = jiff::Timestamp::from_microsecond(registration.at_us).ok().map(rfc3339);
+        json!({
+            "at": at, "version": registration.version, "endpoint": registration.endpoint, "models": registration.models,
+            "max_concurrency": registration.max_concurrency, "labels": registration.labels,
+        })
+    });
+    json!({
+        "object": "node", "id": row.id, "name": row.name, "models": row.models, "endpoint": row.endpoint,
+        "state": shown.standing.as_str(), "running": shown.load.running, "queued": shown.load.queued, "inflight": shown.inflight,
+        "lease_expires_at": shown.lease_until.map(rfc3339), "registered": registered, "generation": row.generation,
+        "previous_secret_expires_at": row.previous.as_ref().map(|previous| rfc3339(previous.expires_at)),
+        "created_at": rfc3339(row.created_at), "rotated_at": row.rotated_at.map(rfc3339),
+    })
+}

@@ -1,0 +1,185 @@
+//! What a node shows: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`, and the digest of the body
+//! (RFC 9530). One list of components in one order, one label, five parameters in one order: what is spelt otherwise is no
+//! signature, so nothing of the grammar is left in which two readers could differ. Pure: keys, time and nonces are the caller's.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, Method};
+use sha2::{Digest, Sha256};
+
+use crate::bounds;
+use crate::id::Random;
+use crate::secret::constant_time_eq;
+
+/// The digest of the body (RFC 9530 section 2).
+pub const CONTENT_DIGEST: &str = "content-digest";
+/// What is covered, and by which key (RFC 9421 section 4.1).
+pub const SIGNATURE_INPUT: &str = "signature-input";
+/// The signature (RFC 9421 section 4.2).
+pub const SIGNATURE: &str = "signature";
+
+const WITH_BODY: &str = r#"("@method" "@authority" "@path" "@query" "content-digest")"#;
+const WITHOUT_BODY: &str = r#"("@method" "@authority" "@path" "@query")"#;
+const TAIL: &str = r#";alg="hmac-sha256";tag="pin-node-agent""#;
+
+/// What of a request is signed beside its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Covered<'a> {
+    /// Method.
+    pub method: &'a Method,
+    /// The gateway's name, lower-case, without its scheme's own port.
+    pub authority: &'a str,
+    /// Path as it was sent.
+    pub path: &'a str,
+    /// Query as it was sent, without its `?`.
+    pub query: Option<&'a str>,
+}
+
+/// A signature of the right form; whether it is good is still to be found out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// The node that it says it is.
+    pub node: String,
+    /// The generation of its secret.
+    pub generation: u32,
+    /// When it was made, in seconds since the epoch.
+    pub created: i64,
+    /// Sixteen bytes in base64url that it was made with, and no other of this node.
+    pub nonce: String,
+    /// SHA-256 of the body; none where there is no body.
+    digest: Option<[u8; 32]>,
+    base: String,
+    mac: [u8; 32],
+}
+
+impl std::fmt::Debug for Signed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signed").field("node", &self.node).field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+impl Signed {
+    /// Reads what a request shows. The error is `missing` where it shows nothing, `profile` where it is not of the form.
+    pub fn read(request: &Covered<'_>, headers: &HeaderMap) -> Result<Signed, &'static str> {
+        let (input, mac) = (one(headers, SIGNATURE_INPUT)?, one(headers, SIGNATURE)?);
+        let (Some(input), Some(mac)) = (input, mac) else { return Err("missing") };
+        let digest = one(headers, CONTENT_DIGEST)?;
+        let parameters = input.strip_prefix("sig1=").ok_or("profile")?;
+        let list = if digest.is_some() { WITH_BODY } else { WITHOUT_BODY };
+        if digest.is_none() && *request.method == Method::POST {
+            return Err("profile");
+        }
+        let rest = parameters.strip_prefix(list).and_then(|rest| rest.strip_suffix(TAIL)).ok_or("profile")?;
+        let (created, nonce, node, generation) = read_parameters(rest).ok_or("profile")?;
+        let sha256 = match digest {
+            None => None,
+            Some(text) => Some(text.strip_prefix("sha-256=").and_then(bytes).ok_or("profile")?),
+        };
+        let mac = mac.strip_prefix("sig1=").and_then(bytes).ok_or("profile")?;
+        let base = base(request, digest, parameters);
+        Ok(Signed { node: node.to_owned(), generation, created, nonce: nonce.to_owned(), digest: sha256, base, mac })
+    }
+
+    /// Whether it was made about now.
+    pub fn is_timely(&self, now_s: i64) -> bool {
+        now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
+    }
+
+    /// Whether it was made with this key, by what it covers.
+    pub fn is_made_with(&self, key: &[u8]) -> bool {
+        constant_time_eq(&mac(key, &self.base), &self.mac)
+    }
+
+    /// Whether it covers this body.
+    pub fn covers(&self, body: &[u8]) -> bool {
+        match &self.digest {
+            Some(digest) => constant_time_eq(&Sha256::digest(body), digest),
+            None => body.is_empty(),
+        }
+    }
+}
+
+/// The one value of a header; two lines are not of the form.
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, &'static str> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(None),
+        (Some(line), None) => line.to_str().map(Some).map_err(|_| "profile"),
+        (Some(_), Some(_)) => Err("profile"),
+    }
+}
+
+/// `;created=…;nonce="…";keyid="<node>.<generation>"`, and nothing else.
+fn read_parameters(text: &str) -> Option<(i64, &str, &str, u32)> {
+    let (created, rest) = text.strip_prefix(";created=")?.split_once(';')?;
+    let (nonce, rest) = rest.strip_prefix("nonce=\"")?.split_once('"')?;
+    let key = rest.strip_prefix(";keyid=\"")?.strip_suffix('"')?;
+    let (node, generation) = key.rsplit_once('.')?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let known_form = (1..=64).contains(&node.len()) && node.bytes().all(plain);
+    let fresh = nonce.len() == 22 && URL_SAFE_NO_PAD.decode(nonce).is_ok();
+    (known_form && fresh).then_some((i64::from(number(created, 10)?), nonce, node, number(generation, 9)?))
+}
+
+/// A whole number in its one spelling.
+fn number(text: &str, most: usize) -> Option<u32> {
+    let spelt = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    if spelt { text.parse().ok() } else { None }
+}
+
+/// Thirty-two bytes as a byte sequence (RFC 8941 section 3.3.5), in the one spelling of them.
+fn bytes(text: &str) -> Option<[u8; 32]> {
+    let inner = text.strip_prefix(':')?.strip_suffix(':')?;
+    STANDARD.decode(inner).ok()?.try_into().ok()
+}
+
+/// The signature base (RFC 9421 section 2.5).
+fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String {
+    let Covered { method, authority, path, query } = request;
+    let query = query.unwrap_or_default();
+    let digest = digest.map_or_else(String::new, |digest| format!("\"content-digest\": {digest}\n"));
+    format!(
+        "\"@method\": {method}\n\"@authority\": {authority}\n\"@path\": {path}\n\"@query\": ?{query}\n{digest}\"@signature-params\": {parameters}"
+    )
+}
+
+fn mac(key: &[u8], base: &str) -> [u8; 32] {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        // HMAC takes a key of any length (RFC 2104 section 2); should it not, nothing may match.
+        std::process::abort()
+    };
+    mac.update(base.as_bytes());
+    mac.finalize().into_bytes().into()
+}
+
+/// What a node signs with.
+pub struct Signer<'a> {
+    /// Its secret, as it was given out.
+    pub key: &'a [u8],
+    /// Its id.
+    pub node: &'a str,
+    /// The generation of the secret.
+    pub generation: u32,
+}
+
+impl Signer<'_> {
+    /// The headers of a request with this body, made at `created` (seconds since the epoch).
+    pub fn sign(&self, request: &Covered<'_>, body: &[u8], created: i64, random: &Random) -> [(&'static str, String); 3] {
+        let mut nonce = [0; 16];
+        random.fill(&mut nonce);
+        self.sign_with(request, body, created, &URL_SAFE_NO_PAD.encode(nonce))
+    }
+
+    fn sign_with(&self, request: &Covered<'_>, body: &[u8], created: i64, nonce: &str) -> [(&'static str, String); 3] {
+        let digest = format!("sha-256=:{}:", STANDARD.encode(Sha256::digest(body)));
+        let Signer { key, node, generation } = self;
+        let parameters = format!("{WITH_BODY};created={created};nonce=\"{nonce}\";keyid=\"{node}.{generation}\"{TAIL}");
+        let signature = STANDARD.encode(mac(key, &base(request, Some(&digest), &parameters)));
+        [(CONTENT_DIGEST, digest), (SIGNATURE_INPUT, format!("sig1={parameters}")), (SIGNATURE, format!("sig1=:{signature}:"))]
+    }
+}
+
+#[cfg(test)]
+#[path = "signature_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! How nodes stand and which is asked first, with a clock that is told.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config;
+use crate::routing::decide::{Refusal, decide};
+use crate::routing::inputs::tests::chat;
+use crate::store::{NodeModel, PreviousNodeSecret, Registration};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_764_000_000 + second).unwrap()
+}
+
+fn nodes() -> Nodes {
+    Nodes::new(&SecretBytes::new([1; 32]))
+}
+
+fn enrolled(nodes: &Nodes, name: &str) -> NodeRow {
+    let random = Random::seeded(u64::from(name.as_bytes()[0]));
+    let id = NodeId::new(at(0), &random);
+    NodeRow {
+        name: name.into(),
+        models: vec!["*".into()],
+        endpoint: None,
+        generation: 1,
+        secret: nodes.seal_secret(&id, 1, &Secret::new("one"), &random).unwrap(),
+        previous: None,
+        created_at: at(0),
+        rotated_at: None,
+        registration: None,
+        id,
+    }
+}
+
+fn registered(row: &NodeRow, epoch: u64, models: &[&str]) -> NodeRow {
+    let models = models.iter().map(|id| NodeModel { id: (*id).to_owned(), context: None, capabilities: None }).collect();
+    let registration = Registration {
+        epoch,
+        at_us: 0,
+        ended: false,
+        version: "1".into(),
+        endpoint: "http://192.0.2.1:8000".into(),
+        api_key: None,
+        models,
+        max_concurrency: Some(1),
+        labels: BTreeMap::new(),
+    };
+    NodeRow { registration: Some(registration), ..row.clone() }
+}
+
+fn report(seq: u64, status: Status, running: u32) -> Report {
+    Report { seq, status, load: Load { running, queued: 0 } }
+}
+
+/// A node that serves `m` since second 0.
+fn serving(nodes: &Nodes, name: &str) -> NodeRow {
+    let row = registered(&enrolled(nodes, name), 1, &["m"]);
+    nodes.load(vec![row.clone()]);
+    nodes.begin(&row.id, at(0));
+    row
+}
+
+#[test]
+fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
+    let nodes = nodes();
+    let row = enrolled(&nodes, "a");
+    nodes.load(vec![row.clone()]);
+    let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
+    assert_eq!(standing(0), Standing::Pending);
+    assert_eq!(nodes.report(&row.id, report(1, Status::Ready, 0), at(0)), Err(Untaken::Unregistered));
+    nodes.load(vec![registered(&row, 1, &["m"])]);
+    assert_eq!(standing(0), Standing::Unreachable, "as after a start");
+    nodes.begin(&row.id, at(0));
+    assert_eq!((standing(0), standing(29), standing(30)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
+    nodes.report(&row.id, report(3, Status::Ready, 0), at(40)).unwrap();
+    assert_eq!((standing(40), standing(69), standing(70)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
+    for seq in [3, 2] {
+        assert_eq!(nodes.report(&row.id, report(seq, Status::Ready, 0), at(60)), Err(Untaken::Seq));
+    }
+    assert_eq!(standing(70), Standing::Unreachable, "what is not taken extends nothing");
+    nodes.report(&row.id, report(4, Status::Draining, 0), at(70)).unwrap();
+    assert_eq!(standing(70), Standing::Draining);
+    nodes.report(&row.id, report(5, Status::Error, 0), at(70)).unwrap();
+    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Draining, 0));
+    nodes.load(vec![registered(&row, 2, &["m"])]);
+    assert_eq!(standing(70), Standing::Unreachable, "the lease was of another epoch");
+    nodes.report(&row.id, report(1, Status::Ready, 0), at(70)).unwrap();
+    assert_eq!((standing(70), nodes.ready("m", at(70)).len(), nodes.ready("n", at(70)).len()), (Standing::Ready, 1, 0));
+    let mut left = registered(&row, 2, &["m"]);
+    left.registration.as_mut().unwrap().ended = true;
+    nodes.load(vec![left]);
+    assert_eq!((standing(70), nodes.count(Standing::Gone, at(70))), (Standing::Gone, 1));
+}
+
+#[test]
+fn a_secret_is_taken_by_generation_and_until_its_end() {
+    let nodes = nodes();
+    let random = Random::seeded(9);
+    let mut row = enrolled(&nodes, "a");
+    row.previous = Some(PreviousNodeSecret { secret: row.secret.clone(), expires_at: at(600) });
+    row.generation = 2;
+    row.secret = nodes.seal_secret(&row.id, 2, &Secret::new("two"), &random).unwrap();
+    nodes.load(vec![row.clone()]);
+    let takes = |generation, second| nodes.takes(&row.id, generation, at(second));
+    assert_eq!((takes(2, 0), takes(1, 599), takes(1, 600), takes(3, 0)), (true, true, false, false));
+    // A secret that was put in the place of another's does not open.
+    let other = NodeRow { secret: row.secret.clone(), generation: 1, ..enrolled(&nodes, "b") };
+    nodes.load(vec![other.clone()]);
+    assert!(!nodes.takes(&other.id, 1, at(0)));
+}
+
+#[test]
+fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {
+    let nodes = nodes();
+    let (a, b) = (serving(&nodes, "a"), serving(&nodes, "b"));
+    let order = || nodes.ready("m", at(1)).iter().map(|ready| ready.id.clone()).collect::<Vec<_>>();
+    let by_id = if a.id < b.id { [a.id.clone(), b.id.clone()] } else { [b.id.clone(), a.id.clone()] };
+    assert_eq!(order(), by_id, "equal: by id");
+    nodes.report(&by_id[0], report(1, Status::Ready, 2), at(1)).unwrap();
+    assert_eq!(order(), [by_id[1].clone(), by_id[0].clone()]);
+    let mut events = nodes.new_events(&a.id, &["x", "y", "x"]);
+    events.extend(nodes.new_events(&a.id, &["y", "z"]));
+    assert_eq!(events, [true, true, false, false, true]);
+}
+
+const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/m }, { target: p/x } ] } ] }\n\
+    aliases: { auto: r }\n";
+const OTHER: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/n }, { target: nodes/m } ] } ] }\naliases: { auto: r }\n";
+
+#[test]
+fn a_decision_looks_at_nodes_by_its_inputs_alone() {
+    let server = config::read_server("test", "", &|_| None).unwrap();
+    let read = |text: &str| config::read_routing("test", text, &server, &|_| None, None).unwrap();
+    let (routing, other) = (read(DOCUMENT), read(OTHER));
+    let nodes = nodes();
+    let look = |second| {
+        let mut inputs = chat("auto", 1);
+        inputs.at = at(second);
+        nodes.look(&routing, at(second), &mut inputs.health);
+        inputs
+    };
+    let first = |decided: Result<crate::routing::decide::Decision, Refusal>| {
+        decided.map(|decision| format!("{}/{}", decision.provider, decision.model))
+    };
+    let reason = |inputs: &crate::routing::inputs::Inputs| decide(&routing, inputs).unwrap().candidates[0].reason.clone();
+    assert_eq!(reason(&look(0)).as_deref(), Some("no_node"));
+    let mut none = look(0);
+    none.complete(&other, || None);
+    assert!(matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })), "that there was no node is known of every model");
+
+    let a = serving(&nodes, "a");
+    let inputs = look(1);
+    assert_eq!(first(decide(&routing, &inputs)), Ok("nodes/m".into()));
+    let mut under_other = inputs.clone();
+    under_other.complete(&other, || None);
+    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/m".into()), "nobody serves n");
+    assert_eq!(reason(&look(31)).as_deref(), Some("no_node"));
+
+    // Its one place is taken.
+    let ready = nodes.ready("m", at(1)).remove(0);
+    let target = Arc::new(ready.target(routing.target("nodes/m").unwrap()));
+    let permit = crate::routing::health::Permit::take(&target, at(1), true).unwrap();
+    assert_eq!(reason(&look(1)).as_deref(), Some("concurrency"));
+    let b = serving(&nodes, "b");
+    let inputs = look(1);
+    assert_eq!((reason(&inputs), inputs.health["nodes/m"].nodes), (None, Some(2)));
+    assert_eq!(nodes.ready("m", at(1))[0].id, b.id, "a has a request of ours");
+    drop(permit);
+    // A breaker of its own.
+    for _ in 0..5 {
+        let permit = crate::routing::health::Permit::take(&target, at(1), true).unwrap();
+        permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
+    }
+    let inputs = look(1);
+    assert_eq!((&inputs.health[a.id.as_str()].breaker, reason(&inputs)), (&crate::routing::inputs::Breaker::Open, None));
+    let stored: crate::routing::inputs::Inputs = serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
+    assert_eq!((&stored, decide(&routing, &stored)), (&inputs, decide(&routing, &inputs)));
+    nodes.load(vec![registered(&a, 2, &["m"])]);
+    nodes.begin(&a.id, at(1));
+    assert!(
+        !look(1).health.contains_key("x") && look(1).health[a.id.as_str()].breaker == crate::routing::inputs::Breaker::Closed,
+        "a new epoch"
+    );
+    let mut nothing = chat("auto", 1);
+    nothing.complete(&routing, || None);
+    assert_eq!(first(decide(&routing, &nothing)), Ok("nodes/m".into()), "an older capture tells of no node");
+}
