@@ -90,6 +90,8 @@ pub enum Step {
 pub enum Takes {
     /// JSON, up to [`bounds::MANAGEMENT_BODY`](crate::bounds::MANAGEMENT_BODY).
     Json,
+    /// A merge patch, as long as other JSON.
+    Patch,
     /// A routing document in JSON or YAML, up to [`bounds::DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
@@ -103,6 +105,7 @@ impl Takes {
     pub fn types(self) -> &'static [&'static str] {
         match self {
             Takes::Json | Takes::Prompt | Takes::Evaluation => &["application/json"],
+            Takes::Patch => &["application/json", body::MERGE_PATCH],
             Takes::Document => &["application/json", "application/yaml"],
         }
     }
@@ -156,6 +159,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::create)),
     route(Method::GET,    "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::list)),
     route(Method::GET,    "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
     // AGENT
@@ -166,12 +170,14 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::list)),
     route(Method::GET,    "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/api-keys/{id}/rotate",         Policy::Scope("keys"),      here!(keys::rotate)),
     // ROUTER management
     route(Method::POST,   "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::list)),
     route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/router/keys/{id}/rotate",      Policy::Scope("keys"),      here!(keys::rotate)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),

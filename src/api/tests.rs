@@ -1,6 +1,8 @@
 //! The endpoints as plain calls, on a real store.
 
+mod creation;
 mod identity;
+mod patch;
 
 use std::sync::Arc;
 use std::time::Duration;

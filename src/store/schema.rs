@@ -55,6 +55,12 @@ CREATE TABLE usage (
     PRIMARY KEY (day, user, key, model, recipe, replay)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_user ON usage (user, day);
 ",
+    // For whom a key was made, and when it was last used; and an owner's live keys, which are counted when one more is made.
+    "
+ALTER TABLE keys ADD COLUMN maker TEXT;
+ALTER TABLE keys ADD COLUMN last_used_at INTEGER;
+CREATE INDEX keys_live ON keys (owner, expires_at) WHERE revoked_at IS NULL;
+",
 ];
 
 /// Of `captures.db`.
