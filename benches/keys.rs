@@ -2,7 +2,7 @@
 //! `cargo test` runs it, tiny, and checks what must hold on a machine of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
-#![allow(clippy::expect_used, clippy::print_stdout, clippy::disallowed_methods)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -1,6 +1,8 @@
 //! The statements of `accounts.db`. Each mutation is one transaction that also moves the revision on, so that
 //! the order of revisions is the order of commits and none is missing.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -286,7 +288,15 @@ pub(super) fn each(connection: &mut Connection, mut take: impl FnMut(Change)) ->
     let transaction = connection.transaction()?;
     let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
     all(&transaction, "SELECT * FROM users", |row| user(row).map(|row| take(Change::User(row.into()))))?;
-    all(&transaction, "SELECT * FROM keys", |row| key(row).map(|row| take(Change::Key(row.into()))))?;
+    // An owner has many keys, whose text is in memory once.
+    let mut owners = HashSet::new();
+    all(&transaction, "SELECT * FROM keys", |row| {
+        let mut row = key(row)?;
+        row.owner = shared(&mut owners, row.owner);
+        row.maker = row.maker.map(|maker| shared(&mut owners, maker));
+        take(Change::Key(row.into()));
+        Ok(())
+    })?;
     all(&transaction, "SELECT * FROM sessions", |row| session(row).map(|row| take(Change::Session(row))))?;
     all(&transaction, "SELECT * FROM agents", |row| agents::agent(row).map(|row| take(Change::Agent(row.into()))))?;
     Ok(u64::try_from(rev).unwrap_or(0))
@@ -334,6 +344,14 @@ pub(super) fn documents(connection: &Connection, limit: usize, after: Option<&st
 
 pub(super) fn document(connection: &Connection, revision: &str) -> Result<Option<String>, StoreError> {
     Ok(connection.query_row("SELECT text FROM documents WHERE revision = ?1", [revision], |row| row.get(0)).optional()?)
+}
+
+fn shared(known: &mut HashSet<UserId>, id: UserId) -> UserId {
+    if let Some(same) = known.get(&id) {
+        return same.clone();
+    }
+    known.insert(id.clone());
+    id
 }
 
 fn all(transaction: &Transaction<'_>, sql: &str, mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
