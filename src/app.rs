@@ -21,10 +21,12 @@ use crate::limits::Limiter;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
+use crate::repeats::Repeats;
 use crate::routing::bias::Bias;
 use crate::routing::health::Health;
 use crate::routing::inputs::TargetHealth;
 use crate::routing::recipe::Routing;
+use crate::secret::Secret;
 use crate::store::Store;
 
 /// What a reload replaces, all at once. A request takes it once and keeps it to its end.
@@ -33,6 +35,15 @@ pub struct Live {
     pub routing: Routing,
     /// Since when this process runs this revision.
     pub since: Timestamp,
+}
+
+/// The answer that made a key. Its secret is in it, so it is nowhere but in memory.
+#[derive(Clone)]
+pub struct MadeKey {
+    /// The path of the key.
+    pub location: http::HeaderValue,
+    /// The body of the 201.
+    pub body: Secret,
 }
 
 /// One gateway.
@@ -83,6 +94,8 @@ pub struct App {
     pub variables: Variables,
     /// One change of the routing document at a time.
     pub configuring: Semaphore,
+    /// Keys that were made with an `Idempotency-Key`, as they were answered.
+    pub made_keys: Repeats<MadeKey>,
     live: ArcSwap<Live>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -148,6 +161,7 @@ impl App {
             mock: parts.mock,
             variables: parts.variables,
             configuring: Semaphore::new(1),
+            made_keys: Repeats::new("body"),
             live: ArcSwap::from_pointee(Live { routing: parts.routing, since }),
             under_way: Arc::default(),
             draining: AtomicBool::new(false),

@@ -117,6 +117,10 @@ pub const KEYS_PER_OWNER: usize = 100;
 pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
 /// Keys that a list looks at in one hold of the table: nobody waits long for it, however many of them are not shown.
 pub const KEY_STEP: usize = 128;
+/// Keys whose last use is written down in one transaction: some milliseconds, for which other changes wait.
+pub const USES_BATCH: usize = 1_000;
+/// How often a patch of a key is made anew because another change of it came between.
+pub const PATCH_TRIES: usize = 8;
 /// Keys from one without a maker down to its furthest descendant: a request draws on the limits of each.
 pub const KEY_DESCENT: usize = 16;
 /// Patterns of `limits.models`: each request is held against all of them.
@@ -286,10 +290,14 @@ pub const CLIENT_SEND: Duration = Duration::from_secs(120);
 pub const CLIENT_ANSWER: Duration = Duration::from_secs(900);
 /// Bytes of one answer that the command line takes, and of one line of a corpus: a capture of the longest bodies, escaped.
 pub const CLIENT_BYTES: u64 = 512 << 20;
-/// Reroutes whose answers are remembered for their `Idempotency-Key`; while there are more, a new key is refused.
+/// Calls of one kind that are remembered for their `Idempotency-Key`; while there are more, a new key is refused.
 pub const REPEATS: usize = 10_000;
-/// Bytes of those answers; one that is remembered keeps the next from being let in, so it is this and [`REROUTES`] answers more.
+/// Bytes of their answers. What somebody has beyond [`REPEATS_SHARE_BYTES`], at most one answer more, is not counted to it.
 pub const REPEATS_BYTES: usize = 64 << 20;
+/// Those of the calls that one payer may have remembered: a tenth, so that nobody fills the room for the others.
+pub const REPEATS_SHARE: usize = 1_000;
+/// Bytes of a payer's answers beyond which no more of its calls are let in.
+pub const REPEATS_SHARE_BYTES: usize = 8 << 20;
 /// How long an `Idempotency-Key` holds (contract 6.4).
 pub const REPEATS_AGE: Duration = Duration::from_secs(600);
 /// Characters of an `Idempotency-Key`: a UUID and what somebody writes before it.

@@ -8,7 +8,7 @@
 //! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
-//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell |
+//! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
 //! | state | [`config`] both documents, checked · [`app`] the handles of one gateway, and what is live · [`prompt`] a request, and all that a decision looks at · [`evaluation`] captures decided again, step by step |
 //! | endpoints | [`reload`] a new routing document · [`api`] every route in one table, one file a noun |
 //! | boundary | [`gateway`] from bytes on a connection to calls into the rooms above, and back |
@@ -55,7 +55,7 @@
 //! `reroute.rs` is the same path with its two ends exchanged. `replays::find` (in [`api`]) gives the capture, or 404 when it
 //! is not the caller's; the decision is made by the same `decide` on the captured inputs under the live document; the same
 //! `prepare` and `proxy` run it through a *memory session* (`Wrap::memory`): the body is the captured one without `stream`,
-//! the answer is collected and wrapped as `{new_id, decision, response}`. `repeats.rs` remembers it for an `Idempotency-Key`.
+//! the answer is collected and wrapped as `{new_id, decision, response}`. The room [`repeats`] remembers it for an `Idempotency-Key`.
 //!
 //! # One shadow
 //!
@@ -109,6 +109,7 @@ pub mod nodes;
 pub mod prompt;
 pub mod protocol;
 pub mod reload;
+pub mod repeats;
 pub mod replay;
 pub mod routing;
 pub mod secret;

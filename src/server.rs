@@ -177,6 +177,9 @@ pub async fn drained(app: &App) {
     if let Err(error) = app.archive.close().await {
         warn!("captures could not be closed, and are looked through at the next start: {error}");
     }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("when keys were last used could not be written: {error}");
+    }
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
     }
@@ -354,6 +357,9 @@ impl BackgroundService for Sweeping {
                 _ = tick.tick() => {
                     if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
                         warn!("sessions could not be swept: {error}");
+                    }
+                    if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
+                        warn!("when keys were last used could not be written, and is kept until it can: {error}");
                     }
                     self.app.limits.sweep(&self.app.auth, self.app.clock.now());
                     if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {

@@ -18,6 +18,7 @@ const ROWS: &[&[&str]] = &[
     &["protocol"],
     &["auth"],
     &["limits"],
+    &["repeats"],
     &["routing"],
     &["nodes"],
     &["capture"],

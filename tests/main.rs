@@ -47,6 +47,8 @@ mod health;
 mod hostile;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
+/// Keys changed, ended with their descent, made once, under load and `kill -9`.
+mod keys;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
 mod layering;
 /// Rates, requests at once, budgets; usage.

@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::body::{Fields, check_pairs};
+use super::body::{Fields, check_pairs, merge};
 use super::conditional::{self, IfMatch};
 use super::page::{self, Query};
 use super::{PathParams, answer};
@@ -187,26 +187,9 @@ fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
     if let Value::Object(mut record) = record(agent) {
         said.extend(FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), record.remove(*name)?))));
     }
-    merge(&mut said, patch);
-    said
-}
-
-/// RFC 7396 section 2. As deep as a body that was parsed.
-fn merge(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
-    for (name, value) in patch {
-        match value {
-            Value::Null => drop(target.shift_remove(name)),
-            Value::Object(patch) => {
-                let below = target.entry(name.clone()).or_insert(Value::Null);
-                if !below.is_object() {
-                    *below = Value::Object(Map::new());
-                }
-                if let Value::Object(below) = below {
-                    merge(below, patch);
-                }
-            }
-            value => drop(target.insert(name.clone(), value.clone())),
-        }
+    match merge(Value::Object(said), Value::Object(patch.clone())) {
+        Value::Object(merged) => merged,
+        _ => Map::new(),
     }
 }
 

@@ -20,6 +20,15 @@ pub(super) fn secret_json(status: StatusCode, body: &Value) -> Response<Bytes> {
     response
 }
 
+/// The same of JSON that is written already.
+pub(super) fn secret_text(status: StatusCode, body: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
 /// 204.
 pub(super) fn no_content() -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind, Result};
+
+/// The media type of a merge patch (RFC 7396 section 4); a PATCH takes it beside plain JSON.
+pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// The fields that nobody has taken yet.
 #[derive(Debug, Default)]
@@ -49,12 +52,26 @@ impl Fields {
         self.left.get(name).is_some_and(|value| !value.is_null())
     }
 
+    /// Whether a field is there, be it null.
+    pub(super) fn speaks_of(&self, name: &str) -> bool {
+        self.left.contains_key(name)
+    }
+
     /// Takes a field; absent and null are one. `what` says what it should be.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str, what: &str) -> Result<Option<T>> {
         match self.left.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => serde_json::from_value(value).map(Some).map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
         }
+    }
+
+    /// Takes what a merge patch makes of a member that is `before` (RFC 7396): nothing where it does not speak of it, else the
+    /// new value, if any is left.
+    pub(super) fn patched<T: DeserializeOwned>(&mut self, name: &str, before: &impl Serialize, what: &str) -> Result<Option<Option<T>>> {
+        let Some(patch) = self.left.remove(name) else { return Ok(None) };
+        let before = serde_json::to_value(before).map_err(Error::internal)?;
+        self.left.insert(name.to_owned(), merge(before, patch));
+        self.take(name, what).map(Some)
     }
 
     /// Takes a string that must be there.
@@ -108,12 +125,30 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
+/// A merge patch applied (RFC 7396 section 2). As deep as the reader of JSON goes, and no deeper.
+pub(super) fn merge(target: Value, patch: Value) -> Value {
+    let Value::Object(patch) = patch else { return patch };
+    let mut merged = match target {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    for (name, value) in patch {
+        let before = merged.shift_remove(&name).unwrap_or_default();
+        if !value.is_null() {
+            merged.insert(name, merge(before, value));
+        }
+    }
+    Value::Object(merged)
+}
+
 fn is_json(request: &Request<Bytes>) -> bool {
     let mut lines = request.headers().get_all(http::header::CONTENT_TYPE).iter();
     let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next()) else {
         return false;
     };
-    line.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+    let essence = line.split(';').next().unwrap_or_default().trim();
+    let is_patch = request.method() == Method::PATCH && essence.eq_ignore_ascii_case(MERGE_PATCH);
+    is_patch || essence.eq_ignore_ascii_case("application/json")
 }
 
 /// A name that people gave: of some length and without control characters.
@@ -196,6 +231,43 @@ mod tests {
             assert_eq!(check_pairs("labels", &pairs(count, name, value)).unwrap_err().field(), Some("labels"));
         }
         assert!(check_pairs("metadata", &BTreeMap::from([(String::new(), String::new())])).is_err());
+    }
+
+    /// The examples of RFC 7396, appendix A, but for members that only differ in the letters.
+    #[test]
+    fn merge_patches_do_as_their_rfc_says() {
+        for (target, patch, merged) in [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, "{}"),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            (r#"["a","b"]"#, r#"["c","d"]"#, r#"["c","d"]"#),
+            (r#"{"a":"b"}"#, r#"["c"]"#, r#"["c"]"#),
+            (r#"{"a":"foo"}"#, "null", "null"),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
+            ("[1,2]", r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#),
+            ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+        ] {
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            assert_eq!(merge(read(target), read(patch)), read(merged), "{target} {patch}");
+        }
+    }
+
+    #[test]
+    fn a_patch_says_what_it_speaks_of() {
+        let mut patch = request(Some(MERGE_PATCH), br#"{"a":{"x":null,"y":"1"},"b":null}"#);
+        assert_eq!(Fields::read(&patch).unwrap_err().kind(), Kind::UnsupportedMediaType, "no patch");
+        *patch.method_mut() = Method::PATCH;
+        let mut fields = Fields::read(&patch).unwrap();
+        let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
+        assert_eq!(fields.patched("a", &pairs(&[("x", "0"), ("z", "2")]), "pairs").unwrap(), Some(Some(pairs(&[("y", "1"), ("z", "2")]))));
+        assert_eq!(fields.patched::<String>("b", &"before", "a string").unwrap(), Some(None));
+        assert_eq!(fields.patched::<String>("c", &"before", "a string").unwrap(), None);
+        fields.finish().unwrap();
     }
 
     proptest! {

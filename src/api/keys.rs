@@ -1,6 +1,8 @@
 //! API keys, the same nouns and verbs on every interface: the path says which one. Nothing here ever grants more than
 //! the caller has.
 
+mod patch;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -8,11 +10,12 @@ use http::header::LOCATION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
-use super::{PathParams, answer, limits};
-use crate::app::App;
+use super::{Client, PathParams, answer, limits};
+use crate::app::{App, MadeKey};
 use crate::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token,
 };
@@ -21,8 +24,11 @@ use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
+use crate::repeats::{self, Asked, Found};
 use crate::secret::Secret;
 use crate::store::{Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
+
+pub use patch::patch;
 
 /// The keys of one interface: where they are, and which scopes there are.
 struct Shelf {
@@ -49,11 +55,44 @@ const SHELVES: &[Shelf] = &[
     },
 ];
 
-/// `POST K`
+/// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
+/// the same once more.
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
+    let made = match repeats::key(request.headers())? {
+        None => make(app, who, shelf, user, request).await?,
+        Some(key) => match app.made_keys.begin(asked(who, &user, key, request), app.clock.now())? {
+            Found::Repeated(made) => made,
+            Found::First(claim) => {
+                let made = make(app, who, shelf, user, request).await?;
+                claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
+                made
+            }
+        },
+    };
+    let mut response = answer::secret_text(StatusCode::CREATED, made.body.expose());
+    response.headers_mut().insert(LOCATION, made.location);
+    Ok(response)
+}
+
+/// A creation as it may be repeated. Who has shown nothing of themselves is told apart by where they come from.
+fn asked(who: &Principal, user: &UserId, key: String, request: &Request<Bytes>) -> Asked {
+    let address = request.extensions().get::<Client>().and_then(|client| client.address);
+    let place = address.filter(|_| is_open(who)).map(|address| address.to_string()).unwrap_or_default();
+    let actor = who.actor();
+    let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
+    Asked {
+        caller: format!("{} {} {place}", actor.kind, actor.id),
+        payer: format!("{user} {place}"),
+        key,
+        about: Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, request: &Request<Bytes>) -> Result<MadeKey> {
     let now = app.clock.now();
     let mut fields = Fields::read_if_any(request)?;
+    let maker = user.clone();
     let owner = owner(app, who, user, &mut fields)?;
     let labels = labels(who, &mut fields)?;
     let name: String = fields.take("name", "a string")?.unwrap_or_else(|| "key".to_owned());
@@ -87,21 +126,24 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         rotated_at: None,
         generation: 1,
         previous: None,
-        made_open: matches!(who, Principal::AgentTenant { via: AgentCredential::Open }),
+        made_open: is_open(who),
+        maker: Some(maker),
+        last_used_at: None,
         metadata,
     };
     let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
-    let body = with_secret(record(&key, Standing::Active, now), &secret);
-    let committed = app.store.create_key(key).await?;
+    let body = Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
+    let committed = match who.key() {
+        None => app.store.create_key(key).await?,
+        Some(maker) => app.store.create_child(key, maker.generation).await.map_err(meanwhile)?,
+    };
     app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
         if let Change::Key(key) = change {
             app.limits.expect_key(&app.auth, key, &app.store, now).await;
         }
     }
-    let mut response = answer::secret_json(StatusCode::CREATED, &body);
-    response.headers_mut().insert(LOCATION, location);
-    Ok(response)
+    Ok(MadeKey { location, body })
 }
 
 /// `GET K`
@@ -124,7 +166,7 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         None => key.standing(now) != Standing::Revoked,
     };
     let found = app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep);
-    let found = found.iter().map(|key| record(key.row(), key.standing(now), now)).collect();
+    let found = found.iter().map(|key| shown(key, now)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
 
@@ -134,7 +176,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     Query::read(request.uri().query(), &[])?;
     let key = find(app, shelf, who, &user, request)?;
     let now = app.clock.now();
-    Ok(answer::json(StatusCode::OK, &record(key.row(), key.standing(now), now)))
+    Ok(answer::json(StatusCode::OK, &shown(&key, now)))
 }
 
 /// `POST K/{id}/rotate`: another secret under the same id. When this answers the old one is dead, or accepted for the
@@ -146,8 +188,10 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let grace = grace(&mut fields)?;
     fields.finish()?;
     let key = find(app, shelf, who, &user, request)?;
-    may_hold(app, who, key.row())?;
-    if matches!(who, Principal::AgentTenant { via: AgentCredential::Open }) && !key.row().made_open {
+    if !may_hold(app, who, key.row()) {
+        return Err(Error::new(Kind::Forbidden, "This key may do more than yours: rotate it by itself or by a session."));
+    }
+    if is_open(who) && !key.row().made_open {
         // Its new secret would be good once AGENT is enforced again, and nobody has shown who they are.
         return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not rotated while it is open."));
     }
@@ -162,27 +206,36 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         pepper: PEPPER_ID,
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
-    let seen = Seen { generation: key.row().generation, by: who.key().map(|by| (by.id.clone(), by.generation)) };
-    let committed = app.store.rotate_key(&key.row().id, new, seen, now).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "The key, or yours, was changed meanwhile."),
-        other => other.into(),
-    })?;
+    let seen = Seen { generation: key.row().generation, by: acting(who), ..Seen::default() };
+    let committed = app.store.rotate_key(&key.row().id, new, seen, now).await.map_err(meanwhile)?;
     app.store.acknowledge(committed.rev).await?;
     let row = committed.changes.iter().find_map(|change| match change {
         Change::Key(row) => Some(row),
         _ => None,
     });
     let row = row.ok_or_else(|| Error::internal("a rotation changed nothing"))?;
-    let standing = app.auth.key(shelf.interface, &row.id).map_or(Standing::Revoked, |key| key.standing(now));
-    Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, now), &secret)))
+    let live = app.auth.key(shelf.interface, &row.id);
+    let standing = live.as_ref().map_or(Standing::Revoked, |key| key.standing(now));
+    let used = live.and_then(|key| key.last_used());
+    Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, used, now), &secret)))
 }
 
-/// `DELETE K/{id}`: dead in memory, then durable, then 204. A key may end itself and others of its owner.
+/// `DELETE K/{id}`: dead in memory, then durable, then 204; `?descendants=true`: and all that descend from it, whosever they
+/// are. A key may end itself and others of its owner.
 pub async fn revoke(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
-    Query::read(request.uri().query(), &[])?;
+    let query = Query::read(request.uri().query(), &["descendants"])?;
+    let descendants = match query.get("descendants") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Error::invalid("descendants", "descendants is true or false.")),
+    };
     let key = find(app, shelf, who, &user, request)?;
-    let committed = app.auth.revoke(&app.store, &key.row().id, app.clock.now()).await?;
+    let (id, now) = (&key.row().id, app.clock.now());
+    let committed = match descendants {
+        false => app.auth.revoke(&app.store, id, now).await?,
+        true => app.auth.revoke_descent(&app.store, id, now).await?,
+    };
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }
@@ -212,19 +265,34 @@ fn grace(fields: &mut Fields) -> Result<Option<std::time::Duration>> {
     Ok((seconds > 0).then(|| std::time::Duration::from_secs(seconds)))
 }
 
+/// Whether nobody has shown who they are.
+fn is_open(who: &Principal) -> bool {
+    matches!(who, Principal::AgentTenant { via: AgentCredential::Open })
+}
+
+/// The key that acts, as a change of another is decided on it.
+fn acting(who: &Principal) -> Option<(KeyId, u32)> {
+    who.key().map(|by| (by.id.clone(), by.generation))
+}
+
+/// What the store says of a change that was decided on what is no more.
+fn meanwhile(error: StoreError) -> Error {
+    match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "The key, or yours, was changed meanwhile."),
+        other => other.into(),
+    }
+}
+
 /// A rotation hands out a secret, so a key gets by it only its own, or that of a key which it could have made itself: one that may
 /// do no more, and draws on all that this one draws on.
-fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> Result<()> {
+fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> bool {
     let Some(own) = who.key().filter(|own| own.id != wanted.id) else {
-        return Ok(());
+        return true;
     };
     let lasting = own.expires_at.is_none_or(|end| wanted.expires_at.is_some_and(|wanted| wanted <= end));
     let labels = who.is_admin() || own.labels == wanted.labels;
     let draws = counted(app, own).is_subset(&counted(app, wanted));
-    if wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels && draws {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Forbidden, "This key may do more than yours: rotate it by itself or by a session."))
+    wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels && draws
 }
 
 /// The keys with limits that are counted on which a request of `key` draws: those above it, and itself.
@@ -317,16 +385,22 @@ fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Optio
     let Some(asked) = asked else {
         return Ok(outer);
     };
+    let asked = end(asked, now)?;
+    if outer.is_some_and(|outer| asked > outer) {
+        return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
+    }
+    Ok(Some(asked))
+}
+
+/// An end as it is asked for: a time, to the microsecond, that is to come.
+fn end(asked: &str, now: Timestamp) -> Result<Timestamp> {
     let plain = asked.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TtZz".contains(&byte));
     let parsed = asked.parse::<Timestamp>().ok().filter(|_| plain).and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
     let asked = parsed.ok_or_else(|| Error::invalid("expires_at", "expires_at must be an RFC 3339 time."))?;
     if asked <= now {
         return Err(Error::invalid("expires_at", "expires_at must be in the future."));
     }
-    if outer.is_some_and(|outer| asked > outer) {
-        return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
-    }
-    Ok(Some(asked))
+    Ok(asked)
 }
 
 /// A record and, this once, the secret.
@@ -337,14 +411,19 @@ fn with_secret(mut record: Value, secret: &Secret) -> Value {
     record
 }
 
+/// The record of a key as it is in memory.
+fn shown(key: &Key, now: Timestamp) -> Value {
+    record(key.row(), key.standing(now), key.last_used(), now)
+}
+
 /// The record that everyone sees; never the secret nor its digest.
-fn record(key: &KeyRow, standing: Standing, now: Timestamp) -> Value {
+fn record(key: &KeyRow, standing: Standing, used: Option<Timestamp>, now: Timestamp) -> Value {
     let previous = key.previous.as_ref().map(|previous| previous.expires_at).filter(|end| now < *end);
     json!({
         "object": "api_key", "id": key.id, "interface": key.interface, "name": key.name, "redacted": key.redacted,
         "owner": key.owner, "created_by": key.created_by, "scopes": key.scopes, "labels": key.labels, "limits": key.limits,
         "status": standing.as_str(), "created_at": rfc3339(key.created_at), "expires_at": key.expires_at.map(rfc3339),
-        "last_used_at": null, "revoked_at": key.revoked_at.map(rfc3339), "rotated_at": key.rotated_at.map(rfc3339),
+        "last_used_at": used.map(rfc3339), "revoked_at": key.revoked_at.map(rfc3339), "rotated_at": key.rotated_at.map(rfc3339),
         "previous_secret_expires_at": previous.map(rfc3339), "metadata": key.metadata,
     })
 }

@@ -98,6 +98,8 @@ pub enum Takes {
     Json,
     /// The events of a node in JSON, up to [`bounds::NODE_EVENTS_BODY`](crate::bounds::NODE_EVENTS_BODY).
     Events,
+    /// A merge patch, as long as other JSON.
+    Patch,
     /// A routing document in JSON or YAML, up to [`bounds::DOCUMENT_BYTES`](crate::bounds::DOCUMENT_BYTES).
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
@@ -113,6 +115,7 @@ impl Takes {
     pub fn types(self) -> &'static [&'static str] {
         match self {
             Takes::Json | Takes::Events | Takes::Prompt | Takes::Evaluation => &["application/json"],
+            Takes::Patch => &["application/json", body::MERGE_PATCH],
             Takes::Document => &["application/json", "application/yaml"],
             Takes::Lines => &["application/x-ndjson", "application/json"],
         }
@@ -167,6 +170,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::create)),
     route(Method::GET,    "/v1/apikeys",                      Policy::Scope("user"),      here!(keys::list)),
     route(Method::GET,    "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
     route(Method::POST,   "/v1/nodes",                        Policy::Admin,              here!(nodes::create)),
@@ -183,17 +187,19 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/agents",                       Policy::Scope("agents"),    here!(agents::create)),
     route(Method::GET,    "/v1/agents",                       Policy::Scope("agents"),    here!(agents::list)),
     route(Method::GET,    "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::get)),
-    route(Method::PATCH,  "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::patch)),
+    route(Method::PATCH,  "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::patch, Patch)),
     route(Method::DELETE, "/v1/agents/{id}",                  Policy::Scope("agents"),    here!(agents::delete)),
     route(Method::POST,   "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/api-keys",                     Policy::Scope("keys"),      here!(keys::list)),
     route(Method::GET,    "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/api-keys/{id}",                Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/api-keys/{id}/rotate",         Policy::Scope("keys"),      here!(keys::rotate)),
     // ROUTER management
     route(Method::POST,   "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::create)),
     route(Method::GET,    "/v1/router/keys",                  Policy::Scope("keys"),      here!(keys::list)),
     route(Method::GET,    "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::get)),
+    route(Method::PATCH,  "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/router/keys/{id}",             Policy::Scope("keys"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/router/keys/{id}/rotate",      Policy::Scope("keys"),      here!(keys::rotate)),
     route(Method::GET,    "/v1/router/replay",                Policy::Scope("replay"),    here!(replays::list)),

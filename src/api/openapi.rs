@@ -72,10 +72,11 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/auth/me", "me", "Who the request is").gives(200, "User"),
     op("POST", "/v1/auth/logout", "logout", "End the session, its cookie and its token").gives_nothing(),
     op("POST", "/v1/auth/password", "changePassword", "Change the password; every other session of the user ends").takes("PasswordChange").gives_nothing().refuses(&[409, 429]),
-    op("POST", "/v1/apikeys", "createPinKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409]),
+    op("POST", "/v1/apikeys", "createPinKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/apikeys", "listPinKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
     op("GET", "/v1/apikeys/{id}", "getPinKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
+    op("PATCH", "/v1/apikeys/{id}", "patchPinKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or its creator").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
     op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
     op("POST", "/v1/nodes", "createNode", "Enrol a node; its secret is in this answer only").takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
     op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),
@@ -91,15 +92,17 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name; 304 where `If-None-Match` has its entity tag").gives(200, "Agent").refuses(&[404]),
     op("PATCH", "/v1/agents/{id}", "changeAgent", "Change an agent, by id or name: a merge patch (RFC 7396); `If-Match` holds the entity tag of what it changes").takes("AgentPatch").gives(200, "Agent").refuses(&[404, 409, 412]),
     op("DELETE", "/v1/agents/{id}", "deleteAgent", "Delete an agent, by id or name; `If-Match` holds the entity tag of what it deletes").gives_nothing().refuses(&[404, 412]),
-    op("POST", "/v1/api-keys", "createAgentKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409]),
+    op("POST", "/v1/api-keys", "createAgentKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/api-keys", "listAgentKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
     op("GET", "/v1/api-keys/{id}", "getAgentKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("DELETE", "/v1/api-keys/{id}", "revokeAgentKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
+    op("PATCH", "/v1/api-keys/{id}", "patchAgentKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or its creator").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/api-keys/{id}", "revokeAgentKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
     op("POST", "/v1/api-keys/{id}/rotate", "rotateAgentKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/router/keys", "createRouterKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409]),
+    op("POST", "/v1/router/keys", "createRouterKey", "Make a key; its secret is in this answer only").takes("NewKey").gives(201, "KeyWithSecret").refuses(&[409, 429]),
     op("GET", "/v1/router/keys", "listRouterKeys", "List keys").gives(200, "KeyList").query(KEY_PAGE),
     op("GET", "/v1/router/keys/{id}", "getRouterKey", "One key").gives(200, "Key").refuses(&[404]),
-    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
+    op("PATCH", "/v1/router/keys/{id}", "patchRouterKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or its creator").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
+    op("DELETE", "/v1/router/keys/{id}", "revokeRouterKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
     op("POST", "/v1/router/keys/{id}/rotate", "rotateRouterKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
     op("GET", "/v1/router/replay", "listReplays", "List captures, newest first. With a rare filter a page may be short, or empty, although more follow: go on at `next` as long as `has_more`").gives(200, "ReplayList").query(replays::PARAMETERS),
     op("GET", "/v1/router/replay/{id}", "getReplay", "One capture, whole").gives(200, "Capture").refuses(&[404]),
@@ -187,7 +190,7 @@ fn describe(route: &Route, operation: &Operation) -> Value {
     }
     if let Some(schema) = operation.takes {
         // Nothing at all stands for an empty object where every field is optional.
-        let required = !matches!(schema, "NewKey" | "Rotation" | "Evaluate");
+        let required = !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate");
         let mut content = json_of(schema);
         if let (Value::Object(content), "Capture") = (&mut content, schema) {
             let says = "One capture a line.";
@@ -195,6 +198,11 @@ fn describe(route: &Route, operation: &Operation) -> Value {
         }
         if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
             content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
+        }
+        if let (Value::Object(content), true) = (&mut content, operation.method == "PATCH") {
+            content.extend(
+                json_of(schema).as_object().and_then(|json| Some((super::body::MERGE_PATCH.to_owned(), json.values().next()?.clone()))),
+            );
         }
         fields.insert("requestBody".into(), json!({ "required": required, "content": content }));
     }
@@ -257,8 +265,8 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
         json!({ "name": "Content-Encoding", "in": "header", "required": false, "schema": { "type": "string", "enum": codings } })
     });
-    let named = (operation.id == "reroute").then(|| {
-        let says = "A name for the call: its repetition within ten minutes has the same answer, and no provider is asked again";
+    let named = (operation.id == "reroute" || operation.takes == Some("NewKey")).then(|| {
+        let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY });
         json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
     });

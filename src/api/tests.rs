@@ -1,6 +1,8 @@
 //! The endpoints as plain calls, on a real store.
 
+mod creation;
 mod identity;
+mod patch;
 mod presets;
 
 use std::sync::Arc;

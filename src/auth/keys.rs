@@ -1,14 +1,15 @@
 //! The in-memory key tables, the authority on what a key may do: a miss is a refusal without any look at the store.
 //! A revocation acts by a flag in the shared key, before the store has heard of it, and outlives every re-read of the row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::{DashMap, DashSet};
 use jiff::Timestamp;
 
+use super::tally::{Sort, Tally};
 use crate::bounds;
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
@@ -21,7 +22,14 @@ pub struct Key {
     /// Switched off by where it comes from, whatever its row says.
     dormant: bool,
     dead: AtomicBool,
+    /// Microseconds since the epoch; [`NEVER`] before the first use.
+    used_us: AtomicI64,
+    /// Whether the store has yet to hear of the last use.
+    unsaved: AtomicBool,
 }
+
+/// See [`Key::last_used`].
+const NEVER: i64 = i64::MIN;
 
 /// Whether a key may be used now; the first that holds of this order is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +80,28 @@ impl Key {
         }
     }
 
+    /// When it was last used, by any of its secrets.
+    pub fn last_used(&self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.used_us.load(Ordering::Acquire)).ok()
+    }
+
+    /// Whether it was made while AGENT was open, and so is nobody's while AGENT is enforced.
+    pub fn is_dormant(&self) -> bool {
+        self.dormant
+    }
+
+    /// How it is counted.
+    fn sort(&self) -> Sort {
+        let end_us = self.row.expires_at.map(Timestamp::as_microsecond);
+        if self.dead.load(Ordering::Acquire) {
+            Sort::Revoked
+        } else if self.dormant || self.row.status == KeyStatus::Inactive {
+            Sort::Inactive { end_us }
+        } else {
+            Sort::Active { end_us }
+        }
+    }
+
     /// Whether this one of its secrets is good at `now`: the present one, or the one before within its grace.
     pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
         let previous = |digest: &[u8; 32]| self.row.previous.as_ref().is_some_and(|old| old.digest == *digest && now < old.expires_at);
@@ -107,10 +137,47 @@ pub(super) struct Keys {
     pin: Table,
     agent: Table,
     router: Table,
-    /// Killed here, and not yet seen as revoked in the store.
-    killed: DashSet<KeyId>,
+    /// By the key that made them.
+    children: DashMap<KeyId, BTreeSet<KeyId>>,
+    /// Used since the store last heard of it.
+    touched: DashSet<KeyId>,
+    /// Those of ROUTER that have a budget, so that nobody looks for them among all.
+    budgets: DashSet<KeyId>,
+    turn: Mutex<Turn>,
     /// AGENT asks for a key: then those made while it did not are nobody's.
     agent_enforced: bool,
+}
+
+/// What only one change of the tables at a time sees.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Killed here, and not yet seen as revoked in the store.
+    killed: HashSet<KeyId>,
+    /// Of those the ones that were killed with all that descends from them: what they made at that moment is dead as well.
+    felled: HashSet<KeyId>,
+    pin: Tally,
+    agent: Tally,
+    router: Tally,
+}
+
+impl Turn {
+    fn tally(&mut self, interface: Interface) -> &mut Tally {
+        match interface {
+            Interface::Pin => &mut self.pin,
+            Interface::Agent => &mut self.agent,
+            Interface::Router => &mut self.router,
+        }
+    }
+
+    /// Ends a key, if that is not done.
+    fn end(&mut self, key: &Key) {
+        let before = key.sort();
+        if !key.dead.swap(true, Ordering::AcqRel) {
+            let tally = self.tally(key.row.interface);
+            tally.remove(before);
+            tally.add(Sort::Revoked);
+        }
+    }
 }
 
 impl Keys {
@@ -127,6 +194,10 @@ impl Keys {
         }
     }
 
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The key with this secret.
     pub(super) fn by_digest(&self, interface: Interface, digest: &[u8; 32]) -> Option<Arc<Key>> {
         self.table(interface).by_digest.get(digest).map(|key| Arc::clone(key.value()))
@@ -137,36 +208,60 @@ impl Keys {
         self.table(interface).by_id.get(id).map(|key| Arc::clone(key.value()))
     }
 
-    /// Takes a row as it is now. The look at `killed` comes after the insertion, so that a kill at the same
-    /// moment finds either the new entry or its own mark.
+    /// Takes a row as it is now. One that was killed here stays dead, whatever the row says.
     pub(super) fn apply(&self, row: Arc<KeyRow>) {
+        let mut turn = self.turn();
         let table = self.table(row.interface);
-        let (id, owner) = (row.id.clone(), row.owner.clone());
-        let digests = secrets(&row);
-        let dead = row.revoked_at.is_some();
+        let id = row.id.clone();
+        if row.revoked_at.is_some() {
+            turn.killed.remove(&id);
+            turn.felled.remove(&id);
+        } else if row.parent.as_ref().is_some_and(|parent| turn.felled.contains(parent)) {
+            turn.killed.insert(id.clone());
+            turn.felled.insert(id.clone());
+        }
+        let dead = row.revoked_at.is_some() || turn.killed.contains(&id);
         let dormant = row.made_open && row.interface == Interface::Agent && self.agent_enforced;
-        let key = Arc::new(Key { row, dormant, dead: AtomicBool::new(dead || self.killed.contains(&id)) });
-        if let Some(old) = table.by_id.insert(id.clone(), Arc::clone(&key)) {
-            for gone in secrets(&old.row).iter().filter(|digest| !digests.contains(digest)) {
-                table.by_digest.remove(gone);
+        let stored_us = row.last_used_at.map_or(NEVER, Timestamp::as_microsecond);
+        let old = table.by_id.get(&id).map(|old| Arc::clone(old.value()));
+        let used_us = old.as_ref().map_or(NEVER, |old| old.used_us.load(Ordering::Acquire)).max(stored_us);
+        let unsaved = old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire));
+        let key = Arc::new(Key { row, dormant, dead: dead.into(), used_us: used_us.into(), unsaved: unsaved.into() });
+        let digests = secrets(&key.row);
+        table.by_id.insert(id.clone(), Arc::clone(&key));
+        for digest in &digests {
+            table.by_digest.insert(*digest, Arc::clone(&key));
+        }
+        if key.row.interface == Interface::Router && key.row.limits.budget.is_some() {
+            self.budgets.insert(id.clone());
+        } else {
+            self.budgets.remove(&id);
+        }
+        let tally = turn.tally(key.row.interface);
+        tally.add(key.sort());
+        match old {
+            Some(old) => {
+                for gone in secrets(&old.row).iter().filter(|digest| !digests.contains(digest)) {
+                    table.by_digest.remove(gone);
+                }
+                tally.remove(old.sort());
             }
-        }
-        for digest in digests {
-            table.by_digest.insert(digest, Arc::clone(&key));
-        }
-        table.by_owner.entry(owner).or_default().insert(id.clone());
-        table.ids.write().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        if dead {
-            self.killed.remove(&id);
-        } else if self.killed.contains(&id) {
-            key.dead.store(true, Ordering::Release);
+            None => {
+                if let Some(parent) = &key.row.parent {
+                    self.children.entry(parent.clone()).or_default().insert(id.clone());
+                }
+                table.by_owner.entry(key.row.owner.clone()).or_default().insert(id.clone());
+                table.ids.write().unwrap_or_else(PoisonError::into_inner).insert(id);
+            }
         }
     }
 
     /// Knows a key no more.
     pub(super) fn forget(&self, id: &KeyId) {
+        let mut turn = self.turn();
         for table in Interface::ALL.map(|interface| self.table(interface)) {
             let Some((_, key)) = table.by_id.remove(id) else { continue };
+            turn.tally(key.row.interface).remove(key.sort());
             key.dead.store(true, Ordering::Release);
             for digest in secrets(&key.row) {
                 table.by_digest.remove_if(&digest, |_, found| found.row.id == *id);
@@ -174,20 +269,91 @@ impl Keys {
             if let Some(mut ids) = table.by_owner.get_mut(&key.row.owner) {
                 ids.remove(id);
             }
+            table.by_owner.remove_if(&key.row.owner, |_, ids| ids.is_empty());
+            if let Some(parent) = &key.row.parent {
+                if let Some(mut ids) = self.children.get_mut(parent) {
+                    ids.remove(id);
+                }
+                self.children.remove_if(parent, |_, ids| ids.is_empty());
+            }
             table.ids.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
-        self.killed.remove(id);
+        self.budgets.remove(id);
+        turn.killed.remove(id);
+        turn.felled.remove(id);
+    }
+
+    /// The keys with a budget that are not over, or from which others descend.
+    pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
+        let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
+        let live =
+            |key: &Key| matches!(key.standing(now), Standing::Active | Standing::Inactive) || self.children.contains_key(&key.row.id);
+        ids.iter().filter_map(|id| self.by_id(Interface::Router, id)).filter(|key| live(key)).collect()
     }
 
     /// Ends a key here and now.
     pub(super) fn kill(&self, id: &KeyId) {
-        self.killed.insert(id.clone());
-        for interface in Interface::ALL {
-            if let Some(key) = self.table(interface).by_id.get(id) {
-                key.dead.store(true, Ordering::Release);
-                if key.row.revoked_at.is_some() {
-                    self.killed.remove(id);
-                }
+        self.kill_in_turn(&mut self.turn(), id);
+    }
+
+    /// Ends a key and all that descend from it here and now; also what is just being made by one of them.
+    pub(super) fn kill_descent(&self, id: &KeyId) {
+        let mut turn = self.turn();
+        let mut left = vec![id.clone()];
+        while let Some(id) = left.pop() {
+            if self.kill_in_turn(&mut turn, &id) {
+                turn.felled.insert(id.clone());
+            }
+            left.extend(self.children.get(&id).into_iter().flat_map(|ids| ids.iter().cloned().collect::<Vec<_>>()));
+        }
+    }
+
+    /// Gives whether the store has yet to hear of it.
+    fn kill_in_turn(&self, turn: &mut Turn, id: &KeyId) -> bool {
+        let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
+        if let Some(key) = &known {
+            turn.end(key);
+        }
+        let unheard = known.is_none_or(|key| key.row.revoked_at.is_none());
+        if unheard {
+            turn.killed.insert(id.clone());
+        }
+        unheard
+    }
+
+    /// Notes that a key is used. Costs the store nothing: it hears of it with many others.
+    pub(super) fn used(&self, key: &Key, now: Timestamp) {
+        let now_us = now.as_microsecond();
+        let later = key.used_us.fetch_max(now_us, Ordering::AcqRel) < now_us;
+        if later && !key.unsaved.load(Ordering::Acquire) && !key.unsaved.swap(true, Ordering::AcqRel) {
+            self.touched.insert(key.row.id.clone());
+        }
+    }
+
+    /// How many uses the store does not know of.
+    pub(super) fn unsaved_uses(&self) -> usize {
+        self.touched.len()
+    }
+
+    /// Takes up to `most` uses that the store does not know of.
+    pub(super) fn take_unsaved(&self, most: usize) -> Vec<(KeyId, Timestamp)> {
+        let ids: Vec<KeyId> = self.touched.iter().take(most).map(|id| id.key().clone()).collect();
+        let take = |id: KeyId| {
+            self.touched.remove(&id);
+            let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id))?;
+            // Before the look: a use that comes after it is noted anew.
+            key.unsaved.store(false, Ordering::Release);
+            key.last_used().map(|at| (id, at))
+        };
+        ids.into_iter().filter_map(take).collect()
+    }
+
+    /// Keeps them for the next time, when the store did not take them.
+    pub(super) fn still_unsaved(&self, used: &[(KeyId, Timestamp)]) {
+        for (id, _) in used {
+            if let Some(key) = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id)) {
+                key.unsaved.store(true, Ordering::Release);
+                self.touched.insert(id.clone());
             }
         }
     }
@@ -213,9 +379,15 @@ impl Keys {
         found
     }
 
-    /// How many keys of an interface stand how, for the gauge.
+    /// How many keys of an interface stand how, for the gauge: as many are counted, none is looked at.
     pub(super) fn count(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
-        self.table(interface).by_id.iter().filter(|key| key.standing(now) == standing).count()
+        let counts = self.turn().tally(interface).counts(now);
+        match standing {
+            Standing::Revoked => counts.revoked,
+            Standing::Expired => counts.expired,
+            Standing::Inactive => counts.inactive,
+            Standing::Active => counts.active,
+        }
     }
 }
 

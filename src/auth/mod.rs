@@ -9,6 +9,7 @@ mod principal;
 mod revocation;
 mod session;
 pub mod signature;
+mod tally;
 mod throttle;
 pub mod token;
 
@@ -21,6 +22,7 @@ use dashmap::DashMap;
 use http::HeaderMap;
 use jiff::Timestamp;
 
+use crate::bounds;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
@@ -76,7 +78,7 @@ struct Tables {
     built_in: Arc<UserRow>,
     applied: Mutex<u64>,
     /// Keys whose revocation is still being brought to the store.
-    revoking: Mutex<HashSet<KeyId>>,
+    revoking: Mutex<HashSet<(KeyId, revocation::Reach)>>,
 }
 
 impl fmt::Debug for Auth {
@@ -139,10 +141,17 @@ impl Auth {
             tables.apply(committed);
             beside(committed);
         }));
-        let mut snapshot = store.load().await?;
-        let nodes = std::mem::take(&mut snapshot.nodes);
-        self.load(snapshot);
-        Ok(nodes)
+        // Row by row: there may be a million keys, and the tables are all that is to have them.
+        let (tables, nodes) = (self.clone(), Arc::new(Mutex::new(Vec::new())));
+        let found = Arc::clone(&nodes);
+        let take = move |change| match change {
+            Change::Node(node) => found.lock().unwrap_or_else(PoisonError::into_inner).push(NodeRow::clone(&node)),
+            other => tables.change(other),
+        };
+        let rev = store.each(take).await?;
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        *applied = rev.max(*applied);
+        Ok(std::mem::take(&mut *nodes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Takes in a snapshot.
@@ -200,6 +209,11 @@ impl Auth {
     /// Ends a key in this process at once, whatever the store says until it agrees.
     pub fn kill(&self, id: &KeyId) {
         self.0.keys.kill(id);
+    }
+
+    /// Ends a key and all that descend from it in this process at once.
+    pub fn kill_descent(&self, id: &KeyId) {
+        self.0.keys.kill_descent(id);
     }
 
     /// Whether AGENT asks for a key.
@@ -269,6 +283,28 @@ impl Auth {
         self.0.keys.page(interface, owner, after, limit, keep)
     }
 
+    /// Brings to the store when keys were last used, as many at a time as one transaction takes. To be called every minute or so,
+    /// and at the end.
+    pub async fn sweep_uses(&self, store: &Store) -> Result<(), StoreError> {
+        // Those of now; what comes meanwhile waits for the next time.
+        for _ in 0..=self.0.keys.unsaved_uses() / bounds::USES_BATCH {
+            let used = self.0.keys.take_unsaved(bounds::USES_BATCH);
+            if used.is_empty() {
+                break;
+            }
+            if let Err(error) = store.note_used(used.clone()).await {
+                self.0.keys.still_unsaved(&used);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// ROUTER keys with a budget that may still be drawn on: their own requests', or those of keys that descend from them.
+    pub fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
+        self.0.keys.with_budget(now)
+    }
+
     /// How many keys of an interface stand how.
     pub fn count_keys(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
         self.0.keys.count(interface, standing, now)
@@ -328,6 +364,7 @@ impl Auth {
         if user.disabled {
             return Err("disabled");
         }
+        self.0.keys.used(key, now);
         Ok(Principal::User { user, via: Credential::Key(Arc::clone(key.row())) })
     }
 
@@ -355,6 +392,7 @@ impl Auth {
         }
         let key = self.0.keys.by_digest(Interface::Agent, &digest).ok_or("unknown")?;
         usable(&key, &digest, now)?;
+        self.0.keys.used(&key, now);
         Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
     }
 }

@@ -71,6 +71,8 @@ impl World {
             generation: 1,
             previous: None,
             made_open: false,
+            maker: None,
+            last_used_at: None,
             metadata: BTreeMap::new(),
         }
     }
@@ -347,4 +349,75 @@ fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s(
     assert!(world.auth.key(Interface::Router, &first.id).is_none());
     assert_eq!(world.auth.keys(Interface::Router, None, None, 1_000, |_| true).len(), ended.len());
     assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(2)), ended.len() - 1);
+}
+
+#[tokio::test]
+async fn uses_reach_the_store_in_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut world = World::new(None);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
+    world.auth.attach(&store).await.unwrap();
+    let mut shown = Vec::new();
+    for owner in 0..2 {
+        for _ in 0..90 {
+            let secret = token::mint("rtr", &world.random);
+            let owner = if owner == 0 { UserId::admin() } else { UserId::tenant() };
+            store.create_key(KeyRow { owner, ..world.row(Interface::Router, &secret) }).await.unwrap();
+            shown.push(secret);
+        }
+    }
+    for secret in &shown {
+        // The tenant is no user of ROUTER: keys that are refused are not used.
+        world.who(Surface::DataPlane, &[bearer(secret.expose())], 7);
+    }
+    assert_eq!(world.auth.0.keys.unsaved_uses(), 90);
+    let first = world.auth.0.keys.take_unsaved(40);
+    assert_eq!((first.len(), first[0].1, world.auth.0.keys.unsaved_uses()), (40, at(7), 50));
+    world.auth.0.keys.still_unsaved(&first);
+    world.auth.sweep_uses(&store).await.unwrap();
+    assert_eq!(world.auth.0.keys.unsaved_uses(), 0);
+    let written = store.load().await.unwrap().keys.into_iter().filter(|key| key.last_used_at == Some(at(7))).count();
+    assert_eq!(written, 90);
+    world.who(Surface::DataPlane, &[bearer(shown[0].expose())], 6);
+    assert_eq!(world.auth.0.keys.unsaved_uses(), 0, "a clock that goes back is no use");
+}
+
+#[tokio::test]
+async fn a_revocation_that_finds_the_disk_full_is_tried_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (faults, world) = (Faults::default(), World::new(None));
+    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &Secret::new("x")) };
+    store.create_key(row.clone()).await.unwrap();
+    faults.fill_accounts();
+    world.auth.revoke(&store, &row.id, at(2)).await.unwrap_err();
+    assert_eq!(world.auth.unsaved_revocations(), 1);
+    faults.clear();
+    let saved = async {
+        while world.auth.unsaved_revocations() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), saved).await.unwrap();
+    assert_eq!(store.load().await.unwrap().keys[0].revoked_at, Some(at(2)));
+}
+
+#[test]
+fn what_a_felled_key_is_just_making_is_dead_as_well() {
+    let mut world = World::new(None);
+    let (_, top) = world.key(Interface::Router);
+    let secrets: Vec<Secret> = (0..3).map(|_| token::mint("rtr", &world.random)).collect();
+    let child = KeyRow { parent: Some(top.id.clone()), ..world.row(Interface::Router, &secrets[0]) };
+    world.commit(Change::Key(child.clone().into()));
+    world.auth.kill_descent(&top.id);
+    // Their rows were on the way when it happened.
+    let late = KeyRow { parent: Some(child.id.clone()), ..world.row(Interface::Router, &secrets[1]) };
+    let later = KeyRow { parent: Some(late.id.clone()), ..world.row(Interface::Router, &secrets[2]) };
+    world.commit(Change::Key(late.into()));
+    world.commit(Change::Key(later.into()));
+    for secret in &secrets {
+        assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "revoked");
+    }
+    assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(1)), 4);
 }

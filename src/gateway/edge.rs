@@ -17,7 +17,6 @@ use tokio::time::timeout;
 
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
-use super::repeats::Repeats;
 use super::{Gateway, allowance, gate, inference, reply, reroute, slow};
 use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
 use crate::app::App;
@@ -27,13 +26,14 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
+use crate::repeats::Repeats;
 use crate::store::{SpentNonce, StoreError};
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
     pub(super) app: Arc<App>,
     pub(super) proxy: Arc<HttpProxy<Gateway>>,
-    pub(super) repeats: Repeats,
+    pub(super) repeats: Repeats<reroute::Told>,
     options: HttpServerOptions,
 }
 
@@ -54,7 +54,7 @@ impl Edge {
     pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
-        Edge { app, proxy, repeats: Repeats::default(), options }
+        Edge { app, proxy, repeats: Repeats::new("capture"), options }
     }
 
     /// One request whose head has been read.
@@ -236,7 +236,7 @@ impl Edge {
         }
         let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
         let limit = match takes {
-            Takes::Json => bounds::MANAGEMENT_BODY,
+            Takes::Json | Takes::Patch => bounds::MANAGEMENT_BODY,
             Takes::Events => bounds::NODE_EVENTS_BODY,
             Takes::Document => bounds::DOCUMENT_BYTES,
             Takes::Evaluation => bounds::EVALUATE_BODY,

@@ -20,7 +20,6 @@ mod masked;
 mod reach;
 mod record;
 mod relay;
-mod repeats;
 mod reply;
 mod reroute;
 mod resolve;

@@ -17,7 +17,6 @@ use super::failure::Failure;
 use super::inference::{choose, prepare, provider_failed, proxy};
 use super::record::{Outcome, Record};
 use super::relay::Mode;
-use super::repeats::{self, Found};
 use super::reply::{self, json_response};
 use super::{allowance, intake};
 use crate::api::replays;
@@ -30,8 +29,18 @@ use crate::limits::Permit;
 use crate::prompt::{Prompt, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
+use crate::repeats::{self, Asked, Found};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
+
+/// What was answered to a reroute that may be asked for again.
+#[derive(Clone)]
+pub(super) struct Told {
+    /// The replay that was made.
+    replay: RequestId,
+    /// The body of the 200.
+    body: Bytes,
+}
 
 /// Answers a reroute.
 pub(super) async fn run(
@@ -80,17 +89,21 @@ async fn once(
     let Some(key) = key.filter(|_| !dry_run) else { return reroute(edge, exchange, id, dry_run, principal, shutdown).await };
     // Whoever may not see the capture, any more, learns nothing of what was answered.
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
-    match edge.repeats.begin(caller(principal), key, &original.head.id, exchange.at)? {
-        Found::Repeated(answer) => {
+    let payer = principal.user_id().map_or_else(|| caller(principal), |user| user.to_string());
+    let asked = Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
+    match edge.repeats.begin(asked, exchange.at)? {
+        Found::Repeated(told) => {
             if app.server.capture.enabled {
-                replays::look_up(&app.archive, &app.captures, principal, answer.replay.as_str()).await?;
+                replays::look_up(&app.archive, &app.captures, principal, told.replay.as_str()).await?;
             }
-            Ok(reply::json_bytes(StatusCode::OK, answer.body))
+            Ok(reply::json_bytes(StatusCode::OK, told.body))
         }
         Found::First(claim) => {
             let response = reroute(edge, exchange, id, dry_run, principal, shutdown).await?;
             if response.status() == StatusCode::OK {
-                claim.answered(repeats::Answer { replay: exchange.id.clone(), body: response.body().clone() }, app.clock.now());
+                let body = response.body().clone();
+                let bytes = body.len();
+                claim.answered(Told { replay: exchange.id.clone(), body }, bytes, app.clock.now());
             }
             Ok(response)
         }

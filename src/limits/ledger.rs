@@ -14,9 +14,8 @@ use log::warn;
 use super::Limiter;
 use super::budget::{Grant, period};
 use super::draw::{Draw, Subject, of_key, of_user};
-use crate::auth::{Auth, Standing};
+use crate::auth::Auth;
 use crate::bounds;
-use crate::interface::Interface;
 use crate::store::{KeyRow, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
 
 /// Usage that waits to be written.
@@ -160,11 +159,7 @@ impl Limiter {
         for user in auth.users_with(|user| user.limits.budget.is_some()) {
             of_user(&user.id, &user.limits).into_iter().for_each(&mut note);
         }
-        let drawing = |key: &crate::auth::Key| {
-            let row = key.row();
-            matches!(key.standing(now), Standing::Active | Standing::Inactive) && (row.limits.budget.is_some() || row.parent.is_some())
-        };
-        for key in auth.keys(Interface::Router, None, None, usize::MAX, drawing) {
+        for key in auth.keys_with_budget(now) {
             of_key(auth, key.row()).into_iter().for_each(&mut note);
         }
         self.counted.retain(|subject, counted| {

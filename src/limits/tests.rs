@@ -86,6 +86,8 @@ impl World {
             generation: 1,
             previous: None,
             made_open: false,
+            maker: None,
+            last_used_at: None,
             metadata: BTreeMap::new(),
         };
         self.store.create_key(key.clone()).await.unwrap();

@@ -1,6 +1,8 @@
 //! The statements of `accounts.db`. Each mutation is one transaction that also moves the revision on, so that
 //! the order of revisions is the order of commits and none is missing.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -11,7 +13,7 @@ use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
-use super::{Faults, StoreError, agents, nodes};
+use super::{Faults, StoreError, agents, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -70,7 +72,7 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
 
 /// Counts the owner's live keys and looks at the parent in the same transaction: no two creations pass
 /// the limit together, and no child outlives the revocation that it raced with.
-pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<Vec<Change>, StoreError> {
+pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>, StoreError> {
     let live: i64 = transaction.query_row(
         "SELECT count(*) FROM keys WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)",
         params![key.owner.as_str(), key.created_at.as_microsecond()],
@@ -79,9 +81,14 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
     let parent = match &key.parent {
         None => Limits::default(),
         Some(parent) => {
-            let of_live = "SELECT limits FROM keys WHERE id = ?1 AND revoked_at IS NULL";
-            let limits = transaction.query_row(of_live, [parent.as_str()], |row| from_json(row, "limits")).optional()?;
-            limits.ok_or(StoreError::KeyRevoked)?
+            let of_live = "SELECT limits, generation FROM keys WHERE id = ?1 AND revoked_at IS NULL";
+            let read = |row: &Row<'_>| Ok((from_json(row, "limits")?, row.get::<_, u32>("generation")?));
+            let (limits, generation): (Limits, u32) =
+                transaction.query_row(of_live, [parent.as_str()], read).optional()?.ok_or(StoreError::KeyRevoked)?;
+            if seen.is_some_and(|seen| seen != generation) {
+                return Err(StoreError::Conflict);
+            }
+            limits
         }
     };
     let owner = "SELECT limits FROM users WHERE id = ?1";
@@ -94,8 +101,9 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
     let mut changes = forget_keys(transaction, &key.owner, key.created_at)?;
     transaction.execute(
         "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
-           created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+           created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open, maker,
+           last_used_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
         params![
             key.id.as_str(),
             key.interface.as_str(),
@@ -118,7 +126,9 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow) -> Result<V
             key.generation,
             key.previous.as_ref().map(|previous| previous.digest),
             key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
-            key.made_open
+            key.made_open,
+            key.maker.as_ref().map(UserId::as_str),
+            key.last_used_at.map(Timestamp::as_microsecond)
         ],
     )?;
     changes.push(Change::Key(key.into()));
@@ -170,16 +180,7 @@ pub(super) fn rotate_key(
     if old.expires_at.is_some_and(|end| end <= at) {
         return Err(StoreError::KeyExpired);
     }
-    let by = match &seen.by {
-        None => true,
-        Some((by, generation)) => {
-            let mut now = transaction.prepare_cached("SELECT generation FROM keys WHERE id = ?1 AND revoked_at IS NULL")?;
-            now.query_row([by.as_str()], |row| row.get::<_, u32>(0)).optional()? == Some(*generation)
-        }
-    };
-    if !by || old.generation != seen.generation {
-        return Err(StoreError::Conflict);
-    }
+    keys::still_seen(transaction, &old, seen)?;
     let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
     transaction.execute(
         "UPDATE keys SET redacted = ?2, digest = ?3, pepper = ?4, rotated_at = ?5, generation = generation + 1, previous_digest = ?6,
@@ -271,14 +272,36 @@ pub(super) fn sweep_sessions(
 
 /// Everything, at one revision.
 pub(super) fn snapshot(connection: &mut Connection) -> Result<Snapshot, StoreError> {
+    let mut snapshot = Snapshot::default();
+    snapshot.rev = each(connection, |change| match change {
+        Change::User(user) => snapshot.users.push((*user).clone()),
+        Change::Key(key) => snapshot.keys.push((*key).clone()),
+        Change::Session(session) => snapshot.sessions.push(session),
+        Change::Agent(agent) => snapshot.agents.push((*agent).clone()),
+        Change::Node(node) => snapshot.nodes.push((*node).clone()),
+        Change::KeyForgotten(_) | Change::SessionEnded(_) | Change::AgentDeleted(_) | Change::NodeDeleted(_) => {}
+    })?;
+    Ok(snapshot)
+}
+
+/// Every row, one after another, at the revision that it gives.
+pub(super) fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
     let transaction = connection.transaction()?;
     let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
-    let users = all(&transaction, "SELECT * FROM users", user)?;
-    let keys = all(&transaction, "SELECT * FROM keys", key)?;
-    let sessions = all(&transaction, "SELECT * FROM sessions", session)?;
-    let agents = all(&transaction, "SELECT * FROM agents", agents::agent)?;
-    let nodes = all(&transaction, "SELECT * FROM nodes", nodes::node)?;
-    Ok(Snapshot { rev: u64::try_from(rev).unwrap_or(0), users, keys, sessions, agents, nodes })
+    all(&transaction, "SELECT * FROM users", |row| user(row).map(|row| take(Change::User(row.into()))))?;
+    // An owner has many keys, whose text is in memory once.
+    let mut owners = HashSet::new();
+    all(&transaction, "SELECT * FROM keys", |row| {
+        let mut row = key(row)?;
+        row.owner = shared(&mut owners, row.owner);
+        row.maker = row.maker.map(|maker| shared(&mut owners, maker));
+        take(Change::Key(row.into()));
+        Ok(())
+    })?;
+    all(&transaction, "SELECT * FROM sessions", |row| session(row).map(|row| take(Change::Session(row))))?;
+    all(&transaction, "SELECT * FROM agents", |row| agents::agent(row).map(|row| take(Change::Agent(row.into()))))?;
+    all(&transaction, "SELECT * FROM nodes", |row| nodes::node(row).map(|row| take(Change::Node(row.into()))))?;
+    Ok(u64::try_from(rev).unwrap_or(0))
 }
 
 /// Whether the file can be locked for writing and read.
@@ -325,10 +348,21 @@ pub(super) fn document(connection: &Connection, revision: &str) -> Result<Option
     Ok(connection.query_row("SELECT text FROM documents WHERE revision = ?1", [revision], |row| row.get(0)).optional()?)
 }
 
-fn all<T>(transaction: &Transaction<'_>, sql: &str, read: fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>, StoreError> {
+fn shared(known: &mut HashSet<UserId>, id: UserId) -> UserId {
+    if let Some(same) = known.get(&id) {
+        return same.clone();
+    }
+    known.insert(id.clone());
+    id
+}
+
+fn all(transaction: &Transaction<'_>, sql: &str, mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
     let mut statement = transaction.prepare(sql)?;
-    let rows = statement.query_map([], read)?.collect::<rusqlite::Result<Vec<T>>>()?;
-    Ok(rows)
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        read(row)?;
+    }
+    Ok(())
 }
 
 fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
@@ -345,7 +379,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
     })
 }
 
-fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
     Ok(KeyRow {
         id: KeyId::known(&row.get::<_, String>("id")?),
         interface: word(row, "interface", Interface::parse)?,
@@ -367,6 +401,8 @@ fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         generation: row.get("generation")?,
         previous: previous(row)?,
         made_open: row.get("made_open")?,
+        maker: row.get::<_, Option<String>>("maker")?.as_deref().map(UserId::known),
+        last_used_at: maybe_time(row, "last_used_at")?,
         metadata: from_json(row, "metadata")?,
     })
 }

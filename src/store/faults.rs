@@ -16,6 +16,7 @@ struct Switches {
     writes_left: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
+    accounts_full: AtomicBool,
     disk_full: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
@@ -35,6 +36,11 @@ impl Faults {
     /// Every mutation of accounts fails until [`Faults::clear`].
     pub fn fail_every_write(&self) {
         self.0.every_write.store(true, Ordering::Release);
+    }
+
+    /// Every mutation of accounts finds the disk full until [`Faults::clear`].
+    pub fn fill_accounts(&self) {
+        self.0.accounts_full.store(true, Ordering::Release);
     }
 
     /// The next `count` appends of captures fail.
@@ -77,6 +83,7 @@ impl Faults {
         self.0.writes_left.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
+        self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
@@ -92,6 +99,9 @@ impl Faults {
 
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
+        if self.0.accounts_full.load(Ordering::Acquire) {
+            return Err(StoreError::Full("on demand".into()));
+        }
         if self.broken() || spend(&self.0.writes_left) { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
     }
 

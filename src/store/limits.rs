@@ -110,6 +110,31 @@ impl Limits {
         }
     }
 
+    /// Takes away what `outer` refuses: of each limit the narrower one. Gives whether that changed anything.
+    pub fn clamp(&mut self, outer: &Limits) -> bool {
+        if self.within(outer) {
+            return false;
+        }
+        let least = |inner: Option<u64>, outer: Option<u64>| match (inner, outer) {
+            (Some(inner), Some(outer)) => Some(inner.min(outer)),
+            (inner, outer) => inner.or(outer),
+        };
+        self.rpm = least(self.rpm, outer.rpm);
+        self.tpm = least(self.tpm, outer.tpm);
+        self.concurrency = least(self.concurrency, outer.concurrency);
+        self.keys_per_user = least(self.keys_per_user, outer.keys_per_user);
+        if let Some(outer) = outer.budget {
+            self.budget = Some(self.budget.filter(|inner| inner.within(outer)).unwrap_or(outer));
+        }
+        if let Some(outer) = &outer.models {
+            self.models = Some(match &self.models {
+                None => outer.clone(),
+                Some(inner) => common(inner, outer),
+            });
+        }
+        true
+    }
+
     /// The first limit by which these allow what `outer` refuses.
     pub fn beyond(&self, outer: &Limits) -> Option<&'static str> {
         let most = |inner: Option<u64>, outer: Option<u64>| outer.is_none_or(|outer| inner.is_some_and(|inner| inner <= outer));
@@ -144,6 +169,21 @@ impl fmt::Display for Budget {
         };
         write!(f, "{} USD a {per}", dollars(self.nano))
     }
+}
+
+/// The patterns for what both lists match. Never more than a list may have: leaving some out only narrows it.
+fn common(one: &[String], other: &[String]) -> Vec<String> {
+    let covered = |names: &[String], by: &[String]| -> Vec<String> {
+        names.iter().filter(|name| by.iter().any(|pattern| covers(pattern, name))).cloned().collect()
+    };
+    let mut both = covered(one, other);
+    for name in covered(other, one) {
+        if !both.contains(&name) {
+            both.push(name);
+        }
+    }
+    both.truncate(crate::bounds::LIMIT_MODELS);
+    both
 }
 
 /// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
@@ -198,6 +238,28 @@ mod tests {
         let month = limits(r#"{"budget":{"usd":77.5,"per":"month"}}"#);
         assert!(month.budget.unwrap().within(outer.budget.unwrap()));
         assert!(!outer.budget.unwrap().within(limits(r#"{"budget":{"usd":2.4,"per":"month"}}"#).budget.unwrap()));
+    }
+
+    #[test]
+    fn what_is_clamped_is_within_and_keeps_what_it_may() {
+        let limits = |text: &str| serde_json::from_str::<Limits>(text).unwrap();
+        let outer = limits(r#"{"rpm":10,"budget":{"usd":2,"per":"day"},"models":["auto","openai/*"]}"#);
+        for (inner, expected) in [
+            (r#"{}"#, r#"{"rpm":10,"budget":{"usd":2,"per":"day"},"models":["auto","openai/*"]}"#),
+            (
+                r#"{"rpm":50,"tpm":7,"budget":{"usd":1,"per":"month"},"models":["*"]}"#,
+                r#"{"rpm":10,"tpm":7,"budget":{"usd":1,"per":"month"},"models":["auto","openai/*"]}"#,
+            ),
+            (
+                r#"{"rpm":5,"budget":{"usd":63,"per":"month"},"models":["openai/gpt-5","openai*","b"]}"#,
+                r#"{"rpm":5,"budget":{"usd":2,"per":"day"},"models":["openai/gpt-5","openai/*"]}"#,
+            ),
+        ] {
+            let mut inner = limits(inner);
+            assert!(inner.clamp(&outer) && inner.within(&outer));
+            assert_eq!(inner, limits(expected));
+            assert!(!inner.clamp(&outer), "once is enough");
+        }
     }
 
     #[test]

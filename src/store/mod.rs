@@ -7,6 +7,7 @@ mod books;
 mod capture_list;
 mod captures;
 mod faults;
+mod keys;
 mod limits;
 mod nodes;
 mod rows;
@@ -30,8 +31,8 @@ pub use faults::Faults;
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, OldCapture,
-    Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
+    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
+    OldCapture, Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 
@@ -198,6 +199,13 @@ impl Store {
         sqlite.accounts.run(accounts::snapshot).await
     }
 
+    /// Gives every row of all tables to `take`, one after another, and then the revision at which that was: what is not kept of
+    /// them takes no memory.
+    pub async fn each<F: FnMut(Change) + Send + 'static>(&self, take: F) -> Result<u64, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts.run(move |connection| accounts::each(connection, take)).await
+    }
+
     /// Adds a user; [`StoreError::Conflict`] when the e-mail is taken.
     pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
@@ -207,7 +215,7 @@ impl Store {
     /// Adds a key; [`StoreError::LimitReached`] when its owner has too many, [`StoreError::KeyRevoked`] when its parent has ended.
     pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::insert_key(transaction, key)).await
+        sqlite.mutate(&self.faults, move |transaction| accounts::insert_key(transaction, key, None)).await
     }
 
     /// Ends a key; again is no change.

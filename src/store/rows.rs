@@ -123,13 +123,32 @@ pub struct NewSecret {
     pub grace_ends: Option<Timestamp>,
 }
 
-/// What a rotation was decided on. Whoever's secret changed between the look and the write decides nothing.
-#[derive(Clone, Debug)]
+/// What a change of a key was decided on. Where one of these changed between the look and the write, nothing was decided.
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The generation of the key that is rotated.
+    /// The generation of the key that is changed.
     pub generation: u32,
     /// The key that acts, with its generation, where it is a key that acts.
     pub by: Option<(KeyId, u32)>,
+    /// The key that made the one that is changed, with its generation, where what it has bounds the change.
+    pub maker: Option<(KeyId, u32)>,
+}
+
+/// What becomes of a key's record; what is not set stays.
+#[derive(Clone, Debug, Default)]
+pub struct KeyPatch {
+    /// Another name.
+    pub name: Option<String>,
+    /// Other notes.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Other labels.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Other limits. No key that descends from it keeps wider ones.
+    pub limits: Option<Limits>,
+    /// On or off.
+    pub status: Option<KeyStatus>,
+    /// An earlier end. No key that descends from it ends later.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A key of any interface.
@@ -169,12 +188,16 @@ pub struct KeyRow {
     pub revoked_at: Option<Timestamp>,
     /// When its secret was last replaced.
     pub rotated_at: Option<Timestamp>,
-    /// How many secrets it has had, this one counted.
+    /// How often it was written, its making counted: whoever decides on a row names the generation that was seen.
     pub generation: u32,
     /// The secret before this one, where it had a grace.
     pub previous: Option<PreviousSecret>,
     /// Whether it was made while AGENT was open, so that nobody had shown who they are.
     pub made_open: bool,
+    /// The user who made it, by whatever credential; not known of keys from before that was written down.
+    pub maker: Option<UserId>,
+    /// When it was last used; what is durable of that lags.
+    pub last_used_at: Option<Timestamp>,
     /// The owner's notes.
     pub metadata: BTreeMap<String, String>,
 }

@@ -65,6 +65,12 @@ CREATE TABLE node_nonces (
     node TEXT NOT NULL, nonce TEXT NOT NULL, created INTEGER NOT NULL, PRIMARY KEY (node, nonce)) STRICT, WITHOUT ROWID;
 CREATE INDEX node_nonces_created ON node_nonces (node, created);
 ",
+    // For whom a key was made, and when it was last used; and an owner's live keys, which are counted when one more is made.
+    "
+ALTER TABLE keys ADD COLUMN maker TEXT;
+ALTER TABLE keys ADD COLUMN last_used_at INTEGER;
+CREATE INDEX keys_live ON keys (owner, expires_at) WHERE revoked_at IS NULL;
+",
 ];
 
 /// Of `captures.db`.

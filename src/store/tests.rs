@@ -49,6 +49,8 @@ fn key(owner: &UserId, random: &Random) -> KeyRow {
         generation: 1,
         previous: None,
         made_open: false,
+        maker: None,
+        last_used_at: None,
         metadata: BTreeMap::from([("a".into(), "b".into())]),
     }
 }
@@ -247,7 +249,7 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
 
 /// A rotation by nobody's key of one in this generation.
 fn seen(generation: u32) -> Seen {
-    Seen { generation, by: None }
+    Seen { generation, ..Seen::default() }
 }
 
 #[tokio::test]
@@ -261,13 +263,13 @@ async fn of_two_rotations_on_one_look_one_is_refused() {
     }
     let secret = |digest| NewSecret { redacted: "rtr_new…".into(), digest: [digest; 32], pepper: 1, grace_ends: None };
     store.rotate_key(&own.id, secret(1), seen(1), at(2)).await.unwrap();
-    let by = |generation| Seen { generation: 1, by: Some((own.id.clone(), generation)) };
+    let by = |generation| Seen { generation: 1, by: Some((own.id.clone(), generation)), ..Seen::default() };
     for (id, seen) in [(&own.id, seen(1)), (&other.id, seen(2)), (&other.id, by(1))] {
         assert!(matches!(store.rotate_key(id, secret(2), seen, at(3)).await, Err(StoreError::Conflict)));
     }
     store.rotate_key(&other.id, secret(3), by(2), at(4)).await.unwrap();
     store.revoke_key(&own.id, at(5)).await.unwrap();
-    let late = Seen { generation: 2, by: Some((own.id.clone(), 2)) };
+    let late = Seen { generation: 2, by: Some((own.id.clone(), 2)), ..Seen::default() };
     assert!(matches!(store.rotate_key(&other.id, secret(4), late, at(6)).await, Err(StoreError::Conflict)), "who acts has ended");
 }
 
@@ -416,4 +418,36 @@ async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_be
     store.delete_node(&id).await.unwrap();
     assert!(store.delete_node(&id).await.unwrap().changes.is_empty());
     assert_eq!(spend(&store, 2, "g", 300).await, "NotFound");
+}
+
+#[tokio::test]
+async fn a_patch_is_decided_on_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(31);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let (maker, own) = (key(&UserId::admin(), &random), key(&UserId::admin(), &random));
+    let child = KeyRow { parent: Some(maker.id.clone()), ..key(&UserId::admin(), &random) };
+    for row in [&maker, &own, &child] {
+        store.create_key(row.clone()).await.unwrap();
+    }
+    let name = |name: &str| KeyPatch { name: Some(name.into()), ..KeyPatch::default() };
+    let of = |by: u32, maker_at: u32| Seen { generation: 1, by: Some((own.id.clone(), by)), maker: Some((maker.id.clone(), maker_at)) };
+    for stale in [Seen { generation: 2, ..of(1, 1) }, of(2, 1), of(1, 2)] {
+        assert!(matches!(store.patch_key(&child.id, name("x"), stale).await, Err(StoreError::Conflict)));
+    }
+    // What a maker has bounds what it made also when it has ended; one that has ended does not act.
+    store.revoke_key(&maker.id, at(2)).await.unwrap();
+    let patched = store.patch_key(&child.id, name("x"), of(1, 1)).await.unwrap();
+    let expected = KeyRow { name: "x".into(), generation: 2, ..child.clone() };
+    assert_eq!(patched.changes, [Change::Key(expected.clone().into())]);
+    let same = Seen { generation: 2, ..of(1, 1) };
+    assert_eq!(store.patch_key(&child.id, name("x"), same.clone()).await.unwrap(), Committed { rev: patched.rev, changes: vec![] });
+    store.revoke_key(&own.id, at(2)).await.unwrap();
+    assert!(matches!(store.patch_key(&child.id, name("y"), same).await, Err(StoreError::Conflict)));
+    assert!(matches!(store.patch_key(&own.id, name("y"), Seen { generation: 1, ..Seen::default() }).await, Err(StoreError::KeyRevoked)));
+    assert!(store.load().await.unwrap().keys.contains(&expected));
+    // A key is made by what its maker was when that was looked at.
+    let next = || KeyRow { parent: Some(child.id.clone()), ..key(&UserId::admin(), &random) };
+    assert!(matches!(store.create_child(next(), 1).await, Err(StoreError::Conflict)));
+    store.create_child(next(), 2).await.unwrap();
 }
