@@ -9,6 +9,8 @@ mod support;
 
 /// One JSON line a request, whatever its end.
 mod access_log;
+/// Who did what: the rows of the audit, and who reads them.
+mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
 /// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.
@@ -81,3 +83,5 @@ mod stream_usage;
 mod streams;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Users as admins see to them: made, changed, shut out and let in again.
+mod users;

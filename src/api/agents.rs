@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Fields, check_pairs};
 use super::page::{self, Query};
-use super::{PathParams, answer};
+use super::{PathParams, answer, audit};
 use crate::app::App;
 use crate::auth::{AgentCredential, Principal};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::AgentId;
-use crate::store::{AgentRow, StoreError};
+use crate::store::{Action, AgentRow, StoreError};
 
 /// `POST /v1/agents`
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -61,7 +61,8 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     };
     let body = record(&agent);
     let location = HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
-    let committed = app.store.create_agent(agent).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::AgentCreate, "agent", agent.id.as_str());
+    let committed = app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
         StoreError::Conflict => Error::new(Kind::Conflict, "An agent of this name exists already."),
         StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many agents as there may be; delete some."),
         other => other.into(),
@@ -90,10 +91,11 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub async fn delete(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let agent = find(app, request)?;
-    let committed = app.store.delete_agent(&agent.id).await?;
+    let event = audit::event(app, who, request, Action::AgentDelete, "agent", agent.id.as_str());
+    let committed = app.store.noting(event).delete_agent(&agent.id).await?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }

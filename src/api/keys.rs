@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
-use super::{PathParams, answer, limits};
+use super::{PathParams, answer, audit, limits};
 use crate::app::App;
 use crate::auth::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, DEFAULT_SCOPES, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token};
 use crate::bounds;
@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::Secret;
-use crate::store::{Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
+use crate::store::{Action, Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
 
 /// The keys of one interface: where they are, and which scopes there are.
 struct Shelf {
@@ -90,7 +90,8 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     };
     let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
     let body = with_secret(record(&key, Standing::Active, now), &secret);
-    let committed = app.store.create_key(key).await?;
+    let event = audit::event(app, who, request, Action::KeyCreate, "key", key.id.as_str());
+    let committed = app.store.noting(event).create_key(key).await?;
     app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
         if let Change::Key(key) = change {
@@ -161,7 +162,8 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
     let seen = Seen { generation: key.row().generation, by: who.key().map(|by| (by.id.clone(), by.generation)) };
-    let committed = app.store.rotate_key(&key.row().id, new, seen, now).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::KeyRotate, "key", key.row().id.as_str());
+    let committed = app.store.noting(event).rotate_key(&key.row().id, new, seen, now).await.map_err(|error| match error {
         StoreError::Conflict => Error::new(Kind::Conflict, "The key, or yours, was changed meanwhile."),
         other => other.into(),
     })?;
@@ -180,7 +182,8 @@ pub async fn revoke(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, shelf, who, &user, request)?;
-    let committed = app.auth.revoke(&app.store, &key.row().id, app.clock.now()).await?;
+    let event = audit::event(app, who, request, Action::KeyRevoke, "key", key.row().id.as_str());
+    let committed = app.auth.revoke(&app.store.noting(event), &key.row().id, app.clock.now()).await?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }

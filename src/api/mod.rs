@@ -3,6 +3,7 @@
 
 pub mod agents;
 mod answer;
+pub mod audit;
 mod body;
 pub mod decide;
 pub mod evaluate;
@@ -19,6 +20,7 @@ pub mod routing;
 #[cfg(test)]
 mod tests;
 pub mod usage;
+pub mod users;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -47,6 +49,8 @@ pub enum Policy {
     Any,
     /// A principal with this scope (sessions and admins have every default scope).
     Scope(&'static str),
+    /// An admin.
+    Admin,
 }
 
 impl Policy {
@@ -158,6 +162,11 @@ pub static ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::get)),
     route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
+    route(Method::POST,   "/v1/users",                        Policy::Admin,              here!(users::create)),
+    route(Method::GET,    "/v1/users",                        Policy::Admin,              here!(users::list)),
+    route(Method::GET,    "/v1/users/{id}",                   Policy::Admin,              here!(users::get)),
+    route(Method::PATCH,  "/v1/users/{id}",                   Policy::Admin,              here!(users::update)),
+    route(Method::GET,    "/v1/audit",                        Policy::Admin,              here!(audit::list)),
     // AGENT
     route(Method::POST,   "/v1/agents",                       Policy::Scope("agents"),    here!(agents::create)),
     route(Method::GET,    "/v1/agents",                       Policy::Scope("agents"),    here!(agents::list)),
@@ -214,7 +223,8 @@ impl PathParams {
     }
 }
 
-/// What the connection says about the client. In the extensions of a handler's request.
+/// What the connection says about the client. In the extensions of a handler's request, as is the request's
+/// [`RequestId`](crate::id::RequestId).
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     /// Its address, after trusted proxies have been believed.

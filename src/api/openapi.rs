@@ -6,12 +6,13 @@ use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::gate::Gate;
-use super::{Policy, ROUTES, Route, answer, decide, replays, usage};
+use super::{Policy, ROUTES, Route, answer, audit, decide, replays, usage};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Result;
 use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
+use crate::store::Action;
 
 /// What the document says of one operation beyond the route table.
 struct Operation {
@@ -77,6 +78,11 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/apikeys/{id}", "getPinKey", "One key").gives(200, "Key").refuses(&[404]),
     op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key: dead when this returns").gives_nothing().refuses(&[404]),
     op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/users", "createUser", "Make a user, an admin too").takes("NewUser").gives(201, "UserRecord").refuses(&[409]),
+    op("GET", "/v1/users", "listUsers", "List users, the newest first").gives(200, "UserList").query(PAGE),
+    op("GET", "/v1/users/{id}", "getUser", "One user").gives(200, "UserRecord").refuses(&[404]),
+    op("PATCH", "/v1/users/{id}", "updateUser", "A merge patch (RFC 7396) of a user. Who is disabled is out at once: sessions end, keys are refused until the user is enabled again. The last admin is not disabled or demoted but by `ADMIN_API_KEY`").takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
+    op("GET", "/v1/audit", "listAudit", "Who did what to what, the last first; of deletions and reads of captures the row comes before they happen").gives(200, "AuditList").query(audit::PARAMETERS),
     op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
     op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name").gives(200, "Agent").refuses(&[404]),
@@ -218,6 +224,11 @@ fn parameters(operation: &Operation) -> Vec<Value> {
             "endpoint" => {
                 json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "What the body is a request of" })
             }
+            "action" => {
+                let meanings: Vec<String> = Action::ALL.iter().map(|action| format!("`{}`: {}", action.as_str(), action.meaning())).collect();
+                let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
+                json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
+            }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
                 let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
@@ -271,7 +282,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     if !route.policy.is_open() {
         refusals.push(401);
     }
-    if matches!(route.policy, Policy::Scope(_)) || operation.method != "GET" {
+    if matches!(route.policy, Policy::Scope(_) | Policy::Admin) || operation.method != "GET" {
         refusals.push(403);
     }
     // A body that an operation does not ask for is read all the same, and so bounded.

@@ -20,7 +20,8 @@ use super::relay::Mode;
 use super::repeats::{self, Found};
 use super::reply::{self, json_response};
 use super::{allowance, intake};
-use crate::api::replays;
+use crate::api::{audit, replays};
+use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
@@ -32,6 +33,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
+use crate::store::Action;
 
 /// Answers a reroute.
 pub(super) async fn run(
@@ -82,6 +84,7 @@ async fn once(
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     match edge.repeats.begin(caller(principal), key, &original.head.id, exchange.at)? {
         Found::Repeated(answer) => {
+            note_foreign(app, exchange, principal, &original).await?;
             if app.server.capture.enabled {
                 replays::look_up(&app.archive, &app.captures, principal, answer.replay.as_str()).await?;
             }
@@ -95,6 +98,12 @@ async fn once(
             Ok(response)
         }
     }
+}
+
+/// Notes that an admin is about to see what somebody else's capture answers now.
+async fn note_foreign(app: &App, exchange: &Exchange, principal: &Principal, original: &Capture) -> Result<()> {
+    let by = (Some(exchange.id.clone()), exchange.client.address);
+    audit::foreign(app, principal, Action::CaptureReroute, (&original.head.id, &original.head.owner), by).await
 }
 
 async fn reroute(
@@ -113,6 +122,7 @@ async fn reroute(
     });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
+    note_foreign(app, exchange, principal, &original).await?;
     let (prompt, inputs) = again(&original, exchange)?;
     if may_ask_for(principal, &inputs.request.name).is_err() {
         return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Secret, SecretBytes, derive};
-use crate::store::{DataDir, Store, StoreError};
+use crate::store::{DataDir, Faults, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
+    /// How the store fails, and handlers; not at all but in tests.
+    pub faults: Faults,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
 }
@@ -53,7 +55,7 @@ pub struct Environment {
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
-        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None) }
+        Environment { admin_key: None, agent_key: None, master_key: None, faults: Faults::default(), variables: Arc::new(|_| None) }
     }
 }
 
@@ -71,7 +73,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let random = Random::System;
     let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
     let fingerprint = derive(&master, "rerouter master key fingerprint v1");
-    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?;
+    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?.with_faults(environment.faults.clone());
     let routing = match of_file {
         Some(routing) => routing,
         None => read(config::stored_routing(store.live_document().await.map_err(of_store)?), &server)?,
@@ -79,11 +81,14 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
-    let no_admin = admin_key.as_ref().is_none_or(Secret::is_empty);
+    let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
     auth.attach(&store).await.map_err(of_store)?;
-    if no_admin && auth.users() == 0 {
-        warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
+    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
+        warn!(
+            "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
+             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
+        );
     }
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let kept = &server.capture.retention;

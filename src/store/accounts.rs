@@ -11,7 +11,7 @@ use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
-use super::{Faults, StoreError, agents};
+use super::{Event, Faults, StoreError, agents, audit};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -29,14 +29,17 @@ pub(super) fn claim(connection: &Connection, fingerprint: &[u8]) -> Result<(), S
     }
 }
 
-/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is.
-pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, write: F) -> Result<Committed, StoreError>
+/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and no row in the audit.
+pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, event: Option<&Event>, write: F) -> Result<Committed, StoreError>
 where
     F: FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
 {
     faults.before_write()?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let changes = write(&transaction)?;
+    if let Some(event) = event.filter(|_| !changes.is_empty()) {
+        audit::insert(&transaction, event)?;
+    }
     let rev: i64 = if changes.is_empty() {
         transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?
     } else {
@@ -330,7 +333,7 @@ fn all<T>(transaction: &Transaction<'_>, sql: &str, read: fn(&Row<'_>) -> rusqli
     Ok(rows)
 }
 
-fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
+pub(super) fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
     Ok(UserRow {
         id: UserId::known(&row.get::<_, String>("id")?),
         email: row.get("email")?,
@@ -387,7 +390,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     })
 }
 
-fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
+pub(super) fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
     Ok(SessionId::known(&row.get::<_, String>("id")?))
 }
 

@@ -21,6 +21,7 @@ struct Switches {
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
     syncs_left: AtomicU32,
+    panics_left: AtomicU32,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -62,6 +63,11 @@ impl Faults {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
+    /// The next `count` handlers of management calls panic.
+    pub fn panic_in_handlers(&self, count: u32) {
+        self.0.panics_left.store(count, Ordering::Release);
+    }
+
     /// Appends of captures hang until [`Faults::clear`].
     pub fn stall_appends(&self) {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -81,6 +87,7 @@ impl Faults {
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
+        self.0.panics_left.store(0, Ordering::Release);
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
     }
@@ -108,6 +115,13 @@ impl Faults {
     /// Before a segment is made to survive the loss of power.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
+    }
+
+    /// Where a handler begins.
+    pub fn before_handler(&self) {
+        if spend(&self.0.panics_left) {
+            std::panic::panic_any("a handler panicked on demand");
+        }
     }
 
     /// On the capture writer's thread, before an append: waits while stalled.
