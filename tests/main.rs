@@ -13,6 +13,8 @@ mod access_log;
 mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
+/// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
+mod browsers;
 /// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.
 mod captures;
 /// What `rerouter serve` says about bad documents.
