@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 
 use rerouter::api::audit::NOTED;
+use rerouter::store::Faults;
 use serde_json::{Value, json};
 
+use crate::plugin::{ADMIN, Host};
 use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
@@ -215,4 +217,32 @@ async fn admins_only_read_it_and_ask_it_well() {
     let log_ins = rows(&gateway, &format!("&target={ann}&action=session.create")).await;
     let by_session = rows(&gateway, &format!("&actor={}", log_ins[0]["actor"]["id"].as_str().unwrap())).await;
     assert_eq!(by_session, log_ins);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_noted_is_not_shown_and_not_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (provider, faults) = (Provider::always(scripted::completion("well")).await, Faults::default());
+    let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("up", &provider.url())], ""), faults.clone()).await;
+    let ann = account("ann@example.com", "correct horse").unwrap().to_string();
+    assert_eq!(host.ask("POST", "/v1/auth/register", None, Some(&ann)).await.status, 201);
+    let token = host.ask("POST", "/v1/auth/login", None, Some(&ann)).await.json()["token"].as_str().unwrap().to_owned();
+    let id = host.ask("POST", "/v1/chat/completions", Some(&token), Some(&chat_body("auto", false))).await.request_id();
+    let path = format!("/v1/router/replay/{id}");
+    until("the capture", async || (host.ask("GET", &path, Some(&token), None).await.status == 200).then_some(())).await;
+    let asked =
+        [("GET", path.clone()), ("GET", format!("{path}/compare/{id}")), ("POST", format!("{path}/reroute")), ("DELETE", path.clone())];
+    faults.fail_every_write();
+    for (method, path) in &asked {
+        envelope::management(&host.ask(method, path, Some(ADMIN), None).await, 503, "unavailable");
+    }
+    assert_eq!(host.ask("GET", &path, Some(&token), None).await.status, 200, "to its owner it is shown, and it is there");
+    assert_eq!(provider.count(), 1, "nothing was run again");
+    faults.clear();
+    for (method, path) in &asked {
+        let answer = host.ask(method, path, Some(ADMIN), None).await;
+        assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.text());
+    }
+    assert_eq!(host.ask("GET", &path, Some(&token), None).await.status, 404);
+    host.stop().await;
 }

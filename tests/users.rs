@@ -214,3 +214,19 @@ async fn more_passwords_than_can_be_hashed_are_refused_for_now() {
     assert_eq!(rows as usize, made);
     assert_eq!(log_in(&gateway, "nobody@example.com").await.status, 401, "it is well again");
 }
+
+#[tokio::test]
+async fn the_first_admin_is_made_by_the_admin_key_and_a_start_without_both_says_so() {
+    let (mut gateway, _provider) = start().await;
+    let key = std::mem::take(&mut gateway.admin_key);
+    let told = |gateway: &Gateway| gateway.log().matches("there is no admin: start with ADMIN_API_KEY").count();
+    assert_eq!(told(&gateway), 0);
+    gateway.restart().await;
+    assert_eq!((told(&gateway), gateway.manage("GET", "/v1/users", &key, None).await.status), (1, 401));
+    gateway.admin_key = key;
+    gateway.restart().await;
+    let (_, token) = user(&gateway, "bob@example.com", "admin").await;
+    gateway.admin_key.clear();
+    gateway.restart().await;
+    assert_eq!((told(&gateway), gateway.manage("GET", "/v1/users", &token, None).await.status), (1, 200));
+}

@@ -1,5 +1,6 @@
 //! The endpoints as plain calls, on a real store.
 
+mod audit_of_documents;
 mod identity;
 mod users;
 

@@ -46,8 +46,6 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// How the store fails, and handlers; not at all but in tests.
-    pub faults: Faults,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
 }
@@ -55,11 +53,11 @@ pub struct Environment {
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
-        Environment { admin_key: None, agent_key: None, master_key: None, faults: Faults::default(), variables: Arc::new(|_| None) }
+        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None) }
     }
 }
 
-pub(super) async fn prepare(mut server: Server, environment: Environment) -> Result<Gateway, BootError> {
+pub(super) async fn prepare(mut server: Server, environment: Environment, faults: Faults) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let read = |source: config::Source, server: &Server| {
@@ -73,7 +71,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let random = Random::System;
     let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
     let fingerprint = derive(&master, "rerouter master key fingerprint v1");
-    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?.with_faults(environment.faults.clone());
+    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
         None => read(config::stored_routing(store.live_document().await.map_err(of_store)?), &server)?,
@@ -197,11 +195,11 @@ mod tests {
         let taken = DataDir::take(&data).unwrap();
         let text = format!("data_dir: {data:?}\nmetrics: {{ address: '127.0.0.1:0' }}\n");
         let server = || config::read_server("test", &text, &|_| None).unwrap();
-        let refused = prepare(server(), Environment::default()).await.map(|_| ()).unwrap_err();
+        let refused = prepare(server(), Environment::default(), Faults::default()).await.map(|_| ()).unwrap_err();
         assert!(refused.to_string().contains("another process uses the data directory"), "{refused}");
         assert!(!data.join("master.key").exists());
         drop(taken);
-        let gateway = prepare(server(), Environment::default()).await.unwrap();
+        let gateway = prepare(server(), Environment::default(), Faults::default()).await.unwrap();
         assert!(data.join("master.key").exists());
         assert_ne!(gateway.app.server.metrics.port(), 0, "a port is chosen before anybody is told of it");
     }
@@ -214,7 +212,7 @@ mod tests {
         std::fs::write(path("routing.yaml"), document("latency: 20ms")).unwrap();
         let text = format!("data_dir: {:?}\nrouting: {{ file: {:?} }}\n", path("data"), path("routing.yaml"));
         let server = config::read_server("test", &text, &|_| None).unwrap();
-        let gateway = prepare(server, Environment::default()).await.unwrap();
+        let gateway = prepare(server, Environment::default(), Faults::default()).await.unwrap();
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();

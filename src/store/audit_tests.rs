@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::super::tests::{at, key, user};
 use super::*;
 use crate::id::Random;
+use crate::store::tests::{at, key, user};
 use crate::store::{Faults, Store};
 
 fn event(second: i64, action: Action, target: &str) -> Event {

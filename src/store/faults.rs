@@ -13,6 +13,7 @@ pub struct Faults(Arc<Switches>);
 
 #[derive(Debug, Default)]
 struct Switches {
+    writes_spared: AtomicU32,
     writes_left: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
@@ -31,6 +32,12 @@ impl Faults {
     /// The next `count` mutations of accounts fail.
     pub fn fail_writes(&self, count: u32) {
         self.0.writes_left.store(count, Ordering::Release);
+    }
+
+    /// Of the next mutations of accounts the one after `spared` fails.
+    pub fn fail_write_after(&self, spared: u32) {
+        self.0.writes_spared.store(spared, Ordering::Release);
+        self.fail_writes(1);
     }
 
     /// Every mutation of accounts fails until [`Faults::clear`].
@@ -80,6 +87,7 @@ impl Faults {
 
     /// All is well again.
     pub fn clear(&self) {
+        self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
@@ -99,7 +107,8 @@ impl Faults {
 
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
-        if self.broken() || spend(&self.0.writes_left) { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+        let fails = || !spend(&self.0.writes_spared) && spend(&self.0.writes_left);
+        if self.broken() || fails() { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
     }
 
     /// Before a write into a segment: after how many bytes it breaks off, if it does.
@@ -118,6 +127,7 @@ impl Faults {
     }
 
     /// Where a handler begins.
+    #[allow(clippy::panic)] // it is the fault
     pub fn before_handler(&self) {
         if spend(&self.0.panics_left) {
             std::panic::panic_any("a handler panicked on demand");
