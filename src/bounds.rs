@@ -207,7 +207,11 @@ pub const PASSWORD_QUEUE: usize = 64;
 pub const LOGINS: u32 = 10;
 /// See [`LOGINS`].
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
-/// Pairs the login throttle remembers; the oldest leave first.
+/// Refused logins of one user in [`LOGIN_WINDOW`] that the audit is told of, and of all unknown ones together: guessing does not fill it.
+pub const NOTED_REFUSALS: u32 = 10;
+/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and few guesses.
+pub const NETWORK_LOGINS: u32 = 100;
+/// Pairs the login throttle remembers, and networks; those leave first whose window is over, then those with the fewest logins.
 pub const LOGIN_PAIRS: usize = 100_000;
 /// Registrations from one network in an hour.
 pub const REGISTRATIONS: u32 = 20;

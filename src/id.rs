@@ -134,6 +134,8 @@ ids! {
     RequestId "req_";
     /// A login session; never shown as a credential.
     SessionId "sess_";
+    /// A row of the audit: `aud_…`.
+    AuditId "aud_";
 }
 
 impl RequestId {

@@ -86,6 +86,7 @@
 //! | a signal | `routing/inputs.rs` (what is kept of it), `routing/condition/signals.rs` (its name) |
 //! | a metric | `metrics.rs`, and where it is counted |
 //! | a refusal | a row of [`error::Kind`] |
+//! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
 //! | a limit of the program | `bounds.rs` |
 //! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
 

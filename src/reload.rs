@@ -12,6 +12,7 @@ use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
 use crate::routing::recipe::Routing;
+use crate::store::{Event, Store};
 
 /// Follows the routing document's file.
 pub struct Watcher {
@@ -116,7 +117,11 @@ impl Watcher {
 
 /// Keeps the text of a document before any capture can name its revision.
 pub async fn keep(app: &App, routing: &Routing) -> Result<(), Error> {
-    app.store.keep_document(routing.revision(), routing.text(), app.clock.now()).await.map_err(Error::store_unavailable)
+    keep_in(&app.store, app, routing).await
+}
+
+async fn keep_in(store: &Store, app: &App, routing: &Routing) -> Result<(), Error> {
+    store.keep_document(routing.revision(), routing.text(), app.clock.now()).await.map_err(Error::store_unavailable)
 }
 
 /// What came of a document that was taken.
@@ -168,8 +173,9 @@ pub enum Expecting<'a> {
     RevisionAndFile(&'a str),
 }
 
-/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps.
-pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>) -> Result<Taken, NotTaken> {
+/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps. `event` is what the audit is
+/// told: its row, whose target is the revision, is written last, so that it is there exactly when the document is taken.
+pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>, event: &Event) -> Result<Taken, NotTaken> {
     let _turn = app.configuring.acquire().await.map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
@@ -192,19 +198,40 @@ pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<
     {
         return Err(NotTaken::Changed(file.clone()));
     }
-    keep(app, &routing).await.map_err(NotTaken::Failed)?;
-    if let Some(file) = file
-        && let Err(why) = write(file.clone(), routing.text().to_owned()).await
-    {
-        // The one that stays live is the newest again.
-        keep(app, &previous.routing).await.map_err(NotTaken::Failed)?;
-        return Err(NotTaken::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+    let mut event = event.clone();
+    event.target.id.clone_from(&revision);
+    let noted = app.store.noting(event);
+    match file {
+        None => keep_in(&noted, app, &routing).await.map_err(NotTaken::Failed)?,
+        Some(file) => put(app, &noted, file, &routing, &previous.routing).await?,
     }
     let warnings = gone(&previous.routing, &routing);
     app.replace(routing);
     app.metrics.reload(if revision == live { "unchanged" } else { "success" });
     log::info!("routing document is live as revision {revision}, before it {live}");
     Ok(Taken { revision, previous: live, warnings })
+}
+
+/// Keeps a document, writes it to its file, and notes that. What fails leaves the file and the newest document as they were.
+async fn put(app: &App, noted: &Store, file: PathBuf, routing: &Routing, previous: &Routing) -> Result<(), NotTaken> {
+    // Before the file has it: a gateway that starts with it finds it kept.
+    keep(app, routing).await.map_err(NotTaken::Failed)?;
+    let before = tokio::fs::read_to_string(&file).await;
+    if let Err(why) = write(file.clone(), routing.text().to_owned()).await {
+        // The one that stays live is the newest again.
+        keep(app, previous).await.map_err(NotTaken::Failed)?;
+        return Err(NotTaken::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+    }
+    if let Err(error) = keep_in(noted, app, routing).await {
+        if let Err(why) = write(file.clone(), before.unwrap_or_else(|_| previous.text().to_owned())).await {
+            log::error!("{} could not be written back after a change that failed: {why}", file.display());
+        }
+        if let Err(why) = keep(app, previous).await {
+            log::error!("the live document is not the newest in the store after a change that failed: {why}");
+        }
+        return Err(NotTaken::Failed(error));
+    }
+    Ok(())
 }
 
 /// Reads and checks on a thread that serves no requests: a megabyte takes its time.

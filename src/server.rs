@@ -49,6 +49,7 @@ use crate::config;
 use crate::gateway::{Edge, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
+use crate::store::Faults;
 
 /// A gateway that is ready to serve, but not bound to its addresses yet.
 pub struct Gateway {
@@ -60,7 +61,12 @@ pub struct Gateway {
 impl Gateway {
     /// Opens the store and makes everything from the two documents, which have been checked.
     pub async fn prepare(server: config::Server, environment: Environment) -> Result<Self, BootError> {
-        boot::prepare(server, environment).await
+        boot::prepare(server, environment, Faults::default()).await
+    }
+
+    /// The same, failing as `faults` says: for tests.
+    pub async fn prepare_failing(server: config::Server, environment: Environment, faults: Faults) -> Result<Self, BootError> {
+        boot::prepare(server, environment, faults).await
     }
 
     /// The state behind it.

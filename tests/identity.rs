@@ -2,9 +2,10 @@
 //! beginning to end, over sockets, restarts and a killed process.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rerouter::api::ROUTES;
-use rerouter::interface::Surface;
+use rerouter::api::{Policy, ROUTES};
+use rerouter::interface::{Interface, Surface};
 use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};
@@ -12,6 +13,7 @@ use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
+use crate::support::until;
 
 const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
 const NO_KEY: &str = "key_00000000000000000000000000";
@@ -31,6 +33,8 @@ enum Object {
     Capture,
     /// All callers have them in common, so there is only one that does not exist.
     Shared(&'static str),
+    /// Admins see all, and nobody else any.
+    Admins(&'static str),
 }
 
 /// Method, path, object, and the status for a good credential of the interface with no body and an object that does not exist.
@@ -53,6 +57,12 @@ const ROWS: &[Row] = &[
     ("PATCH", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("DELETE", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("POST", "/v1/apikeys/{id}/rotate", Object::PinKey, 404),
+    // For admins.
+    ("POST", "/v1/users", Object::None, 403),
+    ("GET", "/v1/users", Object::None, 403),
+    ("GET", "/v1/users/{id}", Object::Admins("usr_00000000000000000000000000"), 403),
+    ("PATCH", "/v1/users/{id}", Object::Admins("usr_00000000000000000000000000"), 403),
+    ("GET", "/v1/audit", Object::None, 403),
     // Only an admin has to do with them.
     ("POST", "/v1/nodes", Object::None, 403),
     ("GET", "/v1/nodes", Object::None, 403),
@@ -202,12 +212,12 @@ fn without_object(object: Object) -> &'static str {
         Object::None => "",
         Object::PinKey | Object::RouterKey | Object::AgentKey => NO_KEY,
         Object::Capture => NO_CAPTURE,
-        Object::Shared(id) => id,
+        Object::Shared(id) | Object::Admins(id) => id,
     }
 }
 
 /// The `Authorization` of each kind of caller that is refused on `surface`.
-fn strangers<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -> Vec<(&'static str, Option<&'a str>)> {
+fn strangers(surface: Surface, values: &BTreeMap<String, String>) -> Vec<(&str, Option<&str>)> {
     let own: &[&str] = match surface {
         Surface::Pin => &["pin", "admin", "session"],
         Surface::NodeCallback => &[],
@@ -215,7 +225,7 @@ fn strangers<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -
         Surface::RouterManagement => &["router", "admin", "session"],
         Surface::Messages | Surface::DataPlane => &["router", "session"],
     };
-    let others = values.iter().filter(|(name, _)| !own.contains(*name)).map(|(name, value)| (*name, Some(value.as_str())));
+    let others = values.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(name, value)| (name.as_str(), Some(value.as_str())));
     others.chain([("nothing", None)]).collect()
 }
 
@@ -231,28 +241,115 @@ fn every_route_has_a_row() {
     }
 }
 
+/// Registers if need be, and logs in; the session's cookie.
+async fn cookie(gateway: &Gateway, email: &str) -> String {
+    let body = json!({"email": email, "password": "a long enough password"}).to_string();
+    let answer = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(body.as_bytes())).await;
+    answer.header("set-cookie").unwrap_or_else(|| panic!("{}", answer.text())).split(';').next().unwrap().to_owned()
+}
+
+/// Credentials that were good, each spent in another way, as `Authorization` has them.
+async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
+    let mut spent = BTreeMap::new();
+    let mut note = |name: String, secret: &str| _ = spent.insert(name, format!("Bearer {secret}"));
+    let carl = session(gateway, "carl@example.com").await;
+    note("disabled session".to_owned(), &carl);
+    let mut sleeping = Vec::new();
+    for (interface, path, probe) in KEYS {
+        let (maker, others) = if interface == "agent" { (CLOUD_KEY, CLOUD_KEY) } else { (ann, carl.as_str()) };
+        let revoked = make(gateway, path, maker).await;
+        revoke(gateway, path, maker, &revoked).await;
+        note(format!("revoked {interface}"), &revoked.secret);
+        let rotated = make(gateway, path, maker).await;
+        assert_eq!(gateway.manage("POST", &format!("{path}/{}/rotate", rotated.id), maker, None).await.status, 200);
+        note(format!("rotated {interface}"), &rotated.secret);
+        let soon = jiff::Timestamp::now() + Duration::from_secs(2);
+        let brief = gateway.manage("POST", path, maker, Some(&json!({"expires_at": soon.to_string()}))).await.json();
+        let brief = brief["key"].as_str().unwrap();
+        until("a key to expire", async || (gateway.manage("GET", probe, brief, None).await.status == 401).then_some(())).await;
+        note(format!("expired {interface}"), brief);
+        let asleep = make(gateway, path, maker).await;
+        note(format!("inactive {interface}"), &asleep.secret);
+        sleeping.push(asleep.id);
+        if interface != "agent" {
+            note(format!("disabled {interface}"), &make(gateway, path, others).await.secret);
+        }
+    }
+    let id = gateway.manage("GET", "/v1/auth/me", &carl, None).await.json()["id"].as_str().unwrap().to_owned();
+    let out = gateway.manage("PATCH", &format!("/v1/users/{id}"), &gateway.admin_key, Some(&json!({"disabled": true}))).await;
+    assert_eq!(out.status, 200, "{}", out.text());
+    gateway.kill_9();
+    let file = rusqlite::Connection::open(gateway.dir().join("data/accounts.db")).unwrap();
+    for id in sleeping {
+        assert_eq!(file.execute("UPDATE keys SET status = 'inactive' WHERE id = ?1", [id]).unwrap(), 1);
+    }
+    drop(file);
+    gateway.start_again().await;
+    spent
+}
+
+/// Every scope that a key of the interface can have.
+fn scopes(surface: Surface) -> &'static [&'static str] {
+    match surface {
+        Surface::Pin | Surface::NodeCallback => &["user", "admin"],
+        Surface::Agent => &["agents", "keys"],
+        Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
+            &["inference", "replay", "keys", "evaluate", "config", "admin"]
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_scope_is_asked_for() {
+    let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let ann = session(&gateway, "ann@example.com").await;
+    let id = gateway.manage("GET", "/v1/auth/me", &ann, None).await.json()["id"].clone();
+    let mut keys: BTreeMap<(String, &str), String> = BTreeMap::new();
+    for route in ROUTES {
+        let Policy::Scope(scope) = route.policy else { continue };
+        let surface = Surface::of(route.path);
+        let (name, path) = match surface.interface() {
+            Interface::Pin => ("pin", "/v1/apikeys"),
+            Interface::Agent => ("agent", "/v1/api-keys"),
+            Interface::Router => ("router", "/v1/router/keys"),
+        };
+        let place = (name.to_owned(), scope);
+        if !keys.contains_key(&place) {
+            // All but this one, an admin's too, in the hands of one who is no admin.
+            let others: Vec<&str> = scopes(surface).iter().copied().filter(|other| *other != scope).collect();
+            let (maker, body) = match name {
+                "agent" => (CLOUD_KEY, json!({ "scopes": others })),
+                _ => (gateway.admin_key.as_str(), json!({ "scopes": others, "owner": id })),
+            };
+            let made = gateway.manage("POST", path, maker, Some(&body)).await;
+            assert_eq!(made.status, 201, "{}", made.text());
+            keys.insert(place.clone(), made.json()["key"].as_str().unwrap().to_owned());
+        }
+        let answer = gateway.manage(route.method.as_str(), &fill(route.path, NO_KEY), &keys[&place], None).await;
+        match surface {
+            Surface::Agent => envelope::agent(&answer, 403, "Forbidden"),
+            Surface::DataPlane => envelope::openai(&answer, 403, "permission_error", Some("insufficient_scope")),
+            Surface::Messages => envelope::anthropic(&answer, 403, "permission_error"),
+            Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(&answer, 403, "insufficient_scope"),
+        }
+    }
+    assert_eq!((keys.len(), a.count()), (8, 0));
+}
+
 #[tokio::test]
 async fn every_route_refuses_every_stranger_alike() {
-    let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let (mut gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
     let ann = session(&gateway, "ann@example.com").await;
     let admin = gateway.admin_key.clone();
     let bearer = |secret: &str| format!("Bearer {secret}");
-    let mut values = BTreeMap::from([("admin", bearer(&admin)), ("cloud", bearer(CLOUD_KEY)), ("session", bearer(&ann))]);
+    let mut values: BTreeMap<String, String> = [("admin", &admin), ("cloud", &CLOUD_KEY.to_owned()), ("session", &ann)]
+        .map(|(name, secret)| (name.to_owned(), bearer(secret)))
+        .into();
     for (interface, path, _) in KEYS {
         let maker = if interface == "agent" { CLOUD_KEY } else { ann.as_str() };
-        values.insert(interface, bearer(&make(&gateway, path, maker).await.secret));
-        let revoked = make(&gateway, path, maker).await;
-        revoke(&gateway, path, maker, &revoked).await;
-        let rotated = make(&gateway, path, maker).await;
-        assert_eq!(gateway.manage("POST", &format!("{path}/{}/rotate", rotated.id), maker, None).await.status, 200);
-        let (revoked_name, rotated_name) = match interface {
-            "pin" => ("revoked pin", "rotated pin"),
-            "agent" => ("revoked agent", "rotated agent"),
-            _ => ("revoked router", "rotated router"),
-        };
-        values.insert(revoked_name, bearer(&revoked.secret));
-        values.insert(rotated_name, bearer(&rotated.secret));
+        values.insert(interface.to_owned(), bearer(&make(&gateway, path, maker).await.secret));
     }
+    values.extend(no_longer_good(&mut gateway, &ann).await);
     for (name, value) in [
         ("garbage", "nonsense"),
         ("unknown", "Bearer nonsense"),
@@ -260,8 +357,9 @@ async fn every_route_refuses_every_stranger_alike() {
         ("basic", "Basic dXNlcjpwYXNz"),
         ("empty", "Bearer"),
     ] {
-        values.insert(name, value.to_owned());
+        values.insert(name.to_owned(), value.to_owned());
     }
+    let cookie = cookie(&gateway, "ann@example.com").await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     for (method, path, object, good) in ROWS {
         let surface = Surface::of(path);
@@ -284,7 +382,9 @@ async fn every_route_refuses_every_stranger_alike() {
             check_refusal(surface, &twice, 400);
         }
         for (name, value) in strangers(surface, &values) {
-            let headers: Vec<(&str, &str)> = value.iter().map(|value| ("authorization", *value)).collect();
+            let mut headers: Vec<(&str, &str)> = value.iter().map(|value| ("authorization", *value)).collect();
+            // A good cookie is no help to a bad credential; on AGENT it is none at all.
+            headers.extend((value.is_some() || surface == Surface::Agent).then_some(("cookie", cookie.as_str())));
             let answer = gateway.send(method, &target, &headers, None).await;
             if open {
                 assert_eq!(answer.status, *good, "{method} {path} with {name}: {}", answer.text());
@@ -304,7 +404,7 @@ async fn every_route_refuses_every_stranger_alike() {
 }
 
 /// A good credential of the surface's own, a key where there are keys.
-fn own_key<'a>(surface: Surface, values: &'a BTreeMap<&'static str, String>) -> &'a str {
+fn own_key(surface: Surface, values: &BTreeMap<String, String>) -> &str {
     &values[match surface {
         Surface::Pin | Surface::NodeCallback => "pin",
         Surface::Agent => "agent",
@@ -322,7 +422,7 @@ async fn what_is_anothers_is_not_there() {
     gateway.capture(&capture).await;
     for (method, path, object, _) in ROWS {
         let (caller, id) = match object {
-            Object::None | Object::Shared(_) => continue,
+            Object::None | Object::Shared(_) | Object::Admins(_) => continue,
             Object::PinKey => (bob.as_str(), pin.id.as_str()),
             Object::RouterKey => (bob.as_str(), router.id.as_str()),
             Object::AgentKey => (CLOUD_KEY, router.id.as_str()),

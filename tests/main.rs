@@ -11,8 +11,12 @@ mod support;
 mod access_log;
 /// Agents as models: each dialect's bytes, trust, limits, captures, replays, shadows.
 mod agents;
+/// Who did what: the rows of the audit, and who reads them.
+mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
+/// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
+mod browsers;
 /// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.
 mod captures;
 /// What `rerouter serve` says about bad documents.
@@ -87,3 +91,5 @@ mod stream_usage;
 mod streams;
 /// The access specification's tour: keys, captures, reroute, revocation, reload, restart.
 mod tour;
+/// Users as admins see to them: made, changed, shut out and let in again.
+mod users;

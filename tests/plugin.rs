@@ -12,6 +12,7 @@ use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 use rerouter::config;
 use rerouter::secret::Secret;
 use rerouter::server::{Environment, Gateway};
+use rerouter::store::Faults;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -20,7 +21,7 @@ use super::support::documents::{chat_body, in_order};
 use super::support::provider::{Provider, answer, completion};
 use super::support::{PATIENCE, free_port, until};
 
-const ADMIN: &str = "plugin-admin-0123456789abcdef0123456789";
+pub const ADMIN: &str = "plugin-admin-0123456789abcdef0123456789";
 
 /// The proxy that was there first: it sends everything to one place.
 struct Own {
@@ -51,15 +52,21 @@ impl ShutdownSignalWatch for Told {
 }
 
 /// Another server, on a thread of this process, with both on board.
-struct Host {
+pub struct Host {
     own: SocketAddr,
     gateway: SocketAddr,
+    metrics: SocketAddr,
     leave: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Host {
     async fn start(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str) -> Host {
+        Host::start_failing(dir, own_upstream, routing, Faults::default()).await
+    }
+
+    /// One whose gateway fails as `faults` says.
+    pub async fn start_failing(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults) -> Host {
         let [own, gateway, metrics] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         std::fs::write(dir.join("routing.yaml"), routing).unwrap();
         let document = format!(
@@ -70,7 +77,7 @@ impl Host {
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
         let environment = Environment { admin_key: Some(Secret::new(ADMIN)), ..Environment::default() };
-        let prepared = Gateway::prepare(document, environment).await.expect("a gateway");
+        let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let conf = ServerConf { grace_period_seconds: Some(1), graceful_shutdown_timeout_seconds: Some(1), ..ServerConf::default() };
@@ -85,14 +92,28 @@ impl Host {
         for address in [own, gateway] {
             until("the server to listen", async || Connection::try_open(address).await).await;
         }
-        Host { own, gateway, leave, thread }
+        Host { own, gateway, metrics, leave, thread }
     }
 
-    async fn ask(&self, method: &str, target: &str, credential: Option<&str>, body: Option<&str>) -> Answer {
+    pub async fn ask(&self, method: &str, target: &str, credential: Option<&str>, body: Option<&str>) -> Answer {
         let bearer = credential.map(|credential| format!("Bearer {credential}"));
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(bearer.iter().map(|bearer| ("authorization", bearer.as_str())));
         exchange(self.gateway, method, target, &headers, body.map(str::as_bytes)).await
+    }
+}
+
+impl Host {
+    /// `GET /metrics`.
+    pub async fn metrics(&self) -> String {
+        exchange(self.metrics, "GET", "/metrics", &[], None).await.text()
+    }
+
+    /// Leaves, and waits until it has.
+    pub async fn stop(self) {
+        self.leave.send(()).expect("the server waits to be told");
+        let ended = tokio::task::spawn_blocking(move || self.thread.join());
+        tokio::time::timeout(PATIENCE, ended).await.expect("the server leaves").unwrap().expect("without a panic");
     }
 }
 
@@ -132,10 +153,8 @@ async fn the_gateway_serves_beside_a_proxy_of_another_server() {
     assert_eq!(provider.count(), 1);
 
     // It leaves when its own server does, and the process stays.
-    let Host { own, gateway, leave, thread } = host;
-    leave.send(()).expect("the server waits to be told");
-    let ended = tokio::task::spawn_blocking(move || thread.join());
-    tokio::time::timeout(PATIENCE, ended).await.expect("the server leaves").unwrap().expect("without a panic");
+    let (own, gateway) = (host.own, host.gateway);
+    host.stop().await;
     for address in [own, gateway] {
         assert!(Connection::try_open(address).await.is_none(), "{address} still accepts");
     }

@@ -1,19 +1,31 @@
-//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success, error and reroute.
+//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success, error, timeout, panic and reroute.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use rerouter::store::Faults;
 use serde_json::json;
 
+use crate::plugin::{ADMIN, Host};
 use crate::support::client::find;
 use crate::support::documents::{chat_body, in_order};
-use crate::support::gateway::{Gateway, Setup};
-use crate::support::provider::{self as scripted, Provider};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider, Step};
 
 const PROVIDER_KEY: &str = "sk-provider-canary-5d41402abc4b2a76";
 /// In a provider's `headers`.
 const HEADER_KEY: &str = "goog-canary-0cc175b9c0f1b6a8";
 const PASSWORD: &str = "password-canary-7d793037a0760186";
 const AGENT_KEY: &str = "agent-canary-b9719d911017c592abcdef01";
+/// A wrong one, as somebody types that of another account.
+const WRONG_PASSWORD: &str = "wrong-canary-900150983cd24fb0";
+/// Of a tool, inside a body.
+const TOOL_KEY: &str = "mcp-canary-f96b697d7cb7938d";
+/// 32 bytes in base64: `master-canary-0123456789abcdef01`.
+const MASTER_KEY: &str = "bWFzdGVyLWNhbmFyeS0wMTIzNDU2Nzg5YWJjZGVmMDE=";
+const MASTER_BYTES: &str = "master-canary-0123456789abcdef01";
+const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -53,6 +65,116 @@ async fn echoing() -> Provider {
     .await
 }
 
+/// Keys of the other interfaces, made, used, refused and shown; their secrets.
+async fn other_keys(gateway: &Gateway, token: &str, shown: &mut Vec<(&'static str, String)>) -> Vec<String> {
+    let mut secrets = Vec::new();
+    for (path, maker, probe) in [("/v1/apikeys", token, "/v1/auth/me"), ("/v1/api-keys", AGENT_KEY, "/v1/agents")] {
+        let made = gateway.manage("POST", path, maker, None).await.json();
+        let (id, secret) = (made["id"].as_str().unwrap(), made["key"].as_str().unwrap().to_owned());
+        shown.push(("the use of a key", format!("{:?}", gateway.manage("GET", probe, &secret, None).await)));
+        // Where it is not known.
+        let elsewhere = gateway.manage("POST", "/v1/chat/completions", &secret, Some(&json!({"model": "auto"}))).await;
+        assert_eq!(elsewhere.status, 401);
+        shown.push(("a refusal", format!("{elsewhere:?}")));
+        shown.push(("a list", gateway.manage("GET", path, maker, None).await.text()));
+        shown.push(("a record", gateway.manage("GET", &format!("{path}/{id}"), maker, None).await.text()));
+        let again = gateway.manage("POST", &format!("{path}/{id}/rotate"), maker, None).await.json();
+        shown.push((
+            "a bad request",
+            gateway.manage("POST", &format!("{path}/{id}/rotate"), maker, Some(&json!({"key": "x"}))).await.text(),
+        ));
+        secrets.extend([secret, again["key"].as_str().unwrap().to_owned()]);
+    }
+    secrets
+}
+
+/// A wrong password, and a tool's credential inside a body that is answered, captured and run again.
+async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
+    let wrong = json!({"email": "canary@example.com", "password": WRONG_PASSWORD}).to_string();
+    let refused = gateway.send("POST", "/v1/auth/login", &[JSON], Some(wrong.as_bytes())).await;
+    assert_eq!(refused.status, 401);
+    shown.push(("a refused login", format!("{refused:?}")));
+    let body = json!({
+        "model": "auto", "messages": [{"role": "user", "content": "Say a word."}],
+        "tools": [{"type": "mcp", "server_label": "x", "server_url": "https://mcp.example", "authorization": TOOL_KEY}],
+    });
+    let answer = gateway.chat(key, body.to_string().as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let id = answer.request_id();
+    shown.push(("an answer", format!("{answer:?}")));
+    shown.push(("a capture", gateway.capture(&id).await.to_string()));
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+    shown.push(("a reroute", rerouted.text()));
+    shown.push(("the audit", gateway.manage("GET", "/v1/audit?limit=100", &gateway.admin_key, None).await.text()));
+}
+
+/// A provider that says nothing until it is too late.
+async fn too_late(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
+    let silent = Provider::always(vec![Step::Hang]).await;
+    // By another name: the first target has not done well so far.
+    gateway.write_routing(&in_order(&[("late", &silent.url())], "").replace("first_byte: 20s", "first_byte: 200ms")).await;
+    let late = gateway.chat(key, chat_body("auto", false).as_bytes()).await;
+    assert!(late.status >= 500, "{}", late.text());
+    assert_eq!(silent.last().header("authorization"), Some(format!("Bearer {PROVIDER_KEY}")), "the canary was in play");
+    shown.push(("a timeout", format!("{late:?}{}", gateway.capture(&late.request_id()).await)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_tells_nothing_and_ends_one_call_only() {
+    let said = Arc::new(Mutex::new(String::new()));
+    let (hears, before) = (Arc::clone(&said), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        hears.lock().unwrap().push_str(&format!("{info}\n"));
+        before(info);
+    }));
+    let dir = tempfile::tempdir().unwrap();
+    let (provider, faults) = (Provider::always(scripted::completion("well")).await, Faults::default());
+    let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("up", &provider.url())], ""), faults.clone()).await;
+    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
+    let mut shown = Vec::new();
+    for (target, credential, body) in [
+        ("/v1/auth/register", None, Some(account.as_str())),
+        ("/v1/auth/login", None, Some(&account)),
+        ("/v1/router/keys", Some(ADMIN), None),
+    ] {
+        faults.panic_in_handlers(1);
+        let answer = host.ask("POST", target, credential, body).await;
+        envelope::management(&answer, 500, "internal");
+        shown.push(format!("{answer:?}"));
+    }
+    let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), None).await;
+    assert_eq!(made.status, 201, "it goes on: {}", made.text());
+    faults.panic_in_handlers(1);
+    let secret = made.json()["key"].as_str().unwrap().to_owned();
+    shown.push(format!("{:?}", host.ask("GET", "/v1/router/keys", Some(&secret), None).await));
+    shown.push(host.metrics().await);
+    host.stop().await;
+    shown.push(said.lock().unwrap().clone());
+    assert_eq!(shown.last().unwrap().matches("a handler panicked on demand").count(), 4, "{shown:?}");
+    let mut stored = Vec::new();
+    files(dir.path(), &mut stored);
+    stored.extend(shown.into_iter().map(|text| ("what was shown".to_owned(), text.into_bytes())));
+    for canary in [PASSWORD, ADMIN, &secret] {
+        for (place, bytes) in &stored {
+            assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
+        }
+    }
+}
+
+/// That no canary is where it may not be.
+fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
+    for (place, bytes) in stored {
+        for canary in canaries {
+            // Bodies are the client's to see; at rest they are sealed.
+            let is_body = matches!(*canary, "from b" | "Say a word.");
+            let at_rest = place.starts_with('/') && !place.starts_with("/v1/") && place != "/metrics" || place == "the log";
+            if !is_body || at_rest {
+                assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn no_canary_comes_out_anywhere() {
     // The first provider says back what it was sent, as careless ones do.
@@ -61,10 +183,11 @@ async fn no_canary_comes_out_anywhere() {
     let header = format!("{}\n    headers: {{ x-goog-api-key: \"${{HEADER_API_KEY}}\" }}\n", b.url());
     let document = in_order(&[("a", &a.url()), ("b", &header)], "");
     let setup = Setup::new(&document).env("UPSTREAM_API_KEY", PROVIDER_KEY).env("AGENT_CLOUD_API_KEY", AGENT_KEY);
+    let setup = setup.env("REROUTER_MASTER_KEY", MASTER_KEY);
     let mut gateway = setup.env("HEADER_API_KEY", HEADER_KEY).env("RUST_LOG", "trace").start().await;
     let key = gateway.create_key().await;
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
-    let json_type = [("content-type", "application/json")];
+    let json_type = [JSON];
     assert_eq!(gateway.send("POST", "/v1/auth/register", &json_type, Some(account.as_bytes())).await.status, 201);
     let login = gateway.send("POST", "/v1/auth/login", &json_type, Some(account.as_bytes())).await;
     let token = login.json()["token"].as_str().unwrap().to_owned();
@@ -97,6 +220,9 @@ async fn no_canary_comes_out_anywhere() {
             shown.push(("a refusal", format!("{answer:?}")));
         }
     }
+    let others = other_keys(&gateway, &token, &mut shown).await;
+    inside_bodies(&gateway, &key, &mut shown).await;
+    too_late(&gateway, &key, &mut shown).await;
     // Only the first provider left: the last answer is ours, without its words.
     gateway.write_routing(&in_order(&[("a", &a.url())], "")).await;
     let failed = gateway.chat(&key, body.as_bytes()).await;
@@ -117,16 +243,8 @@ async fn no_canary_comes_out_anywhere() {
     assert!(stored.iter().any(|(name, bytes)| name.ends_with(".db") && !bytes.is_empty()), "something was stored");
     stored.extend(shown.into_iter().map(|(what, text)| (what.to_owned(), text.into_bytes())));
 
-    let canaries =
-        [PROVIDER_KEY, HEADER_KEY, PASSWORD, AGENT_KEY, &gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
-    for (place, bytes) in &stored {
-        for canary in canaries {
-            // Bodies are the client's to see; at rest they are sealed.
-            let is_body = matches!(canary, "from b" | "Say a word.");
-            let at_rest = place.starts_with('/') && !place.starts_with("/v1/") && place != "/metrics" || place == "the log";
-            if !is_body || at_rest {
-                assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
-            }
-        }
-    }
+    let of_shape = [PROVIDER_KEY, HEADER_KEY, PASSWORD, WRONG_PASSWORD, AGENT_KEY, TOOL_KEY, MASTER_KEY, MASTER_BYTES];
+    let made = [&gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
+    let canaries = of_shape.into_iter().chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
+    check_absent(&stored, &canaries);
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::body::{Fields, check_pairs, merge};
 use super::conditional::{self, IfMatch};
 use super::page::{self, Query};
-use super::{PathParams, answer};
+use super::{PathParams, answer, audit};
 use crate::app::App;
 use crate::auth::{Agent, AgentCredential, Principal};
 use crate::bounds;
@@ -20,7 +20,7 @@ use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::AgentId;
 use crate::protocol::json::read_object;
-use crate::store::{AgentRow, StoreError};
+use crate::store::{Action, AgentRow, StoreError};
 
 /// `POST /v1/agents`
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -31,7 +31,8 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let agent = preset.row(AgentId::new(now, &app.random), who, (now, now));
     let location = HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
     let mut response = shown(StatusCode::CREATED, &agent, &agent.etag());
-    let committed = app.store.create_agent(agent).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::AgentCreate, "agent", agent.id.as_str());
+    let committed = app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
         StoreError::Conflict => name_taken(),
         StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many agents as there may be; delete some."),
         other => other.into(),
@@ -87,7 +88,8 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
         }
         let changed = AgentRow { updated_at: app.clock.now(), ..changed };
         let response = shown(StatusCode::OK, &changed, &changed.etag());
-        match app.store.update_agent(changed, agent.etag().to_owned()).await {
+        let event = audit::event(app, who, request, Action::AgentUpdate, "agent", agent.id.as_str());
+        match app.store.noting(event).update_agent(changed, agent.etag().to_owned()).await {
             Ok(committed) => {
                 app.store.acknowledge(committed.rev).await?;
                 return Ok(response);
@@ -102,13 +104,14 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub async fn delete(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let agent = find(app, request)?;
     condition.check(agent.etag())?;
     let seen = condition.names_one().then(|| agent.etag().to_owned());
-    let committed = app.store.delete_agent(&agent.id, seen).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::AgentDelete, "agent", agent.id.as_str());
+    let committed = app.store.noting(event).delete_agent(&agent.id, seen).await.map_err(|error| match error {
         StoreError::Stale => Error::new(Kind::PreconditionFailed, "It was changed meanwhile; read it again before you delete it."),
         other => other.into(),
     })?;

@@ -57,6 +57,11 @@ impl Fields {
         self.left.contains_key(name)
     }
 
+    /// Whether a field is there as null, which in a merge patch means that it goes.
+    pub(super) fn is_null(&self, name: &str) -> bool {
+        self.left.get(name).is_some_and(Value::is_null)
+    }
+
     /// Takes a field; absent and null are one. `what` says what it should be.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str, what: &str) -> Result<Option<T>> {
         match self.left.remove(name) {

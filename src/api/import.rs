@@ -7,18 +7,19 @@ use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::answer;
 use super::page::Query;
+use super::{answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::Capture;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
+use crate::store::Action;
 
 /// `POST /v1/router/replay/import`. All lines are read before any is kept: one that is no capture refuses them all. What is
 /// past the age that captures are kept for is left out, and counted.
-pub async fn post(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["owner"])?;
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
     let _one = app.imports.try_acquire().map_err(|_| {
@@ -27,6 +28,8 @@ pub async fn post(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resu
     let (body, now, age) = (request.body().clone(), app.clock.now(), app.server.capture.retention.age);
     let read = tokio::task::spawn_blocking(move || read(&body, owner.as_ref(), now, age)).await;
     let (captures, expired) = read.map_err(Error::internal)??;
+    let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
+    app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
     let done = app.archive.import(captures).await?;
     let body = json!({
         "object": "import", "imported": done.imported, "existing": done.existing, "deleted": done.deleted,

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
-use super::{Client, PathParams, answer, limits};
+use super::{Client, PathParams, answer, audit, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token,
@@ -26,7 +26,7 @@ use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::repeats::{self, Asked, Found};
 use crate::secret::Secret;
-use crate::store::{Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
+use crate::store::{Action, Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
 
 pub use patch::patch;
 
@@ -133,9 +133,11 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
     };
     let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
     let body = Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
+    let event = audit::event(app, who, request, Action::KeyCreate, "key", key.id.as_str());
+    let store = app.store.noting(event);
     let committed = match who.key() {
-        None => app.store.create_key(key).await?,
-        Some(maker) => app.store.create_child(key, maker.generation).await.map_err(meanwhile)?,
+        None => store.create_key(key).await?,
+        Some(maker) => store.create_child(key, maker.generation).await.map_err(meanwhile)?,
     };
     app.store.acknowledge(committed.rev).await?;
     for change in &committed.changes {
@@ -207,7 +209,8 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
     let seen = Seen { generation: key.row().generation, by: acting(who), ..Seen::default() };
-    let committed = app.store.rotate_key(&key.row().id, new, seen, now).await.map_err(meanwhile)?;
+    let event = audit::event(app, who, request, Action::KeyRotate, "key", key.row().id.as_str());
+    let committed = app.store.noting(event).rotate_key(&key.row().id, new, seen, now).await.map_err(meanwhile)?;
     app.store.acknowledge(committed.rev).await?;
     let row = committed.changes.iter().find_map(|change| match change {
         Change::Key(row) => Some(row),
@@ -232,9 +235,10 @@ pub async fn revoke(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     };
     let key = find(app, shelf, who, &user, request)?;
     let (id, now) = (&key.row().id, app.clock.now());
+    let store = app.store.noting(audit::event(app, who, request, Action::KeyRevoke, "key", id.as_str()));
     let committed = match descendants {
-        false => app.auth.revoke(&app.store, id, now).await?,
-        true => app.auth.revoke_descent(&app.store, id, now).await?,
+        false => app.auth.revoke(&store, id, now).await?,
+        true => app.auth.revoke_descent(&store, id, now).await?,
     };
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())

@@ -3,6 +3,7 @@
 
 pub mod agents;
 mod answer;
+pub mod audit;
 mod body;
 mod conditional;
 pub mod decide;
@@ -23,6 +24,7 @@ pub mod routing;
 #[cfg(test)]
 mod tests;
 pub mod usage;
+pub mod users;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -173,6 +175,11 @@ pub static ROUTES: &[Route] = &[
     route(Method::PATCH,  "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::patch, Patch)),
     route(Method::DELETE, "/v1/apikeys/{id}",                 Policy::Scope("user"),      here!(keys::revoke)),
     route(Method::POST,   "/v1/apikeys/{id}/rotate",          Policy::Scope("user"),      here!(keys::rotate)),
+    route(Method::POST,   "/v1/users",                        Policy::Admin,              here!(users::create)),
+    route(Method::GET,    "/v1/users",                        Policy::Admin,              here!(users::list)),
+    route(Method::GET,    "/v1/users/{id}",                   Policy::Admin,              here!(users::get)),
+    route(Method::PATCH,  "/v1/users/{id}",                   Policy::Admin,              here!(users::update, Patch)),
+    route(Method::GET,    "/v1/audit",                        Policy::Admin,              here!(audit::list)),
     route(Method::POST,   "/v1/nodes",                        Policy::Admin,              here!(nodes::create)),
     route(Method::GET,    "/v1/nodes",                        Policy::Admin,              here!(nodes::list)),
     route(Method::GET,    "/v1/nodes/{id}",                   Policy::Admin,              here!(nodes::get)),
@@ -243,7 +250,8 @@ impl PathParams {
     }
 }
 
-/// What the connection says about the client. In the extensions of a handler's request.
+/// What the connection says about the client. In the extensions of a handler's request, as is the request's
+/// [`RequestId`](crate::id::RequestId).
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     /// Its address, after trusted proxies have been believed.

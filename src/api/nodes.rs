@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::body::{Fields, check_name};
 use super::page::{self, Query};
-use super::{PathParams, answer};
+use super::{PathParams, answer, audit};
 use crate::app::App;
 use crate::auth::{Principal, token};
 use crate::bounds;
@@ -17,13 +17,13 @@ use crate::id::NodeId;
 use crate::nodes::Shown;
 use crate::routing::provider::Base;
 use crate::secret::Secret;
-use crate::store::{NodeRow, PreviousNodeSecret, StoreError};
+use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
 /// What a node's secret begins with.
 const AUDIENCE: &str = "nod";
 
 /// `POST /v1/nodes`
-pub async fn create(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let mut fields = Fields::read(request)?;
@@ -50,7 +50,8 @@ pub async fn create(app: &App, _: &Principal, request: &Request<Bytes>) -> Resul
         registration: None,
         id: id.clone(),
     };
-    let committed = app.store.create_node(node).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::NodeCreate, "node", id.as_str());
+    let committed = app.store.noting(event).create_node(node).await.map_err(|error| match error {
         StoreError::Conflict => Error::new(Kind::Conflict, "A node of this name exists already."),
         StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many nodes as there may be; delete some."),
         other => other.into(),
@@ -78,17 +79,18 @@ pub async fn get(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<R
 }
 
 /// `DELETE /v1/nodes/{id}`
-pub async fn delete(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let node = find(app, request)?;
-    let committed = app.store.delete_node(&node.row.id).await?;
+    let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
+    let committed = app.store.noting(event).delete_node(&node.row.id).await?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }
 
 /// `POST /v1/nodes/{id}/rotate`: the secret of the next generation. The one before is taken until that is used, or for
 /// [`bounds::NODE_ROTATION`].
-pub async fn rotate(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     Fields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());
@@ -102,7 +104,8 @@ pub async fn rotate(app: &App, _: &Principal, request: &Request<Bytes>) -> Resul
         rotated_at: Some(now),
         ..NodeRow::clone(&old)
     };
-    let committed = app.store.rotate_node(next).await.map_err(|error| match error {
+    let event = audit::event(app, who, request, Action::NodeRotate, "node", old.id.as_str());
+    let committed = app.store.noting(event).rotate_node(next).await.map_err(|error| match error {
         StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation was first."),
         StoreError::NotFound => Error::not_found("node"),
         other => other.into(),

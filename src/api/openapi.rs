@@ -6,12 +6,13 @@ use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::gate::Gate;
-use super::{Policy, ROUTES, Route, answer, decide, replays, usage};
+use super::{Policy, ROUTES, Route, answer, audit, decide, replays, usage};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Result;
 use crate::interface::Surface;
 use crate::protocol::endpoint::Endpoint;
+use crate::store::Action;
 
 /// What the document says of one operation beyond the route table.
 struct Operation {
@@ -78,6 +79,11 @@ static OPERATIONS: &[Operation] = &[
     op("PATCH", "/v1/apikeys/{id}", "patchPinKey", "Change a key: a merge patch (RFC 7396) of name, metadata, status, expires_at; of limits and labels by an admin or its creator").takes("KeyPatch").gives(200, "Key").refuses(&[404, 409]),
     op("DELETE", "/v1/apikeys/{id}", "revokePinKey", "Revoke a key, and with `descendants` all that descend from it: dead when this returns").gives_nothing().refuses(&[404]).query(&["descendants"]),
     op("POST", "/v1/apikeys/{id}/rotate", "rotatePinKey", "Another secret for a key; the old one ends now or after a grace").takes("Rotation").gives(200, "KeyWithSecret").refuses(&[404, 409]),
+    op("POST", "/v1/users", "createUser", "Make a user, an admin too").takes("NewUser").gives(201, "UserRecord").refuses(&[409]),
+    op("GET", "/v1/users", "listUsers", "List users, the newest first").gives(200, "UserList").query(PAGE),
+    op("GET", "/v1/users/{id}", "getUser", "One user").gives(200, "UserRecord").refuses(&[404]),
+    op("PATCH", "/v1/users/{id}", "updateUser", "A merge patch (RFC 7396) of a user. Who is disabled is out at once: sessions end, keys are refused until the user is enabled again. The last admin is not disabled or demoted but by `ADMIN_API_KEY`").takes("UserPatch").gives(200, "UserRecord").refuses(&[404, 409]),
+    op("GET", "/v1/audit", "listAudit", "Who did what to what, the last first; of deletions and reads of captures the row comes before they happen").gives(200, "AuditList").query(audit::PARAMETERS),
     op("POST", "/v1/nodes", "createNode", "Enrol a node; its secret is in this answer only").takes("NewNode").gives(201, "NodeWithSecret").refuses(&[409]),
     op("GET", "/v1/nodes", "listNodes", "List nodes").gives(200, "NodeList").query(PAGE),
     op("GET", "/v1/nodes/{id}", "getNode", "One node, and how it stands").gives(200, "Node").refuses(&[404]),
@@ -246,6 +252,11 @@ fn parameters(operation: &Operation) -> Vec<Value> {
             }
             "endpoint" => {
                 json!({ "enum": Endpoint::ALL.map(Endpoint::as_str), "default": Endpoint::ChatCompletions.as_str(), "description": "What the body is a request of" })
+            }
+            "action" => {
+                let meanings: Vec<String> = Action::ALL.iter().map(|action| format!("`{}`: {}", action.as_str(), action.meaning())).collect();
+                let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
+                json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
             }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {

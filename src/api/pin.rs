@@ -6,15 +6,15 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::{Fields, check_name};
-use super::{Client, answer};
+use super::{Client, answer, audit};
 use crate::app::App;
-use crate::auth::{Credential, Principal, clear_cookie, set_cookie, token};
+use crate::auth::{Credential, Principal, UNKNOWN_USER, clear_cookie, set_cookie, token};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::{SessionId, UserId};
 use crate::secret::Secret;
-use crate::store::{Role, SessionRow, UserRow};
+use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 /// `GET /health`
 pub async fn health(app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -47,7 +47,7 @@ pub fn may_register(app: &App) -> Result<()> {
 }
 
 /// `POST /v1/auth/register`
-pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     may_register(app)?;
     let mut fields = Fields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
@@ -58,9 +58,8 @@ pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
     app.throttle.register(client(request).address, now)?;
-    let taken = || Error::new(Kind::Conflict, "This e-mail is registered already.");
     if app.auth.user_by_email(&email).is_some() {
-        return Err(taken());
+        return Err(email_is_taken());
     }
     let user = UserRow {
         id: UserId::new(now, &app.random),
@@ -74,16 +73,14 @@ pub async fn register(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
         created_at: now,
     };
     let body = json!({"user": user_json(&user)});
-    let committed = app.store.create_user(user).await.map_err(|error| match error {
-        crate::store::StoreError::Conflict => taken(),
-        other => other.into(),
-    })?;
+    let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
+    let committed = app.store.noting(event).create_user(user).await.map_err(of_new_user)?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::json(StatusCode::CREATED, &body))
 }
 
 /// `POST /v1/auth/login`: a cookie, and a token for programs; two secrets of one session.
-pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let mut fields = Fields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
@@ -93,7 +90,9 @@ pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Res
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
     let verified = app.passwords.verify(user.as_ref().map(|user| user.password.clone()), password).await?;
+    let known = user.as_ref().map(|user| user.id.clone());
     let Some(user) = user.filter(|user| verified && !user.disabled) else {
+        note_refusal(app, who, request, known.as_ref());
         return Err(wrong_password());
     };
     let now = app.clock.now();
@@ -111,11 +110,14 @@ pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Res
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
     });
     let id = session.id.clone();
-    let committed = app.store.create_session(session, bounds::SESSIONS_PER_USER).await?;
+    let session_of = Principal::User { user: user.clone(), via: Credential::Session(id.clone()) };
+    let event = audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
+    let committed = app.store.noting(event).create_session(session, bounds::SESSIONS_PER_USER).await?;
     app.store.acknowledge(committed.rev).await?;
     if app.auth.user(&user.id).is_none_or(|now| now.password != user.password || now.disabled) {
         // Changed between the look at the password and the session: what was shown is a password no more.
-        app.store.end_session(&id).await?;
+        let event = audit::event(app, &session_of, request, Action::SessionEnd, "session", id.as_str());
+        app.store.noting(event).end_session(&id).await?;
         return Err(wrong_password());
     }
     let mut response = answer::secret_json(StatusCode::OK, &body);
@@ -128,7 +130,8 @@ pub async fn login(app: &App, _who: &Principal, request: &Request<Bytes>) -> Res
 pub async fn logout(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (_, session) = logged_in(who)?;
     Fields::read_if_any(request)?.finish()?;
-    let committed = app.store.end_session(session).await?;
+    let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
+    let committed = app.store.noting(event).end_session(session).await?;
     app.store.acknowledge(committed.rev).await?;
     let mut response = answer::no_content();
     let cookie = HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
@@ -147,13 +150,16 @@ pub async fn password(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     check_new_password("new_password", &new)?;
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
     if !app.passwords.verify(Some(user.password.clone()), current).await? {
+        note_refusal(app, who, request, Some(&user.id));
         return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
     }
     let hash = app.passwords.hash(new).await?;
-    let committed = app.store.change_password(&user.id, user.password.clone(), hash, session).await.map_err(|error| match error {
-        crate::store::StoreError::Conflict => Error::new(Kind::Conflict, "The password was changed meanwhile."),
-        other => other.into(),
-    })?;
+    let event = audit::event(app, who, request, Action::PasswordChange, "user", user.id.as_str());
+    let committed =
+        app.store.noting(event).change_password(&user.id, user.password.clone(), hash, session).await.map_err(|error| match error {
+            StoreError::Conflict => Error::new(Kind::Conflict, "The password was changed meanwhile."),
+            other => other.into(),
+        })?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }
@@ -185,11 +191,26 @@ fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
     }
 }
 
+/// Notes a wrong password: beside the answer, which is not to tell by its time whether the user is known, and ten a quarter of an
+/// hour for one user, as for all that nobody knows.
+fn note_refusal(app: &App, who: &Principal, request: &Request<Bytes>, user: Option<&UserId>) {
+    let user = user.map_or(UNKNOWN_USER, UserId::as_str);
+    if app.throttle.note_refusal(user, app.clock.now()) {
+        let event = audit::event(app, who, request, Action::SessionRefused, "user", user);
+        let store = app.store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.note(event).await {
+                log::warn!("a refused login is not in the audit: {error}");
+            }
+        });
+    }
+}
+
 fn wrong_password() -> Error {
     Error::new(Kind::Unauthorized, "Wrong e-mail or password.")
 }
 
-fn check_new_password(field: &str, password: &Secret) -> Result<()> {
+pub(super) fn check_new_password(field: &str, password: &Secret) -> Result<()> {
     let (least, most) = (bounds::PASSWORD_MIN, bounds::PASSWORD_MAX);
     if (least..=most).contains(&password.expose().len()) {
         return Ok(());
@@ -205,9 +226,23 @@ fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
     Err(Error::invalid(field, format!("{field} must have at most {} bytes.", bounds::PASSWORD_MAX)))
 }
 
-fn user_json(user: &UserRow) -> Value {
-    let email = (user.id != UserId::admin()).then_some(&user.email);
-    json!({"id": user.id, "email": email, "name": user.name, "role": user.role, "created_at": rfc3339(user.created_at)})
+pub(super) fn email_is_taken() -> Error {
+    Error::new(Kind::Conflict, "This e-mail is registered already.")
+}
+
+/// Why a user was not made.
+pub(super) fn of_new_user(error: StoreError) -> Error {
+    match error {
+        StoreError::Conflict => email_is_taken(),
+        other => other.into(),
+    }
+}
+
+/// The record of a user; the built-in one has no e-mail and no beginning.
+pub(super) fn user_json(user: &UserRow) -> Value {
+    let real = user.id != UserId::admin();
+    let (email, created_at) = (real.then_some(&user.email), real.then(|| rfc3339(user.created_at)));
+    json!({"id": user.id, "email": email, "name": user.name, "role": user.role, "created_at": created_at})
 }
 
 fn client(request: &Request<Bytes>) -> Client {
@@ -215,7 +250,7 @@ fn client(request: &Request<Bytes>) -> Client {
 }
 
 /// Lower-case, with one `@` between two parts that hold no blanks.
-fn normal_email(given: &str) -> Result<String> {
+pub(super) fn normal_email(given: &str) -> Result<String> {
     let email = given.to_lowercase();
     let parts: Vec<&str> = email.split('@').collect();
     let well = matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::page::{self, Query};
-use super::{PathParams, answer};
+use super::{Client, PathParams, answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -19,7 +19,7 @@ use crate::capture::record::{Capture, Head, State};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
-use crate::store::{CaptureFilter, Shadows};
+use crate::store::{Action, CaptureFilter, Shadows};
 
 /// What a list may be asked for.
 pub(super) const PARAMETERS: &[&str] = &[
@@ -56,6 +56,7 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     Query::read(request.uri().query(), &[])?;
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
+    note_foreign(app, who, request, &capture).await?;
     Ok(answer::json(StatusCode::OK, &capture.whole()))
 }
 
@@ -65,6 +66,8 @@ pub async fn compare(app: &App, who: &Principal, request: &Request<Bytes>) -> Re
     let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
     let a = look_up(&app.archive, &app.captures, who, params.get(0)).await?;
     let b = look_up(&app.archive, &app.captures, who, params.get(1)).await?;
+    note_foreign(app, who, request, &a).await?;
+    note_foreign(app, who, request, &b).await?;
     Ok(answer::json(StatusCode::OK, &compare::compare(&a, &b)))
 }
 
@@ -77,8 +80,29 @@ pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         Some(_) => return Err(Error::invalid("replays", "replays has to be true or false.")),
     };
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    let whose = visible(&app.captures, &app.archive, who, id).await?;
+    // Captures are not in the database of the audit: the row comes first, so that no deletion is without one.
+    app.store.note(audit::event(app, who, request, Action::CaptureDelete, "capture", whose.as_str())).await?;
     remove(&app.captures, &app.archive, who, id, replays).await?;
     Ok(answer::no_content())
+}
+
+/// Notes that an admin is about to see this capture, if it is somebody else's.
+async fn note_foreign(app: &App, who: &Principal, request: &Request<Bytes>, capture: &Capture) -> Result<()> {
+    let address = request.extensions().get::<Client>().and_then(|client| client.address);
+    let by = (request.extensions().get::<RequestId>().cloned(), address);
+    audit::foreign(app, who, Action::CaptureRead, (&capture.head.id, &capture.head.owner), by).await
+}
+
+/// The id of a capture that is the caller's to see, written or on its way.
+async fn visible(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &str) -> Result<RequestId> {
+    let absent = || Error::not_found("replay");
+    let id = RequestId::parse(id).ok_or_else(absent)?;
+    let owner = match queue.coming().owner(&id) {
+        Some(owner) => owner,
+        None => archive.owner(&id).await?.ok_or_else(absent)?,
+    };
+    if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(absent()) }
 }
 
 /// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that

@@ -6,10 +6,10 @@ use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::answer;
 use super::body::Fields;
 use super::gate::Gate;
 use super::page::{self, Query};
+use super::{answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
@@ -18,7 +18,7 @@ use crate::config::{self, Problem};
 use crate::error::{Error, Kind, Result};
 use crate::reload::{self, Coming, Expecting, NotTaken};
 use crate::routing::recipe::Routing;
-use crate::store::DocumentRow;
+use crate::store::{Action, DocumentRow, Event};
 
 /// `GET /v1/router/config`; as the document itself where `Accept` asks for YAML.
 pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
@@ -48,20 +48,21 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 }
 
 /// `PUT /v1/router/config`
-pub async fn put(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
     let gate = Gate::read(&query)?;
     let expected = expected(request.headers())?;
     let text = document(request)?;
+    let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
-        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref())).await),
-        Some(gate) => gated(app, &text, expected.as_deref(), &gate).await,
+        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref()), &event).await),
+        Some(gate) => gated(app, &text, expected.as_deref(), &gate, &event).await,
     }
 }
 
 /// A change that goes live only where it passes the gate: it is tried on what the gateway served of late, against the document
 /// that it replaces, and against no other: where that one has gone meanwhile, it is tried again.
-async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate) -> Result<Response<Bytes>> {
+async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate, event: &Event) -> Result<Response<Bytes>> {
     for _ in 0..bounds::GATE_TRIES {
         let live = app.live();
         let revision = live.routing.revision();
@@ -76,7 +77,7 @@ async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate) -> Re
             return Ok(refusal);
         }
         let expecting = expected.map_or(Expecting::Revision(revision), Expecting::RevisionAndFile);
-        match reload::take(app, text.to_owned(), Coming::Given, expecting).await {
+        match reload::take(app, text.to_owned(), Coming::Given, expecting, event).await {
             Err(NotTaken::Stale { .. }) if expected.is_none() => {}
             outcome => return taken(outcome),
         }
@@ -121,7 +122,7 @@ pub async fn revisions(app: &App, _who: &Principal, request: &Request<Bytes>) ->
 }
 
 /// `POST /v1/router/config/rollback`: a document that was live is live again.
-pub async fn rollback(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn rollback(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
     let mut fields = Fields::read(request)?;
@@ -129,7 +130,8 @@ pub async fn rollback(app: &App, _who: &Principal, request: &Request<Bytes>) -> 
     fields.finish()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
-    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref())).await)
+    let event = audit::event(app, who, request, Action::ConfigRollback, "config", &revision);
+    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref()), &event).await)
 }
 
 /// The document in a request's body.

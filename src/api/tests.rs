@@ -1,9 +1,11 @@
 //! The endpoints as plain calls, on a real store.
 
+mod audit_of_documents;
 mod creation;
 mod identity;
 mod patch;
 mod presets;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Client, PathParams, Step, agents, evaluate, keys, pin};
+use super::{Client, PathParams, Step, agents, audit, evaluate, keys, pin};
 use crate::app::{App, Parts};
 use crate::auth::{Auth, Principal};
 use crate::bounds;
@@ -23,14 +25,14 @@ use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config;
 use crate::error::{Kind, Result};
-use crate::id::{Random, UserId};
+use crate::id::{Random, RequestId, UserId};
 use crate::interface::Surface;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::reload::Watcher;
 use crate::secret::{Secret, SecretBytes};
-use crate::store::{Faults, Store};
+use crate::store::{Action, Faults, Store};
 
 struct World {
     app: App,
@@ -383,6 +385,22 @@ async fn with_the_store_down_a_revoked_key_is_dead_and_a_new_one_is_not_born() {
     world.faults.clear();
     assert_eq!(world.revoke(&Principal::Admin, text(&key["id"])).await.unwrap(), StatusCode::NO_CONTENT);
     assert_eq!(world.bearer(Surface::DataPlane, text(&key["key"])).unwrap_err(), "revoked");
+}
+
+#[tokio::test]
+async fn without_the_row_nothing_of_others_is_shown() {
+    let world = world().await;
+    let (capture, ann) = (RequestId::known("req_1"), UserId::known("usr_ann"));
+    let look = async |who: &Principal, owner: &UserId| {
+        audit::foreign(&world.app, who, Action::CaptureRead, (&capture, owner), (None, None)).await.map_err(|error| error.kind())
+    };
+    world.faults.fail_every_write();
+    assert_eq!(look(&Principal::Admin, &ann).await, Err(Kind::Unavailable));
+    assert_eq!(look(&Principal::Admin, &UserId::admin()).await, Ok(()), "its own");
+    world.faults.clear();
+    assert_eq!(look(&Principal::Admin, &ann).await, Ok(()));
+    let listed = read(&audit::list(&world.app, &Principal::Admin, &request("/v1/audit", None)).await.unwrap());
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{listed}");
 }
 
 #[test]

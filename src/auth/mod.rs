@@ -3,6 +3,7 @@
 
 mod agents;
 mod browser;
+mod disabling;
 mod keys;
 mod password;
 mod principal;
@@ -13,12 +14,12 @@ mod tally;
 mod throttle;
 pub mod token;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use http::HeaderMap;
 use jiff::Timestamp;
 
@@ -35,7 +36,7 @@ pub use keys::{Key, Standing};
 pub use password::Passwords;
 pub use principal::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept, PIN_SCOPES, Principal};
 pub use session::{clear_cookie, set_cookie};
-pub use throttle::Throttle;
+pub use throttle::{Throttle, UNKNOWN_USER};
 
 use keys::Keys;
 use session::{Cookie, Sessions, Shown, read_cookie};
@@ -79,6 +80,8 @@ struct Tables {
     applied: Mutex<u64>,
     /// Keys whose revocation is still being brought to the store.
     revoking: Mutex<HashSet<(KeyId, revocation::Reach)>>,
+    /// Users who are disabled here, and not yet in the store.
+    disabling: DashSet<UserId>,
 }
 
 impl fmt::Debug for Auth {
@@ -109,7 +112,7 @@ impl Auth {
             role: Role::Admin,
             password: String::new(),
             disabled: false,
-            labels: std::collections::BTreeMap::new(),
+            labels: BTreeMap::new(),
             limits: Default::default(),
             created_at: Timestamp::UNIX_EPOCH,
         });
@@ -126,6 +129,7 @@ impl Auth {
             built_in,
             applied: Mutex::new(0),
             revoking: Mutex::default(),
+            disabling: DashSet::new(),
         }))
     }
 
@@ -189,11 +193,13 @@ impl Auth {
             Change::User(user) => {
                 let (id, email) = (user.id.clone(), user.email.clone());
                 self.0.emails.insert(email.clone(), id.clone());
-                if let Some(old) = self.0.users.insert(id, user)
+                if let Some(old) = self.0.users.insert(id.clone(), user)
                     && old.email != email
                 {
                     self.0.emails.remove(&old.email);
                 }
+                // After the insertion, so that a disabling at the same moment finds the new entry or leaves its mark.
+                self.shut_out(&id);
             }
             Change::Key(key) => self.0.keys.apply(key),
             Change::KeyForgotten(id) => self.0.keys.forget(&id),
@@ -248,6 +254,18 @@ impl Auth {
     /// The users for whom `keep` holds.
     pub fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
         self.0.users.iter().map(|user| Arc::clone(user.value())).filter(|user| keep(user)).collect()
+    }
+
+    /// Up to `limit` users, the newest first, older than `after`.
+    pub fn user_page(&self, after: Option<&UserId>, limit: usize) -> Vec<Arc<UserRow>> {
+        let mut newest: BTreeMap<UserId, Arc<UserRow>> = BTreeMap::new();
+        for user in self.0.users.iter().filter(|user| after.is_none_or(|after| user.id < *after)) {
+            newest.insert(user.id.clone(), Arc::clone(user.value()));
+            if newest.len() > limit {
+                newest.pop_first();
+            }
+        }
+        newest.into_values().rev().collect()
     }
 
     /// The agents.

@@ -3,7 +3,7 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -24,6 +24,7 @@ pub struct Passwords {
     cores: Arc<Semaphore>,
     inside: Arc<AtomicUsize>,
     most: usize,
+    runs: Arc<AtomicU64>,
     random: Random,
 }
 
@@ -35,7 +36,7 @@ impl Passwords {
     }
 
     fn bounded(random: Random, cores: usize, waiting: usize) -> Self {
-        Passwords { cores: Arc::new(Semaphore::new(cores)), inside: Arc::default(), most: cores + waiting, random }
+        Passwords { cores: Arc::new(Semaphore::new(cores)), inside: Arc::default(), most: cores + waiting, runs: Arc::default(), random }
     }
 
     /// The hash to store, in PHC form.
@@ -62,12 +63,19 @@ impl Passwords {
         .await
     }
 
+    /// How often it was done so far: as often for who is not known as for who is.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Acquire)
+    }
+
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let place = Place::take(&self.inside, self.most)?;
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
+        let runs = Arc::clone(&self.runs);
         // Place and permit go along: a caller that leaves does not free a core that is still at work.
         let work = move || {
             let _held = (place, permit);
+            runs.fetch_add(1, Ordering::AcqRel);
             work()
         };
         tokio::task::spawn_blocking(work).await.map_err(Error::internal)?

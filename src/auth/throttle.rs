@@ -1,7 +1,8 @@
-//! How often one may try to log in or to register. Bounded memory: the oldest that is remembered leaves first.
+//! How often one may try to log in or to register, in bounded memory.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,18 +15,27 @@ use crate::error::{Error, Kind, Result};
 /// How long a registration counts.
 const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
 
+/// Who logs in where nobody knows the e-mail, in the audit.
+pub const UNKNOWN_USER: &str = "unknown";
+
 /// The counters of logins and registrations.
 #[derive(Debug)]
 pub struct Throttle {
     logins: Window<(String, Option<IpAddr>)>,
+    /// Of a network, whatever the e-mails: who makes them up does not get further than this.
+    networks: Window<Option<IpAddr>>,
     registrations: Window<Option<IpAddr>>,
+    /// By the user: as many as there are, and one.
+    refusals: Window<String>,
 }
 
 impl Default for Throttle {
     fn default() -> Self {
         Throttle {
             logins: Window::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
+            networks: Window::new(bounds::NETWORK_LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
             registrations: Window::new(bounds::REGISTRATIONS, REGISTRATION_WINDOW, bounds::LOGIN_PAIRS),
+            refusals: Window::new(bounds::NOTED_REFUSALS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
         }
     }
 }
@@ -33,12 +43,22 @@ impl Default for Throttle {
 impl Throttle {
     /// Counts a login of `email` from `address`, or refuses it.
     pub fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
-        self.logins.count((email.to_owned(), address.map(network)), now)
+        let network = address.map(network);
+        let pair = (email.to_owned(), network);
+        // What is refused for its pair costs nothing, and so does not count for its neighbours.
+        self.logins.check(&pair, now)?;
+        self.networks.count(&network, now)?;
+        self.logins.count(&pair, now)
     }
 
     /// Counts a registration from `address`, or refuses it.
     pub fn register(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
-        self.registrations.count(address.map(network), now)
+        self.registrations.count(&address.map(network), now)
+    }
+
+    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]. Whether it is one of the few that the audit is told of.
+    pub fn note_refusal(&self, user: &str, now: Timestamp) -> bool {
+        self.refusals.count(&user.to_owned(), now).is_ok()
     }
 }
 
@@ -50,56 +70,100 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A log of the last events of each key.
+/// A log of the last events of each key. Keys are kept as a hash that nobody outside can foresee, so that each is as small as
+/// any other. Where there are too many, those leave whose window is over, then those with the fewest events: a flood of new keys
+/// takes each other's place, and not that of one who is about to be refused.
 #[derive(Debug)]
 struct Window<K> {
     events: u32,
     lasting: Duration,
     keys: usize,
-    entries: Mutex<Entries<K>>,
+    hash: RandomState,
+    entries: Mutex<Entries>,
+    of: PhantomData<fn(K)>,
 }
 
-#[derive(Debug)]
-struct Entries<K> {
+#[derive(Debug, Default)]
+struct Entries {
     /// Times of events in microseconds, oldest first; at most `events` each.
-    log: HashMap<K, VecDeque<i64>>,
-    /// Keys in the order they came.
-    order: VecDeque<K>,
+    log: HashMap<u64, VecDeque<i64>>,
+    /// By the last event.
+    by_time: BTreeSet<(i64, u64)>,
+    /// By the number of events, then the last.
+    by_count: BTreeSet<(usize, i64, u64)>,
 }
 
-impl<K: Hash + Eq + Clone> Window<K> {
-    fn new(events: u32, lasting: Duration, keys: usize) -> Self {
-        Window { events, lasting, keys, entries: Mutex::new(Entries { log: HashMap::new(), order: VecDeque::new() }) }
+impl Entries {
+    /// Takes an entry out of the orders, if it is there.
+    fn unlist(&mut self, key: u64) {
+        if let Some(times) = self.log.get(&key)
+            && let Some(last) = times.back()
+        {
+            self.by_time.remove(&(*last, key));
+            self.by_count.remove(&(times.len(), *last, key));
+        }
     }
 
-    fn count(&self, key: K, now: Timestamp) -> Result<()> {
-        let now = now.as_microsecond();
-        let lasting = i64::try_from(self.lasting.as_micros()).unwrap_or(i64::MAX);
-        let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = &mut *guard;
-        if !entries.log.contains_key(&key) {
-            if entries.log.len() >= self.keys
-                && let Some(oldest) = entries.order.pop_front()
-            {
-                entries.log.remove(&oldest);
-            }
-            entries.order.push_back(key.clone());
-        }
-        let times = entries.log.entry(key).or_default();
-        while times.front().is_some_and(|time| now.saturating_sub(*time) >= lasting) {
-            times.pop_front();
-        }
-        match times.front() {
-            Some(first) if times.len() >= self.events as usize => {
-                let wait = first.saturating_add(lasting).saturating_sub(now);
+    /// The entry that is needed least.
+    fn least(&self, over: i64) -> Option<u64> {
+        let ended = self.by_time.first().filter(|(last, _)| *last <= over).map(|(_, key)| *key);
+        ended.or_else(|| self.by_count.first().map(|(.., key)| *key))
+    }
+}
+
+impl<K: Hash> Window<K> {
+    fn new(events: u32, lasting: Duration, keys: usize) -> Self {
+        Window { events, lasting, keys, hash: RandomState::new(), entries: Mutex::default(), of: PhantomData }
+    }
+
+    fn lasting(&self) -> i64 {
+        i64::try_from(self.lasting.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// Refuses where `key` has had its events.
+    fn check(&self, key: &K, now: Timestamp) -> Result<()> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.log.get(&self.hash.hash_one(key)).map_or(Ok(()), |times| self.refuse(times, now.as_microsecond()))
+    }
+
+    fn refuse(&self, times: &VecDeque<i64>, now: i64) -> Result<()> {
+        let mut live = times.iter().filter(|time| now.saturating_sub(**time) < self.lasting());
+        match live.next() {
+            Some(first) if live.count() + 1 >= self.events as usize => {
+                let wait = first.saturating_add(self.lasting()).saturating_sub(now);
                 let wait = Duration::from_micros(u64::try_from(wait).unwrap_or(0));
                 Err(Error::new(Kind::RateLimited, "Too many attempts; try again later.").retry_after(wait))
             }
-            _ => {
-                times.push_back(now);
-                Ok(())
-            }
+            _ => Ok(()),
         }
+    }
+
+    /// Counts an event of `key`, or refuses it.
+    fn count(&self, key: &K, now: Timestamp) -> Result<()> {
+        let (key, now) = (self.hash.hash_one(key), now.as_microsecond());
+        let over = now.saturating_sub(self.lasting());
+        let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = &mut *guard;
+        if let Some(times) = entries.log.get(&key) {
+            self.refuse(times, now)?;
+        } else if entries.log.len() >= self.keys
+            && let Some(least) = entries.least(over)
+        {
+            entries.unlist(least);
+            entries.log.remove(&least);
+        }
+        entries.unlist(key);
+        let times = entries.log.entry(key).or_default();
+        while times.front().is_some_and(|time| *time <= over) {
+            times.pop_front();
+        }
+        // A clock that went back makes no event older than the one before.
+        let last = times.back().map_or(now, |last| now.max(*last));
+        times.push_back(last);
+        let count = times.len();
+        entries.by_time.insert((last, key));
+        entries.by_count.insert((count, last, key));
+        Ok(())
     }
 }
 
@@ -141,13 +205,69 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_made_up_pairs_frees_nobody() {
+        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let here = address("192.0.2.1");
+        for _ in 0..bounds::LOGINS {
+            throttle.login("victim@example.com", here, clock.now()).unwrap();
+        }
+        throttle.login("victim@example.com", here, clock.now()).unwrap_err();
+        let mut networks = 0_u32;
+        for made_up in 0..=bounds::LOGIN_PAIRS {
+            if made_up % 50 == 0 {
+                networks += 1;
+            }
+            let from = Some(IpAddr::V4(Ipv4Addr::from_bits((10 << 24) + (networks << 8))));
+            throttle.login(&format!("{made_up}@example.com"), from, clock.now()).unwrap();
+            clock.advance(Duration::from_micros(1));
+        }
+        throttle.login("victim@example.com", here, clock.now()).unwrap_err();
+    }
+
+    #[test]
+    fn a_network_has_a_hundred_logins_and_what_a_pair_is_refused_is_not_counted() {
+        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let here = address("192.0.2.1");
+        for _ in 0..1_000 {
+            // Ten are let through.
+            let _refused = throttle.login("one@example.com", here, clock.now());
+        }
+        for other in 0..bounds::NETWORK_LOGINS - bounds::LOGINS {
+            throttle.login(&format!("{other}@example.com"), here, clock.now()).unwrap();
+        }
+        let error = throttle.login("another@example.com", here, clock.now()).unwrap_err();
+        assert_eq!((error.kind(), error.retry_after_s()), (Kind::RateLimited, Some(15 * 60)));
+        throttle.login("another@example.com", address("192.0.3.1"), clock.now()).unwrap();
+        clock.advance(bounds::LOGIN_WINDOW);
+        throttle.login("another@example.com", here, clock.now()).unwrap();
+    }
+
+    #[test]
+    fn those_leave_first_whose_time_is_over() {
+        let window: Window<u32> = Window::new(3, Duration::from_secs(60), 2);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for second in 0..3 {
+            window.count(&1, at(second)).unwrap();
+        }
+        window.count(&2, at(50)).unwrap();
+        // Full, and nobody's time over: the one with the fewest leaves.
+        window.count(&3, at(55)).unwrap();
+        window.count(&1, at(56)).unwrap_err();
+        window.count(&3, at(57)).unwrap();
+        // Now that of the first is, though it has the most.
+        window.count(&4, at(63)).unwrap();
+        window.count(&3, at(64)).unwrap();
+        window.count(&3, at(65)).unwrap_err();
+    }
+
+    #[test]
     fn memory_is_bounded_and_a_mapped_address_is_its_own() {
         let window = Window::new(1, Duration::from_secs(60), 3);
         for key in 0..10 {
-            window.count(key, Timestamp::UNIX_EPOCH).unwrap();
+            window.count(&key, Timestamp::UNIX_EPOCH).unwrap();
         }
-        assert_eq!(window.entries.lock().unwrap().log.len(), 3);
-        assert_eq!(window.entries.lock().unwrap().order.len(), 3);
+        let entries = window.entries.lock().unwrap();
+        assert_eq!((entries.log.len(), entries.by_time.len(), entries.by_count.len()), (3, 3, 3));
         assert_eq!(network("::ffff:192.0.2.7".parse().unwrap()), "192.0.2.0".parse::<IpAddr>().unwrap());
     }
 }

@@ -65,6 +65,11 @@ impl Table {
         ids.iter().any(|id| entries.all.contains_key(id))
     }
 
+    /// Whose one is that is on its way.
+    pub fn owner(&self, id: &RequestId) -> Option<UserId> {
+        self.entries().all.get(id).map(|entry| entry.owner.clone())
+    }
+
     /// Marks one as deleted if it is on its way and, where an owner is given, that owner's. Whether it was.
     pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
         let mut entries = self.entries();
@@ -131,6 +136,7 @@ mod tests {
         let (ann, bob) = (UserId::known("usr_ann"), UserId::known("usr_bob"));
         let coming = table.announce(&id, &ann, None);
         assert!(!table.delete(&id, Some(&bob)) && !coming.is_deleted());
+        assert_eq!((table.owner(&id), table.owner(&original)), (Some(ann.clone()), None));
         let mut of_original = HashSet::from([original.clone()]);
         assert!(table.delete_replays(&mut of_original).is_empty() && !coming.is_deleted());
         coming.is_replay(&bob, &original);

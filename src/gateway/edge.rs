@@ -1,10 +1,12 @@
 //! The edge application: one request after another on a connection, in plain async code. Head under its deadline,
 //! gate, route, credential, policy; then a handler of `api/`, or the data plane; then keep or close the connection.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use http::{HeaderMap, Request, Response, header};
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
@@ -117,15 +119,13 @@ impl Edge {
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
         }
-        if route.policy == Policy::Admin && !principal.is_admin() {
-            return Err(Error::new(Kind::Forbidden, "Only an admin may do this."));
+        match route.policy {
+            Policy::Scope(scope) if !principal.has_scope(scope) => {
+                Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
+            }
+            Policy::Admin if !principal.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
+            _ => Ok((route, params, principal)),
         }
-        if let Policy::Scope(scope) = route.policy
-            && !principal.has_scope(scope)
-        {
-            return Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")));
-        }
-        Ok((route, params, principal))
     }
 
     fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
@@ -223,7 +223,14 @@ impl Edge {
         *request.headers_mut() = session.req_header().headers.clone();
         request.extensions_mut().insert(params);
         request.extensions_mut().insert(exchange.client.clone());
-        match handler(&self.app, &principal, &request).await {
+        request.extensions_mut().insert(exchange.id.clone());
+        let answering = async {
+            self.app.store.faults().before_handler();
+            handler(&self.app, &principal, &request).await
+        };
+        // A mistake of ours in one call is that call's end, and not its connection's. What it held is dropped, locks included.
+        let answered = AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| Err(Error::internal("a handler panicked")));
+        match answered {
             Ok(response) => answer(session, exchange, response, true).await,
             Err(error) => refuse(session, exchange, error, true).await,
         }

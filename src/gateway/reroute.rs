@@ -19,7 +19,8 @@ use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
 use super::{allowance, intake};
-use crate::api::replays;
+use crate::api::{audit, replays};
+use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
@@ -32,6 +33,7 @@ use crate::protocol::{anthropic, openai, stream};
 use crate::repeats::{self, Asked, Found};
 use crate::routing::decide::decide;
 use crate::routing::inputs::Inputs;
+use crate::store::Action;
 
 /// What was answered to a reroute that may be asked for again.
 #[derive(Clone)]
@@ -93,6 +95,7 @@ async fn once(
     let asked = Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
     match edge.repeats.begin(asked, exchange.at)? {
         Found::Repeated(told) => {
+            note_foreign(app, exchange, principal, &original).await?;
             if app.server.capture.enabled {
                 replays::look_up(&app.archive, &app.captures, principal, told.replay.as_str()).await?;
             }
@@ -108,6 +111,12 @@ async fn once(
             Ok(response)
         }
     }
+}
+
+/// Notes that an admin is about to see what somebody else's capture answers now.
+async fn note_foreign(app: &App, exchange: &Exchange, principal: &Principal, original: &Capture) -> Result<()> {
+    let by = (Some(exchange.id.clone()), exchange.client.address);
+    audit::foreign(app, principal, Action::CaptureReroute, (&original.head.id, &original.head.owner), by).await
 }
 
 async fn reroute(
@@ -126,6 +135,7 @@ async fn reroute(
     });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
+    note_foreign(app, exchange, principal, &original).await?;
     let (mut prompt, inputs) = again(&original, exchange)?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
         return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));

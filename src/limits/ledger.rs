@@ -16,7 +16,8 @@ use super::budget::{Grant, period};
 use super::draw::{Draw, Subject, of_key, of_user};
 use crate::auth::Auth;
 use crate::bounds;
-use crate::store::{KeyRow, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
+use crate::id::UserId;
+use crate::store::{KeyRow, Limits, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
 
 /// Usage that waits to be written.
 #[derive(Default)]
@@ -56,6 +57,16 @@ impl Limiter {
         let draws = of_key(auth, key);
         if draws.iter().any(|draw| draw.caps.budget.is_some()) {
             draws.iter().for_each(|draw| self.expect(draw, now));
+            if let Err(error) = self.write(store, now).await {
+                warn!("the first grant of a budget could not be written: {error}");
+            }
+        }
+    }
+
+    /// The same of a user's budget.
+    pub async fn expect_user(&self, user: &UserId, limits: &Limits, store: &Store, now: Timestamp) {
+        if let Some(draw) = of_user(user, limits).filter(|draw| draw.caps.budget.is_some()) {
+            self.expect(&draw, now);
             if let Err(error) = self.write(store, now).await {
                 warn!("the first grant of a budget could not be written: {error}");
             }

@@ -25,7 +25,7 @@ use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Secret, SecretBytes, derive};
-use crate::store::{DataDir, Store, StoreError};
+use crate::store::{DataDir, Faults, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Default for Environment {
     }
 }
 
-pub(super) async fn prepare(mut server: Server, environment: Environment) -> Result<Gateway, BootError> {
+pub(super) async fn prepare(mut server: Server, environment: Environment, faults: Faults) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let read = |source: config::Source, server: &Server| {
@@ -72,7 +72,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let random = Random::System;
     let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
     let fingerprint = derive(&master, "rerouter master key fingerprint v1");
-    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?;
+    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
         None => read(config::stored_routing(store.live_document().await.map_err(of_store)?), &server)?,
@@ -80,13 +80,16 @@ pub(super) async fn prepare(mut server: Server, environment: Environment) -> Res
     let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
-    let no_admin = admin_key.as_ref().is_none_or(Secret::is_empty);
+    let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
     let nodes = Nodes::new(&master);
     let following = nodes.clone();
     nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.map_err(of_store)?);
-    if no_admin && auth.users() == 0 {
-        warn!("there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as a Bearer token on /v1/router/keys");
+    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
+        warn!(
+            "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
+             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
+        );
     }
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let kept = &server.capture.retention;
@@ -195,11 +198,11 @@ mod tests {
         let taken = DataDir::take(&data).unwrap();
         let text = format!("data_dir: {data:?}\nmetrics: {{ address: '127.0.0.1:0' }}\n");
         let server = || config::read_server("test", &text, &|_| None).unwrap();
-        let refused = prepare(server(), Environment::default()).await.map(|_| ()).unwrap_err();
+        let refused = prepare(server(), Environment::default(), Faults::default()).await.map(|_| ()).unwrap_err();
         assert!(refused.to_string().contains("another process uses the data directory"), "{refused}");
         assert!(!data.join("master.key").exists());
         drop(taken);
-        let gateway = prepare(server(), Environment::default()).await.unwrap();
+        let gateway = prepare(server(), Environment::default(), Faults::default()).await.unwrap();
         assert!(data.join("master.key").exists());
         assert_ne!(gateway.app.server.metrics.port(), 0, "a port is chosen before anybody is told of it");
     }
@@ -212,7 +215,7 @@ mod tests {
         std::fs::write(path("routing.yaml"), document("latency: 20ms")).unwrap();
         let text = format!("data_dir: {:?}\nrouting: {{ file: {:?} }}\n", path("data"), path("routing.yaml"));
         let server = config::read_server("test", &text, &|_| None).unwrap();
-        let gateway = prepare(server, Environment::default()).await.unwrap();
+        let gateway = prepare(server, Environment::default(), Faults::default()).await.unwrap();
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();

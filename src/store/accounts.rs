@@ -13,7 +13,7 @@ use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
-use super::{Faults, StoreError, agents, keys, nodes};
+use super::{Event, Faults, StoreError, agents, audit, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -31,14 +31,18 @@ pub(super) fn claim(connection: &Connection, fingerprint: &[u8]) -> Result<(), S
     }
 }
 
-/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is.
-pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, write: F) -> Result<Committed, StoreError>
+/// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and no row in the audit.
+pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, event: Option<&Event>, write: F) -> Result<Committed, StoreError>
 where
     F: FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
 {
     faults.before_write()?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let changes = write(&transaction)?;
+    if let Some(event) = event.filter(|_| !changes.is_empty()) {
+        audit::insert(&transaction, event)?;
+        audit::insert_for_others(&transaction, event, &changes)?;
+    }
     let rev: i64 = if changes.is_empty() {
         transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?
     } else {
@@ -365,7 +369,7 @@ fn all(transaction: &Transaction<'_>, sql: &str, mut read: impl FnMut(&Row<'_>) 
     Ok(())
 }
 
-fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
+pub(super) fn user(row: &Row<'_>) -> rusqlite::Result<UserRow> {
     Ok(UserRow {
         id: UserId::known(&row.get::<_, String>("id")?),
         email: row.get("email")?,
@@ -424,7 +428,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     })
 }
 
-fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
+pub(super) fn session_id(row: &Row<'_>) -> rusqlite::Result<SessionId> {
     Ok(SessionId::known(&row.get::<_, String>("id")?))
 }
 

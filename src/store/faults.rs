@@ -13,6 +13,7 @@ pub struct Faults(Arc<Switches>);
 
 #[derive(Debug, Default)]
 struct Switches {
+    writes_spared: AtomicU32,
     writes_left: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
@@ -22,6 +23,7 @@ struct Switches {
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
     syncs_left: AtomicU32,
+    panics_left: AtomicU32,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -31,6 +33,12 @@ impl Faults {
     /// The next `count` mutations of accounts fail.
     pub fn fail_writes(&self, count: u32) {
         self.0.writes_left.store(count, Ordering::Release);
+    }
+
+    /// Of the next mutations of accounts the one after `spared` fails.
+    pub fn fail_write_after(&self, spared: u32) {
+        self.0.writes_spared.store(spared, Ordering::Release);
+        self.fail_writes(1);
     }
 
     /// Every mutation of accounts fails until [`Faults::clear`].
@@ -68,6 +76,11 @@ impl Faults {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
+    /// The next `count` handlers of management calls panic.
+    pub fn panic_in_handlers(&self, count: u32) {
+        self.0.panics_left.store(count, Ordering::Release);
+    }
+
     /// Appends of captures hang until [`Faults::clear`].
     pub fn stall_appends(&self) {
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -80,6 +93,7 @@ impl Faults {
 
     /// All is well again.
     pub fn clear(&self) {
+        self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
@@ -88,6 +102,7 @@ impl Faults {
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
+        self.0.panics_left.store(0, Ordering::Release);
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
     }
@@ -102,7 +117,8 @@ impl Faults {
         if self.0.accounts_full.load(Ordering::Acquire) {
             return Err(StoreError::Full("on demand".into()));
         }
-        if self.broken() || spend(&self.0.writes_left) { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+        let fails = || !spend(&self.0.writes_spared) && spend(&self.0.writes_left);
+        if self.broken() || fails() { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
     }
 
     /// Before a write into a segment: after how many bytes it breaks off, if it does.
@@ -118,6 +134,14 @@ impl Faults {
     /// Before a segment is made to survive the loss of power.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
+    }
+
+    /// Where a handler begins.
+    #[allow(clippy::panic)] // it is the fault
+    pub fn before_handler(&self) {
+        if spend(&self.0.panics_left) {
+            std::panic::panic_any("a handler panicked on demand");
+        }
     }
 
     /// On the capture writer's thread, before an append: waits while stalled.

@@ -14,7 +14,7 @@ impl Store {
     /// was seen of it, by its generation.
     pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::insert_key(transaction, key, Some(seen))).await
+        sqlite.mutate(self, move |transaction| accounts::insert_key(transaction, key, Some(seen))).await
     }
 
     /// Adds many keys in one transaction, all of them or none; each as [`Store::create_key`].
@@ -27,7 +27,7 @@ impl Store {
             }
             Ok(changes)
         };
-        sqlite.mutate(&self.faults, insert).await
+        sqlite.mutate(self, insert).await
     }
 
     /// Changes a key's record, and narrows those that descend from it to its new limits and end. [`StoreError::KeyRevoked`] when
@@ -35,20 +35,20 @@ impl Store {
     pub async fn patch_key(&self, id: &KeyId, patch: KeyPatch, seen: Seen) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| self::patch(transaction, &id, patch, &seen)).await
+        sqlite.mutate(self, move |transaction| self::patch(transaction, &id, patch, &seen)).await
     }
 
     /// Ends a key and all that descend from it, whosever they are; again is no change.
     pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| end_descent(transaction, &id, at)).await
+        sqlite.mutate(self, move |transaction| end_descent(transaction, &id, at)).await
     }
 
     /// Notes when keys were last used, which moves no revision.
     pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| note_used(transaction, &used)).await.map(|_| ())
+        sqlite.mutate(self, move |transaction| note_used(transaction, &used)).await.map(|_| ())
     }
 }
 

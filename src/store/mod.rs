@@ -3,6 +3,7 @@
 
 mod accounts;
 mod agents;
+mod audit;
 mod books;
 mod capture_list;
 mod captures;
@@ -13,6 +14,7 @@ mod nodes;
 mod rows;
 mod schema;
 mod sqlite;
+mod users;
 mod worker;
 
 use std::fmt;
@@ -23,8 +25,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind};
-use crate::id::{AgentId, KeyId, NodeId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
 
+pub use audit::{Action, AuditFilter, AuditRow, Event, Target};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::Faults;
@@ -35,6 +38,7 @@ pub use rows::{
     OldCapture, Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
+pub use users::ChangeUser;
 
 /// What hears of every mutation, in the order of revisions, before its caller does. It must not wait.
 pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
@@ -55,6 +59,8 @@ pub enum StoreError {
     KeyExpired,
     /// The row is no more what was seen of it.
     Stale,
+    /// Nobody could see to users any more.
+    LastAdmin,
     /// There is no such row.
     NotFound,
     /// The files were written by a newer build.
@@ -113,6 +119,7 @@ impl fmt::Display for StoreError {
             StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
             StoreError::KeyExpired => f.write_str("the key has expired"),
             StoreError::Stale => f.write_str("the row was changed meanwhile"),
+            StoreError::LastAdmin => f.write_str("it is the last admin"),
             StoreError::NotFound => f.write_str("no such row"),
             StoreError::NewerSchema { found, known } => {
                 write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
@@ -138,6 +145,9 @@ impl From<StoreError> for Error {
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
             StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
             StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
+            StoreError::LastAdmin => {
+                Error::new(Kind::Conflict, "This is the last admin; make another one first, or do it by ADMIN_API_KEY.")
+            }
             StoreError::NotFound => Error::not_found("object"),
             other => Error::store_unavailable(other),
         }
@@ -153,6 +163,7 @@ enum Backend {
 pub struct Store {
     backend: Arc<Backend>,
     faults: Faults,
+    event: Option<Arc<Event>>,
 }
 
 impl fmt::Debug for Store {
@@ -173,7 +184,7 @@ impl Store {
         let fingerprint = master_fingerprint.to_owned();
         let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(dir, &fingerprint)).await;
         let backend = Backend::Sqlite(opened.map_err(StoreError::unavailable)??);
-        Ok(Store { backend: Arc::new(backend), faults: Faults::default() })
+        Ok(Store { backend: Arc::new(backend), faults: Faults::default(), event: None })
     }
 
     /// The same store, failing as `faults` says.
@@ -185,6 +196,27 @@ impl Store {
     /// How it fails, for what keeps files of its own beside it.
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// The same store for an action that is audited: each mutation by this handle that changes anything writes a row of `event`
+    /// in its transaction, so that both are there or neither.
+    #[must_use]
+    pub fn noting(&self, event: Event) -> Store {
+        Store { backend: Arc::clone(&self.backend), faults: self.faults.clone(), event: Some(Arc::new(event)) }
+    }
+
+    /// Writes a row of the audit by itself, of what this database does not hold; it is durable when this answers.
+    pub async fn note(&self, event: Event) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let write = move |transaction: &rusqlite::Transaction<'_>| audit::insert(transaction, &event).map(|()| Vec::new());
+        sqlite.mutate(&Store { event: None, ..self.clone() }, write).await.map(|_| ())
+    }
+
+    /// Rows of the audit in the order of commits, the last first, those before `after`, up to `limit`; none when there is no row
+    /// `after`.
+    pub async fn audit(&self, filter: AuditFilter, limit: usize, after: Option<AuditId>) -> Result<Option<Vec<AuditRow>>, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.accounts_reader.run(move |connection| audit::list(connection, &filter, limit, after.as_ref())).await
     }
 
     /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
@@ -209,20 +241,28 @@ impl Store {
     /// Adds a user; [`StoreError::Conflict`] when the e-mail is taken.
     pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::insert_user(transaction, user)).await
+        sqlite.mutate(self, move |transaction| accounts::insert_user(transaction, user)).await
+    }
+
+    /// Changes a user as `change` says, and ends the sessions of one who is disabled then; [`StoreError::LastAdmin`] when no admin
+    /// would be left, unless `last_may_go`.
+    pub async fn update_user(&self, id: &UserId, last_may_go: bool, change: ChangeUser) -> Result<Committed, StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        let id = id.clone();
+        sqlite.mutate(self, move |transaction| users::update(transaction, &id, last_may_go, &*change)).await
     }
 
     /// Adds a key; [`StoreError::LimitReached`] when its owner has too many, [`StoreError::KeyRevoked`] when its parent has ended.
     pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::insert_key(transaction, key, None)).await
+        sqlite.mutate(self, move |transaction| accounts::insert_key(transaction, key, None)).await
     }
 
     /// Ends a key; again is no change.
     pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| accounts::end_key(transaction, &id, at)).await
+        sqlite.mutate(self, move |transaction| accounts::end_key(transaction, &id, at)).await
     }
 
     /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over,
@@ -230,7 +270,7 @@ impl Store {
     pub async fn rotate_key(&self, id: &KeyId, secret: NewSecret, seen: Seen, at: Timestamp) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| accounts::rotate_key(transaction, &id, &secret, &seen, at)).await
+        sqlite.mutate(self, move |transaction| accounts::rotate_key(transaction, &id, &secret, &seen, at)).await
     }
 
     /// Ends a session; again is no change.
@@ -243,46 +283,46 @@ impl Store {
     pub async fn change_password(&self, user: &UserId, old: String, new: String, keep: &SessionId) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (user, keep) = (user.clone(), keep.clone());
-        sqlite.mutate(&self.faults, move |transaction| accounts::change_password(transaction, &user, &old, &new, &keep)).await
+        sqlite.mutate(self, move |transaction| accounts::change_password(transaction, &user, &old, &new, &keep)).await
     }
 
     /// Adds an agent; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
     pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| agents::insert(transaction, agent)).await
+        sqlite.mutate(self, move |transaction| agents::insert(transaction, agent)).await
     }
 
     /// Writes an agent over the one that had the entity tag `seen`; [`StoreError::Stale`] when it has another now,
     /// [`StoreError::Conflict`] when its new name is taken.
     pub async fn update_agent(&self, agent: AgentRow, seen: String) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| agents::update(transaction, agent, &seen)).await
+        sqlite.mutate(self, move |transaction| agents::update(transaction, agent, &seen)).await
     }
 
     /// Deletes an agent, if it still has the entity tag `seen` where one is given ([`StoreError::Stale`]); again is no change.
     pub async fn delete_agent(&self, id: &AgentId, seen: Option<String>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| agents::delete(transaction, &id, seen.as_deref())).await
+        sqlite.mutate(self, move |transaction| agents::delete(transaction, &id, seen.as_deref())).await
     }
 
     /// Adds a node; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
     pub async fn create_node(&self, node: NodeRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| nodes::insert(transaction, node)).await
+        sqlite.mutate(self, move |transaction| nodes::insert(transaction, node)).await
     }
 
     /// Deletes a node; again is no change.
     pub async fn delete_node(&self, id: &NodeId) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| nodes::delete(transaction, &id)).await
+        sqlite.mutate(self, move |transaction| nodes::delete(transaction, &id)).await
     }
 
     /// Gives a node its next secret, of the generation in `next`; [`StoreError::Conflict`] when another rotation was first.
     pub async fn rotate_node(&self, next: NodeRow) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| nodes::rotate(transaction, &next)).await
+        sqlite.mutate(self, move |transaction| nodes::rotate(transaction, &next)).await
     }
 
     /// Spends the nonce of a signature, durably: [`StoreError::Conflict`] when it was spent before, [`StoreError::NotFound`]
@@ -290,39 +330,39 @@ impl Store {
     /// generation ends the one before.
     pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| nodes::spend(transaction, &spent)).await
+        sqlite.mutate(self, move |transaction| nodes::spend(transaction, &spent)).await
     }
 
     /// Notes what a node registers as, which begins its next epoch.
     pub async fn register_node(&self, id: &NodeId, registration: Registration) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| nodes::register(transaction, &id, registration)).await
+        sqlite.mutate(self, move |transaction| nodes::register(transaction, &id, registration)).await
     }
 
     /// Notes the models of a node's epoch, or, with none, its end; [`StoreError::Conflict`] when there is another by now.
     pub async fn amend_node(&self, id: &NodeId, epoch: u64, models: Option<Vec<NodeModel>>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(&self.faults, move |transaction| nodes::amend(transaction, &id, epoch, models)).await
+        sqlite.mutate(self, move |transaction| nodes::amend(transaction, &id, epoch, models)).await
     }
 
     /// Begins a session and ends the user's oldest beyond `keep`.
     pub async fn create_session(&self, session: SessionRow, keep: usize) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::insert_session(transaction, session, keep)).await
+        sqlite.mutate(self, move |transaction| accounts::insert_session(transaction, session, keep)).await
     }
 
     /// Notes when sessions were last used and ends those that are over.
     pub async fn sweep_sessions(&self, seen: Vec<(SessionId, Timestamp)>, over: Vec<SessionId>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| accounts::sweep_sessions(transaction, &seen, &over)).await
+        sqlite.mutate(self, move |transaction| accounts::sweep_sessions(transaction, &seen, &over)).await
     }
 
     /// Writes what counts as spent and adds to what was used: all or none.
     pub async fn keep_books(&self, spend: Vec<SpendRow>, usage: Vec<(UsageKey, UsageSums)>) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| books::write(transaction, &spend, &usage)).await.map(|_| ())
+        sqlite.mutate(self, move |transaction| books::write(transaction, &spend, &usage)).await.map(|_| ())
     }
 
     /// What counts as spent in the periods from `since` on.
@@ -340,7 +380,7 @@ impl Store {
     /// Forgets the spend of periods, and the usage of days, before these.
     pub async fn trim_books(&self, period: i64, day: i64) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(&self.faults, move |transaction| books::trim(transaction, period, day)).await.map(|_| ())
+        sqlite.mutate(self, move |transaction| books::trim(transaction, period, day)).await.map(|_| ())
     }
 
     /// Waits until every gateway that shares the store has applied `rev`: alone, that is already so.
@@ -364,12 +404,13 @@ impl Store {
     /// Keeps the text of a routing document as the one that is live from now on.
     pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        let (revision, text, faults) = (revision.to_owned(), text.to_owned(), self.faults.clone());
-        let keep = move |connection: &mut rusqlite::Connection| {
-            faults.before_write()?;
-            accounts::insert_document(connection, &revision, &text, at)
+        let (revision, text, event) = (revision.to_owned(), text.to_owned(), self.event.clone());
+        let keep = move |transaction: &rusqlite::Transaction<'_>| {
+            accounts::insert_document(transaction, &revision, &text, at)?;
+            // No table in memory follows documents, so there is no change to speak of.
+            event.map_or(Ok(()), |event| audit::insert(transaction, &event)).map(|()| Vec::new())
         };
-        sqlite.accounts.run(keep).await
+        sqlite.mutate(self, keep).await.map(|_| ())
     }
 
     /// The text of a routing document that was kept.

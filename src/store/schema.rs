@@ -71,6 +71,20 @@ ALTER TABLE keys ADD COLUMN maker TEXT;
 ALTER TABLE keys ADD COLUMN last_used_at INTEGER;
 CREATE INDEX keys_live ON keys (owner, expires_at) WHERE revoked_at IS NULL;
 ",
+    // The audit, to which rows are only ever added. `seq` is the order of commits.
+    "
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at INTEGER NOT NULL, actor_type TEXT NOT NULL, actor TEXT NOT NULL,
+    action TEXT NOT NULL, target_type TEXT NOT NULL, target TEXT NOT NULL, request TEXT, address TEXT) STRICT;
+CREATE INDEX audit_actor ON audit (actor, seq);
+CREATE INDEX audit_target ON audit (target, seq);
+CREATE INDEX audit_action ON audit (action, seq);
+CREATE INDEX audit_at ON audit (at);
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
+CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = new.id OR seq = new.seq)
+    BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
+",
 ];
 
 /// Of `captures.db`.

@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock};
 use super::captures::CaptureIndex;
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
-use super::{Faults, Follower, StoreError, accounts, schema};
+use super::{Faults, Follower, Store, StoreError, accounts, schema};
 use crate::bounds;
 
-/// The three threads. The lock is given back last, when they have ended (fields drop in order).
+/// The four threads. The lock is given back last, when they have ended (fields drop in order).
 pub(super) struct Sqlite {
     pub(super) accounts: Worker,
+    pub(super) accounts_reader: Worker,
     pub(super) captures: Worker,
     pub(super) reader: Worker,
     follower: Arc<OnceLock<Follower>>,
@@ -24,13 +25,15 @@ pub(super) struct Sqlite {
 impl Sqlite {
     /// Opens or makes the files; blocking.
     pub(super) fn open(dir: DataDir, master_fingerprint: &[u8]) -> Result<Self, StoreError> {
-        let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
+        let accounts_path = dir.path.join("accounts.db");
+        let mut accounts = open(&accounts_path, Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
         accounts::claim(&accounts, master_fingerprint)?;
         let path = dir.path.join("captures.db");
         let captures = open_index(&path)?;
         Ok(Sqlite {
             reader: Worker::start("store-reader", open_to_read(&path)?)?,
+            accounts_reader: Worker::start("store-audit", open_to_read(&accounts_path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
             follower: Arc::new(OnceLock::new()),
@@ -43,14 +46,14 @@ impl Sqlite {
         self.follower.set(follower).is_ok()
     }
 
-    /// One mutation of accounts: durable, then followed, then answered.
-    pub(super) async fn mutate<F>(&self, faults: &Faults, write: F) -> Result<Committed, StoreError>
+    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable, then followed, then answered.
+    pub(super) async fn mutate<F>(&self, by: &Store, write: F) -> Result<Committed, StoreError>
     where
         F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError> + Send + 'static,
     {
-        let (faults, follower) = (faults.clone(), Arc::clone(&self.follower));
+        let (faults, event, follower) = (by.faults.clone(), by.event.clone(), Arc::clone(&self.follower));
         let work = move |connection: &mut rusqlite::Connection| {
-            let committed = accounts::mutate(connection, &faults, write)?;
+            let committed = accounts::mutate(connection, &faults, event.as_deref(), write)?;
             if let Some(follower) = follower.get()
                 && !committed.changes.is_empty()
             {

@@ -7,11 +7,11 @@ use super::*;
 use crate::id::{Random, UserId};
 use crate::interface::Interface;
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
 }
 
-fn user(email: &str, random: &Random) -> UserRow {
+pub(super) fn user(email: &str, random: &Random) -> UserRow {
     UserRow {
         id: UserId::new(at(0), random),
         email: email.into(),
@@ -25,7 +25,7 @@ fn user(email: &str, random: &Random) -> UserRow {
     }
 }
 
-fn key(owner: &UserId, random: &Random) -> KeyRow {
+pub(super) fn key(owner: &UserId, random: &Random) -> KeyRow {
     let mut digest = [0; 32];
     random.fill(&mut digest);
     KeyRow {

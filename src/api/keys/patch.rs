@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::{Shelf, acting, end, enter, find, is_open, limits, may_hold, meanwhile, shown};
-use crate::api::answer;
 use crate::api::body::{Fields, check_name, check_pairs};
 use crate::api::page::Query;
+use crate::api::{answer, audit};
 use crate::app::App;
 use crate::auth::{AgentCredential, Credential, Key, Principal, Standing};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
-use crate::store::{Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, StoreError};
+use crate::store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, StoreError};
 
 /// What a patch may change that holds the key: no key changes it of itself or of one above it.
 const HOLDS: [&str; 3] = ["limits", "labels", "status"];
@@ -37,7 +37,8 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
             Err(_) => return Err(read_alone(fields, shelf).err().or(found.err()).unwrap_or_else(|| Error::not_found("key"))),
         };
         let (patch, seen) = Target { app, who, shelf, key, now }.decide(fields)?;
-        match app.store.patch_key(&key.row().id, patch, seen).await {
+        let event = audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
+        match app.store.noting(event).patch_key(&key.row().id, patch, seen).await {
             Ok(committed) => {
                 app.store.acknowledge(committed.rev).await?;
                 for change in &committed.changes {

@@ -1,0 +1,152 @@
+//! What the audit holds of each route, and `GET /v1/audit`. A mutation is noted in its own transaction; what an admin sees of
+//! somebody else's captures before it is shown: without the row there is no answer. Lists of captures show summaries without
+//! bodies, so they are not noted.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::page::{self, Query};
+use super::{Client, answer};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::clock::rfc3339;
+use crate::error::{Error, Result};
+use crate::id::{AuditId, RequestId, UserId};
+use crate::store::{Action, AuditFilter, AuditRow, Event};
+
+/// What the list may be asked for.
+pub(super) const PARAMETERS: &[&str] = &["limit", "after", "since", "until", "actor", "action", "target"];
+
+/// The routes whose success leaves a row, with its action; that of a `PATCH` which disables a user is [`Action::UserDisable`].
+#[rustfmt::skip]
+pub const NOTED: &[(&str, &str, Action)] = &[
+    ("POST",   "/v1/auth/register",              Action::UserCreate),
+    ("POST",   "/v1/auth/login",                 Action::SessionCreate),
+    ("POST",   "/v1/auth/logout",                Action::SessionEnd),
+    ("POST",   "/v1/auth/password",              Action::PasswordChange),
+    ("POST",   "/v1/apikeys",                    Action::KeyCreate),
+    ("PATCH",  "/v1/apikeys/{id}",               Action::KeyUpdate),
+    ("DELETE", "/v1/apikeys/{id}",               Action::KeyRevoke),
+    ("POST",   "/v1/apikeys/{id}/rotate",        Action::KeyRotate),
+    ("POST",   "/v1/users",                      Action::UserCreate),
+    ("PATCH",  "/v1/users/{id}",                 Action::UserUpdate),
+    ("POST",   "/v1/agents",                     Action::AgentCreate),
+    ("PATCH",  "/v1/agents/{id}",                Action::AgentUpdate),
+    ("DELETE", "/v1/agents/{id}",                Action::AgentDelete),
+    ("POST",   "/v1/nodes",                      Action::NodeCreate),
+    ("DELETE", "/v1/nodes/{id}",                 Action::NodeDelete),
+    ("POST",   "/v1/nodes/{id}/rotate",          Action::NodeRotate),
+    ("POST",   "/v1/router/replay/import",       Action::CaptureImport),
+    ("POST",   "/v1/api-keys",                   Action::KeyCreate),
+    ("PATCH",  "/v1/api-keys/{id}",              Action::KeyUpdate),
+    ("DELETE", "/v1/api-keys/{id}",              Action::KeyRevoke),
+    ("POST",   "/v1/api-keys/{id}/rotate",       Action::KeyRotate),
+    ("POST",   "/v1/router/keys",                Action::KeyCreate),
+    ("PATCH",  "/v1/router/keys/{id}",           Action::KeyUpdate),
+    ("DELETE", "/v1/router/keys/{id}",           Action::KeyRevoke),
+    ("POST",   "/v1/router/keys/{id}/rotate",    Action::KeyRotate),
+    ("PUT",    "/v1/router/config",              Action::ConfigPut),
+    ("POST",   "/v1/router/config/rollback",     Action::ConfigRollback),
+    ("DELETE", "/v1/router/replay/{id}",         Action::CaptureDelete),
+];
+
+/// The unsafe routes that leave none, with the reason.
+#[rustfmt::skip]
+pub const NOT_NOTED: &[(&str, &str, &str)] = &[
+    ("POST", "/v1/router/replay/{id}/reroute", "captured itself; of somebody else's capture an admin's reroute is noted as capture.reroute"),
+    ("POST", "/v1/router/replay/evaluate",     "changes nothing, and shows no bodies"),
+    ("POST", "/v1/router/decide",              "changes nothing"),
+    ("POST", "/v1/router/config/validate",     "changes nothing"),
+    ("POST", "/v1/agent/register",             "a node's word about itself, within its enrolment; logged"),
+    ("POST", "/v1/agent/heartbeat",            "a node's word about itself, every ten seconds"),
+    ("POST", "/v1/agent/events",               "a node's log"),
+    ("POST", "/v1/agent/deregister",           "a node's word about itself; logged"),
+    ("POST", "/v1/chat/completions",           "captured itself"),
+    ("POST", "/v1/embeddings",                 "captured itself"),
+    ("POST", "/v1/responses",                  "captured itself"),
+    ("POST", "/v1/messages",                   "captured itself"),
+    ("POST", "/v1/messages/count_tokens",      "captured itself"),
+];
+
+/// An action of this request, for [`Store::noting`](crate::store::Store::noting).
+pub(super) fn event(app: &App, who: &Principal, request: &Request<Bytes>, action: Action, kind: &str, id: &str) -> Event {
+    let address = request.extensions().get::<Client>().and_then(|client| client.address);
+    Event::new(app.clock.now(), who.actor(), action, kind, id).by(request.extensions().get::<RequestId>().cloned(), address)
+}
+
+/// Notes that an admin is about to see somebody else's capture, or to run it again; an owner's own is not noted. 503 when the
+/// row cannot be written: then it is not to be shown.
+pub async fn foreign(
+    app: &App,
+    who: &Principal,
+    action: Action,
+    (capture, owner): (&RequestId, &UserId),
+    (request, address): (Option<RequestId>, Option<IpAddr>),
+) -> Result<()> {
+    if who.user_id().as_ref() == Some(owner) {
+        return Ok(());
+    }
+    let event = Event::new(app.clock.now(), who.actor(), action, "capture", capture.as_str()).by(request, address);
+    Ok(app.store.note(event).await?)
+}
+
+/// `GET /v1/audit`: the last row first.
+pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), PARAMETERS)?;
+    let limit = query.limit()?;
+    let malformed = || Error::invalid("after", "after must be the id of a row of the audit.");
+    let after = query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
+    let time = |name: &str| match query.get(name) {
+        None => Ok(None),
+        Some(text) => text.parse::<Timestamp>().map(Some).map_err(|_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."))),
+    };
+    let unknown = || Error::invalid("action", "The audit has no such action; the OpenAPI document has those that there are.");
+    let filter = AuditFilter {
+        since: time("since")?,
+        until: time("until")?,
+        actor: query.get("actor").map(str::to_owned),
+        action: query.get("action").map(|word| Action::parse(word).ok_or_else(unknown)).transpose()?,
+        target: query.get("target").map(str::to_owned),
+    };
+    let found = app.store.audit(filter, limit + 1, after).await?.ok_or_else(malformed)?;
+    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+}
+
+fn record(row: &AuditRow) -> Value {
+    json!({
+        "object": "audit_event", "id": row.id, "at": rfc3339(row.at), "actor": row.actor, "action": row.action, "target": row.target,
+        "request_id": row.request, "address": row.address,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::api::ROUTES;
+
+    #[test]
+    fn every_unsafe_route_is_noted_or_says_why_not() {
+        let noted = NOTED.iter().map(|(method, path, _)| format!("{method} {path}"));
+        let named: Vec<String> = noted.chain(NOT_NOTED.iter().map(|(method, path, _)| format!("{method} {path}"))).collect();
+        let routes: BTreeSet<String> =
+            ROUTES.iter().filter(|route| !route.method.is_safe()).map(|route| format!("{} {}", route.method, route.path)).collect();
+        assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), routes);
+        assert_eq!(named.len(), routes.len(), "a route stands twice");
+        assert!(NOT_NOTED.iter().all(|(.., reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn every_word_is_read_back() {
+        for action in Action::ALL {
+            assert_eq!(Action::parse(action.as_str()), Some(*action));
+            assert!(action.meaning().ends_with('.'), "{}", action.as_str());
+        }
+        assert_eq!(Action::parse("key.creat"), None);
+    }
+}

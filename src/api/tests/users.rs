@@ -1,0 +1,123 @@
+//! A user who is disabled while the store fails, and what is made of refused logins, as plain calls.
+
+use super::*;
+use crate::api::users;
+use crate::store::AuditFilter;
+
+impl World {
+    async fn change_user(&self, id: &str, body: Value) -> Result<Value> {
+        let mut asked = request(&format!("/v1/users/{id}"), Some(body));
+        asked.extensions_mut().insert(PathParams(vec![id.to_owned()]));
+        users::update(&self.app, &Principal::Admin, &asked).await.map(|answer| read(&answer))
+    }
+
+    async fn actions(&self) -> Vec<String> {
+        let rows = self.app.store.audit(AuditFilter::default(), 100, None).await.unwrap().unwrap();
+        rows.into_iter().map(|row| row.action).collect()
+    }
+}
+
+#[tokio::test]
+async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_well() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let id = ann.user_id().unwrap();
+    let key = world.create(&ann, json!({})).await.unwrap();
+    let why = || world.bearer(Surface::DataPlane, text(&key["key"])).err();
+    world.faults.fail_every_write();
+    let disable = || world.change_user(id.as_str(), json!({"disabled": true}));
+    assert_eq!(kind(disable().await).0, Kind::Unavailable);
+    assert_eq!(why(), Some("disabled"));
+    assert_eq!(kind(disable().await).0, Kind::Unavailable, "said again");
+    // Another change of the row, and the wish to take it back, do not let the user in.
+    assert_eq!(kind(world.change_user(id.as_str(), json!({"disabled": false})).await).0, Kind::Unavailable);
+    world.faults.clear();
+    let outcome = tokio::time::timeout(Duration::from_secs(20), async {
+        while world.app.auth.is_being_disabled(&id) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    outcome.await.unwrap();
+    assert_eq!(why(), Some("disabled"));
+    let stored = world.app.store.load().await.unwrap();
+    assert!(stored.users[0].disabled && stored.sessions.is_empty());
+    assert_eq!(world.actions().await.iter().filter(|action| *action == "user.disable").count(), 1);
+    assert_eq!(world.change_user(id.as_str(), json!({"disabled": false})).await.unwrap()["disabled"], false);
+    assert_eq!(why(), None);
+    assert_eq!(world.actions().await[0], "user.update");
+}
+
+#[tokio::test]
+async fn a_patch_that_says_nothing_new_leaves_no_row() {
+    let world = world().await;
+    let id = world.user("ann@example.com").await.user_id().unwrap();
+    let before = world.actions().await;
+    for body in [json!({}), json!({"name": null}), json!({"disabled": false, "role": "user"}), json!({"limits": {"rpm": null}})] {
+        world.change_user(id.as_str(), body).await.unwrap();
+    }
+    assert_eq!(world.actions().await, before);
+    world.change_user(id.as_str(), json!({"name": "Ann"})).await.unwrap();
+    assert_eq!(world.actions().await.len(), before.len() + 1);
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await.user_id().unwrap();
+    world.user("bob@example.com").await;
+    world.change_user(ann.as_str(), json!({"disabled": true})).await.unwrap();
+    let mut told = Vec::new();
+    for (email, password) in [
+        ("nobody@example.com", "correct horse"),
+        ("bob@example.com", "wrong"),
+        ("ann@example.com", "correct horse"),
+        ("ann@example.com", "wrong"),
+    ] {
+        let before = world.app.passwords.runs();
+        let body = json!({"email": email, "password": password});
+        let error = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap_err();
+        assert_eq!(world.app.passwords.runs() - before, 1, "{email}");
+        told.push((error.kind(), error.detail().to_owned(), error.field().map(str::to_owned), error.retry_after_s()));
+    }
+    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+    assert_eq!(told[0].0, Kind::Unauthorized);
+}
+
+#[tokio::test]
+async fn sessions_end_by_silence_by_age_and_by_number() {
+    let mut world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let advance = |minutes: u64| world.app.clock.advance(Duration::from_secs(60 * minutes));
+    let body = || Some(json!({"email": "ann@example.com", "password": "correct horse"}));
+    let log_in = async || {
+        let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", body())).await.unwrap();
+        text(&read(&answer)["token"]).to_owned()
+    };
+    let why = |token: &str| world.bearer(Surface::Pin, token).err().unwrap_or("good");
+    let (silent, used) = (log_in().await, log_in().await);
+    for _ in 0..24 {
+        advance(29);
+        assert_eq!(why(&used), "good");
+    }
+    advance(23);
+    assert_eq!((why(&silent), why(&used)), ("expired", "good"));
+    advance(1);
+    assert_eq!(why(&used), "expired", "twelve hours, though it was in use");
+    world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();
+    assert!(world.app.store.load().await.unwrap().sessions.is_empty());
+    let mut tokens = Vec::new();
+    for _ in 0..bounds::SESSIONS_PER_USER + 2 {
+        tokens.push(log_in().await);
+        advance(2);
+        tokens.iter().rev().take(bounds::SESSIONS_PER_USER).for_each(|token| assert_eq!(why(token), "good"));
+    }
+    for _ in 0..2 {
+        let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
+        assert_eq!((good, world.bearer(Surface::Pin, &tokens[1]).err()), (bounds::SESSIONS_PER_USER, Some("unknown")));
+        let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(1800));
+        world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();
+        auth.load(world.app.store.load().await.unwrap());
+        world.app.auth = auth;
+    }
+    assert!(ann.user_id().is_some());
+}

@@ -1,0 +1,224 @@
+//! Users, as admins see to them. The built-in `usr_admin` behind `ADMIN_API_KEY` is shown by its id, and neither listed nor changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::body::{Fields, check_name};
+use super::page::{self, Query};
+use super::{PathParams, answer, audit, limits, pin};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::error::{Error, Kind, Result};
+use crate::id::UserId;
+use crate::interface::Interface;
+use crate::secret::Secret;
+use crate::store::{Action, Limits, Role, StoreError, UserRow};
+
+/// What `role` may be.
+const ROLES: &str = "user or admin";
+
+/// `POST /v1/users`
+pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let mut fields = Fields::read(request)?;
+    let email = pin::normal_email(&fields.text("email")?)?;
+    let password = Secret::new(fields.text("password")?);
+    let name: Option<String> = fields.take("name", "a string")?;
+    let role = fields.take("role", ROLES)?.unwrap_or(Role::User);
+    let limits = limits::read(Interface::Router, fields.take("limits", "an object")?.unwrap_or_default())?;
+    fields.finish()?;
+    pin::check_new_password("password", &password)?;
+    name.as_deref().map_or(Ok(()), check_name)?;
+    if app.auth.user_by_email(&email).is_some() {
+        return Err(pin::email_is_taken());
+    }
+    let now = app.clock.now();
+    let user = UserRow {
+        id: UserId::new(now, &app.random),
+        email,
+        name,
+        role,
+        password: app.passwords.hash(password).await?,
+        disabled: false,
+        labels: BTreeMap::new(),
+        limits,
+        created_at: now,
+    };
+    let body = record(&user);
+    let location = HeaderValue::from_str(&format!("/v1/users/{}", user.id)).map_err(Error::internal)?;
+    let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
+    let (id, limits) = (user.id.clone(), user.limits.clone());
+    let committed = app.store.noting(event).create_user(user).await.map_err(pin::of_new_user)?;
+    app.store.acknowledge(committed.rev).await?;
+    app.limits.expect_user(&id, &limits, &app.store, now).await;
+    let mut response = answer::json(StatusCode::CREATED, &body);
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}
+
+/// `GET /v1/users`: the newest first.
+pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    let query = Query::read(request.uri().query(), &["limit", "after"])?;
+    let limit = query.limit()?;
+    let parse = |text| UserId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a user."));
+    let after = query.get("after").map(parse).transpose()?;
+    let found = app.auth.user_page(after.as_ref(), limit + 1);
+    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(|user| record(user)).collect(), limit)))
+}
+
+/// `GET /v1/users/{id}`
+pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    Ok(answer::json(StatusCode::OK, &record(&*find(app, request)?)))
+}
+
+/// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling is done in memory first, as a revocation is: when the store fails
+/// the user is out all the same, the caller hears of it, and the write is tried until the store takes it.
+pub async fn update(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+    Query::read(request.uri().query(), &[])?;
+    let patch = Patch::read(request)?;
+    let user = find(app, request)?;
+    if user.id == UserId::admin() {
+        return Err(Error::new(Kind::Conflict, "The built-in user is not changed."));
+    }
+    // What is wrong with the result is said before anything happens; what it is made of may have changed when it is written.
+    let mut wanted = UserRow::clone(&user);
+    patch.apply(&mut wanted)?;
+    let disables = wanted.disabled && !user.disabled;
+    // Whoever holds ADMIN_API_KEY gets in whatever becomes of the users.
+    let last_may_go = matches!(who, Principal::Admin);
+    let action = if disables { Action::UserDisable } else { Action::UserUpdate };
+    let store = app.store.noting(audit::event(app, who, request, action, "user", user.id.as_str()));
+    let change = Arc::new(move |user: &mut UserRow| patch.apply(user).map_err(|_| StoreError::Conflict));
+    let committed = match disables {
+        true => app.auth.disable(&store, &user.id, last_may_go, change).await,
+        false if app.auth.is_being_disabled(&user.id) => Err(StoreError::unavailable("the user is being disabled")),
+        false => store.update_user(&user.id, last_may_go, change).await,
+    };
+    let committed = committed.map_err(|error| match error {
+        StoreError::Conflict => Error::new(Kind::Conflict, "The user was changed meanwhile."),
+        StoreError::NotFound => Error::not_found("user"),
+        other => other.into(),
+    })?;
+    app.store.acknowledge(committed.rev).await?;
+    let user = app.auth.user(&user.id).ok_or_else(|| Error::not_found("user"))?;
+    app.limits.expect_user(&user.id, &user.limits, &app.store, app.clock.now()).await;
+    Ok(answer::json(StatusCode::OK, &record(&user)))
+}
+
+/// What is asked for of a user; what is not there stays as it is.
+struct Patch {
+    name: Option<Option<String>>,
+    role: Option<Role>,
+    disabled: Option<bool>,
+    /// `None` within: all of them go.
+    limits: Option<Option<Map<String, Value>>>,
+}
+
+impl Patch {
+    fn read(request: &Request<Bytes>) -> Result<Self> {
+        let mut fields = Fields::read(request)?;
+        for name in ["role", "disabled"] {
+            if fields.is_null(name) {
+                return Err(Error::invalid(name, format!("{name} cannot be null.")));
+            }
+        }
+        let name = match fields.is_null("name") {
+            true => fields.take::<String>("name", "a string")?.map_or(Some(None), |name| Some(Some(name))),
+            false => fields.take("name", "a string")?.map(Some),
+        };
+        let limits = match fields.is_null("limits") {
+            true => fields.take("limits", "an object")?.map_or(Some(None), |limits| Some(Some(limits))),
+            false => fields.take("limits", "an object")?.map(Some),
+        };
+        let patch = Patch { name, role: fields.take("role", ROLES)?, disabled: fields.take("disabled", "true or false")?, limits };
+        fields.finish()?;
+        if let Some(Some(name)) = &patch.name {
+            check_name(name)?;
+        }
+        Ok(patch)
+    }
+
+    fn apply(&self, user: &mut UserRow) -> Result<()> {
+        if let Some(name) = &self.name {
+            user.name.clone_from(name);
+        }
+        user.role = self.role.unwrap_or(user.role);
+        user.disabled = self.disabled.unwrap_or(user.disabled);
+        match &self.limits {
+            None => {}
+            Some(None) => user.limits = Limits::default(),
+            Some(Some(patch)) => {
+                let mut limits = serde_json::to_value(&user.limits).map_err(Error::internal)?;
+                merge(&mut limits, patch);
+                let Value::Object(limits) = limits else { return Err(Error::internal("limits are an object")) };
+                user.limits = limits::read(Interface::Router, limits)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A merge patch (RFC 7396 section 2) on an object.
+fn merge(target: &mut Value, patch: &Map<String, Value>) {
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Value::Object(fields) = target else { return };
+    for (name, value) in patch {
+        match value {
+            Value::Null => _ = fields.remove(name),
+            Value::Object(inner) => merge(fields.entry(name).or_insert(Value::Null), inner),
+            value => _ = fields.insert(name.clone(), value.clone()),
+        }
+    }
+}
+
+fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<UserRow>> {
+    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+    app.auth.user(&UserId::known(id)).ok_or_else(|| Error::not_found("user"))
+}
+
+/// The record that admins see; never the password's hash.
+fn record(user: &UserRow) -> Value {
+    let mut record = pin::user_json(user);
+    if let Value::Object(fields) = &mut record {
+        fields.insert("object".to_owned(), "user".into());
+        fields.insert("disabled".to_owned(), user.disabled.into());
+        fields.insert("labels".to_owned(), json!(user.labels));
+        fields.insert("limits".to_owned(), json!(user.limits));
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_is_that_of_the_standard() {
+        // RFC 7396 appendix A, those whose patch is an object.
+        for (target, patch, result) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            let mut merged = target.clone();
+            merge(&mut merged, patch.as_object().unwrap());
+            assert_eq!(merged, result, "{target} and {patch}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The audit: who did what to what, one row an action, in `accounts.db` beside what was changed. A row is written in the
+//! transaction of its change, or before what the database does not hold; nothing is ever changed or taken out again.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use super::accounts::time;
+use super::rows::{Actor, Change};
+use crate::id::{AuditId, Random, RequestId};
+
+macro_rules! actions {
+    ($($name:ident $word:literal $says:literal;)*) => {
+        /// What was done: every word that the audit has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Action {
+            $(#[doc = $says] $name,)*
+        }
+
+        impl Action {
+            /// All of them.
+            pub const ALL: &[Action] = &[$(Action::$name,)*];
+
+            /// The word of it, in rows and filters.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Action::$name => $word,)*
+                }
+            }
+
+            /// What the word means, for people.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Action::$name => $says,)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    KeyCreate "key.create" "A key was made.";
+    KeyUpdate "key.update" "A key's record was changed.";
+    KeyRotate "key.rotate" "A key was given another secret.";
+    KeyRevoke "key.revoke" "A key was ended.";
+    UserCreate "user.create" "A user was made, by registration or by an admin.";
+    UserUpdate "user.update" "A user's name, role or limits were changed, or a disabled user may log in again.";
+    UserDisable "user.disable" "A user was disabled: sessions ended, keys refused.";
+    PasswordChange "password.change" "A user changed the password; every other session ended.";
+    SessionCreate "session.create" "A user logged in: the actor is the new session, the target the user.";
+    SessionRefused "session.refused" "A wrong password, or a login that may not be; ten rows a quarter of an hour for a user, and for all unknown ones.";
+    SessionEnd "session.end" "A session was ended by a logout.";
+    AgentCreate "agent.create" "An agent was made.";
+    AgentUpdate "agent.update" "An agent was changed.";
+    AgentDelete "agent.delete" "An agent was deleted.";
+    NodeCreate "node.create" "A node was enrolled.";
+    NodeRotate "node.rotate" "A node was given another secret.";
+    NodeDelete "node.delete" "A node was deleted.";
+    ConfigPut "config.put" "A routing document was made live by the API.";
+    ConfigRollback "config.rollback" "A routing document that was live was made live again.";
+    CaptureRead "capture.read" "An admin reads or compares somebody else's capture; the row comes before the answer.";
+    CaptureReroute "capture.reroute" "An admin runs somebody else's capture again; the row comes before the run.";
+    CaptureImport "capture.import" "Captures were taken in from a file; the row comes before they are, its target is the request.";
+    CaptureDelete "capture.delete" "A capture is deleted, by its owner or an admin; the row comes before the deletion.";
+}
+
+impl Action {
+    /// Reads the word back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Action::ALL.iter().copied().find(|action| action.as_str() == word)
+    }
+}
+
+/// What something was done to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// `key`, `user`, `session`, `agent`, `node`, `config` or `capture`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its id; of a `config` the revision, of a user whom nobody knows `unknown`.
+    pub id: String,
+}
+
+/// What is to be written of an action. Nothing in it is secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: Actor,
+    /// What.
+    pub action: Action,
+    /// To what.
+    pub target: Target,
+    /// By which request.
+    pub request: Option<RequestId>,
+    /// From where.
+    pub address: Option<IpAddr>,
+}
+
+impl Event {
+    /// An action, not by any request.
+    pub fn new(at: Timestamp, actor: Actor, action: Action, kind: &str, id: &str) -> Self {
+        let target = Target { kind: kind.to_owned(), id: id.to_owned() };
+        Event { at, actor, action, target, request: None, address: None }
+    }
+
+    /// The request that it came by, and from where that came.
+    #[must_use]
+    pub fn by(self, request: Option<RequestId>, address: Option<IpAddr>) -> Self {
+        Event { request, address, ..self }
+    }
+}
+
+/// An action as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    /// Its name.
+    pub id: AuditId,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: Actor,
+    /// What, as it was called then.
+    pub action: String,
+    /// To what.
+    pub target: Target,
+    /// By which request.
+    pub request: Option<String>,
+    /// From where.
+    pub address: Option<String>,
+}
+
+/// Which rows to list; what is not set does not filter.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Not older.
+    pub since: Option<Timestamp>,
+    /// Older than this.
+    pub until: Option<Timestamp>,
+    /// Done by the actor with this id.
+    pub actor: Option<String>,
+    /// This was done.
+    pub action: Option<Action>,
+    /// Done to what has this id.
+    pub target: Option<String>,
+}
+
+/// Writes a row.
+pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
+    let mut write = transaction.prepare_cached(
+        "INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, request, address) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    )?;
+    write.execute(params![
+        AuditId::new(event.at, &Random::System).as_str(),
+        event.at.as_microsecond(),
+        event.actor.kind,
+        event.actor.id,
+        event.action.as_str(),
+        event.target.kind,
+        event.target.id,
+        event.request.as_ref().map(RequestId::as_str),
+        event.address.map(|address| address.to_string())
+    ])?;
+    Ok(())
+}
+
+/// A change of a key may be one of those that descend from it: each has a row of its own.
+pub(super) fn insert_for_others(transaction: &Transaction<'_>, event: &Event, changes: &[Change]) -> Result<(), StoreError> {
+    if !matches!(event.action, Action::KeyUpdate | Action::KeyRevoke) {
+        return Ok(());
+    }
+    for change in changes {
+        if let Change::Key(key) = change
+            && key.id.as_str() != event.target.id
+        {
+            let target = Target { id: key.id.to_string(), ..event.target.clone() };
+            insert(transaction, &Event { target, ..event.clone() })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when there is no row `after`.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &AuditFilter,
+    limit: usize,
+    after: Option<&AuditId>,
+) -> Result<Option<Vec<AuditRow>>, StoreError> {
+    let (mut conditions, mut values): (Vec<&str>, Vec<Value>) = (vec!["1"], Vec::new());
+    let mut narrow = |condition: &'static str, value: Value| {
+        conditions.push(condition);
+        values.push(value);
+    };
+    if let Some(after) = after {
+        let place = "SELECT seq FROM audit WHERE id = ?1";
+        let place: Option<i64> = connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
+        let Some(place) = place else { return Ok(None) };
+        narrow("seq < ?", place.into());
+    }
+    let time = |at: Timestamp| Value::from(at.as_microsecond());
+    filter.since.into_iter().for_each(|at| narrow("at >= ?", time(at)));
+    filter.until.into_iter().for_each(|at| narrow("at < ?", time(at)));
+    filter.actor.iter().for_each(|id| narrow("actor = ?", id.clone().into()));
+    filter.action.iter().for_each(|action| narrow("action = ?", action.as_str().to_owned().into()));
+    filter.target.iter().for_each(|id| narrow("target = ?", id.clone().into()));
+    values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+    let text = format!("SELECT * FROM audit WHERE {} ORDER BY seq DESC LIMIT ?", conditions.join(" AND "));
+    let mut statement = connection.prepare_cached(&text)?;
+    let rows = statement.query_map(params_from_iter(values), read)?;
+    Ok(Some(rows.collect::<rusqlite::Result<_>>()?))
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+    Ok(AuditRow {
+        id: AuditId::known(&row.get::<_, String>("id")?),
+        at: time(row, "at")?,
+        actor: Actor { kind: row.get("actor_type")?, id: row.get("actor")? },
+        action: row.get("action")?,
+        target: Target { kind: row.get("target_type")?, id: row.get("target")? },
+        request: row.get("request")?,
+        address: row.get("address")?,
+    })
+}
+
+#[cfg(test)]
+#[path = "audit_tests.rs"]
+mod tests;

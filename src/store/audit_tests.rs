@@ -1,0 +1,109 @@
+//! The audit as users of the store see it, on real files.
+
+use std::path::Path;
+
+use super::*;
+use crate::id::Random;
+use crate::store::tests::{at, key, user};
+use crate::store::{Faults, Store};
+
+fn event(second: i64, action: Action, target: &str) -> Event {
+    let actor = Actor { kind: "session".into(), id: "sess_1".into() };
+    Event::new(at(second), actor, action, "key", target).by(Some(RequestId::known("req_1")), Some("192.0.2.1".parse().unwrap()))
+}
+
+async fn open(dir: &Path) -> Store {
+    Store::open(dir, b"master").await.unwrap()
+}
+
+async fn all(store: &Store) -> Vec<(String, String)> {
+    let rows = store.audit(AuditFilter::default(), 100, None).await.unwrap().unwrap();
+    rows.into_iter().map(|row| (row.action, row.target.id)).collect()
+}
+
+#[tokio::test]
+async fn a_row_is_there_exactly_when_its_change_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (random, faults) = (Random::seeded(1), Faults::default());
+    let store = open(dir.path()).await.with_faults(faults.clone());
+    let ann = user("ann@example.com", &random);
+    store.create_user(ann.clone()).await.unwrap();
+    let key = key(&ann.id, &random);
+    let id = key.id.as_str();
+    let making = store.noting(event(1, Action::KeyCreate, id));
+    faults.fail_writes(1);
+    making.create_key(key.clone()).await.unwrap_err();
+    assert_eq!(all(&store).await, []);
+    making.create_key(key.clone()).await.unwrap();
+    // A refused one, and one that changes nothing, are none.
+    making.create_key(key.clone()).await.unwrap_err();
+    let ending = store.noting(event(2, Action::KeyRevoke, id));
+    for _ in 0..2 {
+        ending.revoke_key(&key.id, at(2)).await.unwrap();
+    }
+    store.noting(event(3, Action::ConfigPut, "0123456789ab")).keep_document("0123456789ab", "a: 1", at(3)).await.unwrap();
+    store.keep_document("0123456789ab", "a: 1", at(4)).await.unwrap();
+    faults.fail_writes(1);
+    store.note(event(4, Action::CaptureRead, "req_9")).await.unwrap_err();
+    store.note(event(4, Action::CaptureRead, "req_9")).await.unwrap();
+    let expected = [("capture.read", "req_9"), ("config.put", "0123456789ab"), ("key.revoke", id), ("key.create", id)];
+    let expected = expected.map(|(action, target)| (action.to_owned(), target.to_owned()));
+    assert_eq!(all(&store).await, expected);
+    drop((store, making, ending));
+    let store = open(dir.path()).await;
+    assert_eq!(all(&store).await, expected);
+    let last = store.audit(AuditFilter::default(), 1, None).await.unwrap().unwrap().remove(0);
+    assert_eq!((last.at, last.actor.id.as_str(), last.target.kind.as_str()), (at(4), "sess_1", "key"));
+    assert_eq!((last.request.as_deref(), last.address.as_deref()), (Some("req_1"), Some("192.0.2.1")));
+}
+
+#[tokio::test]
+async fn pages_and_filters_find_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    // Within one millisecond, where ids say nothing of the order.
+    for n in 0..7 {
+        let action = if n % 2 == 0 { Action::KeyCreate } else { Action::KeyRevoke };
+        store.note(event(0, action, &format!("key_{n}"))).await.unwrap();
+    }
+    store.note(event(50, Action::KeyRotate, "key_0")).await.unwrap();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.audit(AuditFilter::default(), 3, after.clone()).await.unwrap().unwrap();
+        seen.extend(page.iter().map(|row| row.target.id.clone()));
+        let Some(last) = page.last() else { break };
+        after = Some(last.id.clone());
+    }
+    assert_eq!(seen, ["key_0", "key_6", "key_5", "key_4", "key_3", "key_2", "key_1", "key_0"]);
+    let count = async |filter: AuditFilter| store.audit(filter, 100, None).await.unwrap().unwrap().len();
+    let none = AuditFilter::default;
+    assert_eq!(count(AuditFilter { since: Some(at(50)), ..none() }).await, 1);
+    assert_eq!(count(AuditFilter { until: Some(at(50)), ..none() }).await, 7);
+    assert_eq!(count(AuditFilter { action: Some(Action::KeyRevoke), ..none() }).await, 3);
+    assert_eq!(count(AuditFilter { target: Some("key_0".into()), ..none() }).await, 2);
+    assert_eq!(count(AuditFilter { target: Some("key_0".into()), action: Some(Action::KeyRotate), ..none() }).await, 1);
+    assert_eq!(count(AuditFilter { actor: Some("sess_1".into()), ..none() }).await, 8);
+    assert_eq!(count(AuditFilter { actor: Some("sess_".into()), ..none() }).await, 0);
+    assert!(store.audit(none(), 3, Some(AuditId::known("aud_0"))).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    store.note(event(0, Action::KeyCreate, "key_1")).await.unwrap();
+    drop(store);
+    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
+    for statement in [
+        "UPDATE audit SET actor = 'x'",
+        "DELETE FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, target_type, target, request, address FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, target_type, target, request, address FROM audit",
+    ] {
+        let refused = file.execute(statement, []).unwrap_err().to_string();
+        assert!(refused.contains("the audit is only added to"), "{statement}: {refused}");
+    }
+    let actors: Vec<String> =
+        file.prepare("SELECT actor FROM audit").unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(actors, ["sess_1"]);
+}

@@ -1,0 +1,232 @@
+//! Users as admins see to them: made, listed, changed, shut out and let in again, over sockets and a killed process.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{self, Answer};
+use crate::support::documents::{chat_body, in_order};
+use crate::support::envelope;
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::provider::{self as scripted, Provider};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const PASSWORD: &str = "correct horse";
+
+async fn start() -> (Gateway, Provider) {
+    let provider = Provider::always(scripted::completion("well")).await;
+    (Setup::new(&in_order(&[("a", &provider.url())], "")).start().await, provider)
+}
+
+async fn log_in(gateway: &Gateway, email: &str) -> Answer {
+    let body = json!({"email": email, "password": PASSWORD}).to_string();
+    gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await
+}
+
+/// Made by an admin, and logged in: the id and the token of the session.
+async fn user(gateway: &Gateway, email: &str, role: &str) -> (String, String) {
+    let body = json!({"email": email, "password": PASSWORD, "role": role});
+    let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(made.header("location"), Some(format!("/v1/users/{id}").as_str()));
+    let login = log_in(gateway, email).await;
+    (id, login.json()["token"].as_str().unwrap().to_owned())
+}
+
+async fn patch(gateway: &Gateway, by: &str, id: &str, body: Value) -> Answer {
+    gateway.manage("PATCH", &format!("/v1/users/{id}"), by, Some(&body)).await
+}
+
+async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
+    let made = gateway.manage("POST", path, by, Some(&body)).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let made = made.json();
+    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+}
+
+async fn me(gateway: &Gateway, credential: &str) -> u16 {
+    gateway.manage("GET", "/v1/auth/me", credential, None).await.status
+}
+
+#[tokio::test]
+async fn users_are_made_listed_and_changed() {
+    let (mut gateway, _provider) = start().await;
+    let admin = gateway.admin_key.clone();
+    let (ann, token) = user(&gateway, "ann@example.com", "user").await;
+    let (bob, _) = user(&gateway, "bob@example.com", "admin").await;
+    let record = gateway.manage("GET", &format!("/v1/users/{ann}"), &admin, None).await.json();
+    let expected = json!({
+        "object": "user", "id": ann, "email": "ann@example.com", "name": null, "role": "user", "created_at": record["created_at"],
+        "disabled": false, "labels": {}, "limits": {},
+    });
+    assert_eq!(record, expected);
+    let first = gateway.manage("GET", "/v1/users?limit=1", &admin, None).await.json();
+    assert_eq!((&first["data"][0]["id"], &first["has_more"], &first["next"]), (&json!(bob), &json!(true), &json!(bob)));
+    let second = gateway.manage("GET", &format!("/v1/users?limit=1&after={bob}"), &admin, None).await.json();
+    assert_eq!((&second["data"], &second["has_more"]), (&json!([expected]), &json!(false)));
+
+    let changed = patch(&gateway, &admin, &ann, json!({"name": "Ann", "limits": {"rpm": 9, "budget": {"usd": 5, "per": "day"}}})).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    let changed = patch(&gateway, &admin, &ann, json!({"limits": {"rpm": null, "budget": {"usd": 6}}})).await.json();
+    assert_eq!((&changed["name"], &changed["limits"]), (&json!("Ann"), &json!({"budget": {"usd": 6.0, "per": "day"}})));
+    gateway.kill_9();
+    gateway.start_again().await;
+    assert_eq!(gateway.manage("GET", &format!("/v1/users/{ann}"), &admin, None).await.json(), changed);
+    let cleared = patch(&gateway, &admin, &ann, json!({"name": null, "limits": null})).await.json();
+    assert_eq!(cleared, expected);
+
+    for (body, field) in [
+        (json!({"email": "c@example.com"}), "email"),
+        (json!({"role": "root"}), "role"),
+        (json!({"role": null}), "role"),
+        (json!({"disabled": "yes"}), "disabled"),
+        (json!({"disabled": null}), "disabled"),
+        (json!({"name": ""}), "name"),
+        (json!({"limits": {"rpm": 0}}), "limits.rpm"),
+        (json!({"limits": {"budget": {"usd": 1}}}), "limits.budget"),
+        (json!({"labels": {}}), "labels"),
+    ] {
+        let answer = patch(&gateway, &admin, &ann, body).await;
+        envelope::management(&answer, 400, "invalid_request");
+        assert_eq!(answer.json()["field"], field);
+    }
+    for (body, status, word) in [
+        (json!({"email": "ANN@example.com", "password": PASSWORD}), 409, "conflict"),
+        (json!({"email": "c@example.com", "password": "short"}), 400, "invalid_request"),
+        (json!({"email": "c@example.com", "password": PASSWORD, "role": "root"}), 400, "invalid_request"),
+        (json!({"email": "c@example.com", "password": PASSWORD, "disabled": true}), 400, "invalid_request"),
+    ] {
+        envelope::management(&gateway.manage("POST", "/v1/users", &admin, Some(&body)).await, status, word);
+    }
+    envelope::management(&patch(&gateway, &admin, "usr_00000000000000000000000000", json!({})).await, 404, "not_found");
+    envelope::management(&patch(&gateway, &admin, "usr_admin", json!({"disabled": true})).await, 409, "conflict");
+    let built_in = gateway.manage("GET", "/v1/users/usr_admin", &admin, None).await.json();
+    assert_eq!((&built_in["role"], &built_in["email"]), (&json!("admin"), &Value::Null));
+    for (method, path) in [("GET", "/v1/users".to_owned()), ("GET", format!("/v1/users/{ann}")), ("PATCH", format!("/v1/users/{ann}"))] {
+        envelope::management(&gateway.manage(method, &path, &token, None).await, 403, "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn who_is_disabled_is_out_at_once_and_for_as_long() {
+    let (mut gateway, provider) = start().await;
+    let admin = gateway.admin_key.clone();
+    let (ann, token) = user(&gateway, "ann@example.com", "user").await;
+    let (pin, router) =
+        (make(&gateway, "/v1/apikeys", &token, json!({})).await, make(&gateway, "/v1/router/keys", &token, json!({})).await);
+    let body = chat_body("auto", false);
+    let mut connection = gateway.connect().await;
+    let bearer = format!("Bearer {}", router.secret);
+    let ask = client::request("POST", "/v1/chat/completions", &gateway.host(), &[("authorization", &bearer), JSON], Some(body.as_bytes()));
+    assert_eq!(connection.exchange(&ask).await.status, 200);
+    let out = patch(&gateway, &admin, &ann, json!({"disabled": true})).await;
+    assert_eq!((out.status, &out.json()["disabled"]), (200, &json!(true)), "{}", out.text());
+    assert_eq!(connection.exchange(&ask).await.status, 401, "on the open connection");
+    let wrong = log_in(&gateway, "nobody@example.com").await;
+    for _ in 0..2 {
+        assert_eq!([me(&gateway, &token).await, me(&gateway, &pin.secret).await], [401, 401]);
+        assert_eq!(gateway.chat(&router, body.as_bytes()).await.status, 401);
+        let login = log_in(&gateway, "ann@example.com").await;
+        assert_eq!((login.status, login.text()), (401, wrong.text()), "no other than for a user whom nobody knows");
+        gateway.kill_9();
+        gateway.start_again().await;
+    }
+    assert_eq!(patch(&gateway, &admin, &ann, json!({"disabled": false})).await.status, 200);
+    assert_eq!([me(&gateway, &token).await, me(&gateway, &pin.secret).await], [401, 200], "the session is over, the key lives again");
+    assert_eq!(gateway.chat(&router, body.as_bytes()).await.status, 200);
+    assert_eq!(log_in(&gateway, "ann@example.com").await.status, 200);
+    assert_eq!(provider.count(), 2);
+    let rows = gateway.manage("GET", &format!("/v1/audit?target={ann}&limit=100"), &admin, None).await.json();
+    let actions: Vec<&str> = rows["data"].as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap()).collect();
+    let told: Vec<&str> = actions.into_iter().filter(|action| action.starts_with("user.")).collect();
+    assert_eq!(told, ["user.update", "user.disable", "user.create"]);
+}
+
+#[tokio::test]
+async fn who_is_no_admin_any_more_acts_as_none_and_the_last_one_stays() {
+    let (gateway, _provider) = start().await;
+    let admin = gateway.admin_key.clone();
+    let (bob, token) = user(&gateway, "bob@example.com", "admin").await;
+    let key = make(&gateway, "/v1/apikeys", &token, json!({"scopes": ["user", "admin"]})).await;
+    let router = make(&gateway, "/v1/router/keys", &token, json!({"scopes": ["keys", "admin"]})).await;
+    let users = async |credential: &str| gateway.manage("GET", "/v1/users", credential, None).await.status;
+    let config = async |credential: &str| gateway.manage("GET", "/v1/router/config", credential, None).await.status;
+    assert_eq!([users(&token).await, users(&key.secret).await, config(&router.secret).await], [200, 200, 200]);
+    for body in [json!({"role": "user"}), json!({"disabled": true})] {
+        for by in [&token, &key.secret] {
+            envelope::management(&patch(&gateway, by, &bob, body.clone()).await, 409, "conflict");
+        }
+    }
+    assert_eq!(me(&gateway, &token).await, 200, "nothing has happened");
+    let (eve, eves) = user(&gateway, "eve@example.com", "admin").await;
+    assert_eq!(patch(&gateway, &eves, &bob, json!({"role": "user"})).await.status, 200);
+    assert_eq!([users(&token).await, users(&key.secret).await, config(&router.secret).await], [403, 403, 403]);
+    envelope::management(&patch(&gateway, &key.secret, &bob, json!({"role": "admin"})).await, 403, "forbidden");
+    assert_eq!(me(&gateway, &key.secret).await, 200, "a key of a user all the same");
+    envelope::management(&patch(&gateway, &eves, &eve, json!({"role": "user"})).await, 409, "conflict");
+    assert_eq!(patch(&gateway, &admin, &eve, json!({"disabled": true})).await.status, 200, "whoever holds ADMIN_API_KEY gets in");
+}
+
+#[tokio::test]
+async fn limits_of_a_user_count_from_the_next_request_on() {
+    let (gateway, _provider) = start().await;
+    let admin = gateway.admin_key.clone();
+    let (ann, token) = user(&gateway, "ann@example.com", "user").await;
+    let key = make(&gateway, "/v1/router/keys", &token, json!({})).await;
+    let ask = async || gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status;
+    let limit = async |limits: Value| assert_eq!(patch(&gateway, &admin, &ann, json!({"limits": limits})).await.status, 200);
+    assert_eq!(ask().await, 200);
+    limit(json!({"rpm": 1})).await;
+    assert_eq!([ask().await, ask().await], [200, 429]);
+    limit(json!({"rpm": 100})).await;
+    assert_eq!(ask().await, 200);
+    limit(json!({"rpm": null, "models": ["other"]})).await;
+    assert_eq!(ask().await, 404);
+    limit(json!({"models": null, "keys_per_user": 1})).await;
+    assert_eq!(ask().await, 200);
+    envelope::management(&gateway.manage("POST", "/v1/router/keys", &token, None).await, 409, "key_limit_reached");
+    limit(json!({"keys_per_user": 2})).await;
+    make(&gateway, "/v1/router/keys", &token, json!({})).await;
+}
+
+/// Hashing a password costs much on purpose: beyond a queue it is refused at once, and nothing comes of it.
+#[tokio::test]
+async fn more_passwords_than_can_be_hashed_are_refused_for_now() {
+    let (gateway, _provider) = start().await;
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    let count = 64 + 2 * cores + 80;
+    let mut ready = Vec::new();
+    for n in 0..count {
+        let body = json!({"email": format!("{n}@example.com"), "password": PASSWORD}).to_string();
+        let headers = [("authorization", bearer.as_str()), JSON];
+        ready.push((gateway.connect().await, client::request("POST", "/v1/users", &gateway.host(), &headers, Some(body.as_bytes()))));
+    }
+    let answers = futures::future::join_all(ready.iter_mut().map(|(connection, ask)| connection.exchange(ask))).await;
+    let shed: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 503).collect();
+    let made = answers.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(made + shed.len(), count);
+    assert!(!shed.is_empty() && made >= 64, "{made} were made, {} refused", shed.len());
+    for answer in shed {
+        envelope::management(answer, 503, "unavailable");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    let rows = gateway.metric("rerouter_requests_total", &["route=\"/v1/users\"", "code=\"201\""]).await;
+    assert_eq!(rows as usize, made);
+    assert_eq!(log_in(&gateway, "nobody@example.com").await.status, 401, "it is well again");
+}
+
+#[tokio::test]
+async fn the_first_admin_is_made_by_the_admin_key_and_a_start_without_both_says_so() {
+    let (mut gateway, _provider) = start().await;
+    let key = std::mem::take(&mut gateway.admin_key);
+    let told = |gateway: &Gateway| gateway.log().matches("there is no admin: start with ADMIN_API_KEY").count();
+    assert_eq!(told(&gateway), 0);
+    gateway.restart().await;
+    assert_eq!((told(&gateway), gateway.manage("GET", "/v1/users", &key, None).await.status), (1, 401));
+    gateway.admin_key = key;
+    gateway.restart().await;
+    let (_, token) = user(&gateway, "bob@example.com", "admin").await;
+    gateway.admin_key.clear();
+    gateway.restart().await;
+    assert_eq!((told(&gateway), gateway.manage("GET", "/v1/users", &token, None).await.status), (1, 200));
+}
