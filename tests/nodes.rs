@@ -233,6 +233,23 @@ async fn what_a_node_tells_is_held_against_its_enrolment_and_its_epoch() {
 }
 
 #[tokio::test]
+async fn nodes_sign_the_public_name_where_there_is_one() {
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let gateway = Setup::new(&document(&other.url())).server("public_url: http://gw.example.com").start().await;
+    let node = Node::enrol(&gateway, "rack", json!({"endpoint": "http://gw.example.com/v1"})).await;
+    let body = json!({"version": "1", "endpoint": "http://gw.example.com", "models": []}).to_string();
+    let register = async |authority: &str| {
+        let headers = node.sign_for(authority, "/v1/agent/register", body.as_bytes(), now());
+        send(&gateway, "/v1/agent/register", &headers, body.as_bytes()).await
+    };
+    check_401(&register(&gateway.host()).await, "the listener's address");
+    check_401(&register("gw.example.com:80").await, "with the port that the scheme has anyway");
+    let refused = register("gw.example.com").await;
+    envelope::management(&refused, 403, "forbidden");
+    assert!(refused.text().contains("gateway itself"), "signed well, but it would be a loop: {}", refused.text());
+}
+
+#[tokio::test]
 async fn an_event_is_told_once() {
     let (gateway, _other) = start().await;
     let node = Node::enrol(&gateway, "rack", json!({})).await;

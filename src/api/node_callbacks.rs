@@ -238,7 +238,9 @@ fn may_serve_at(app: &App, row: &NodeRow, base: &Base, from: Option<IpAddr>) -> 
     if address.is_some_and(|address| denied(address) || address.is_unspecified()) {
         return refuse("No node may serve at this address.");
     }
-    if app.server.own_addresses().chain(app.mock).any(ours) {
+    let public = app.server.public_url.as_deref().and_then(|url| Base::parse(url).ok());
+    let public = public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port));
+    if public || app.server.own_addresses().chain(app.mock).any(ours) {
         return refuse("The gateway itself listens there.");
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::id::{NodeId, Random};
 use crate::routing::decide::state_against;
 use crate::routing::health::TargetState;
-use crate::routing::inputs::{NodeFacts, TargetHealth};
+use crate::routing::inputs::{Breaker, NodeFacts, TargetHealth};
 use crate::routing::on_nodes;
 use crate::routing::provider::{Base, Provider};
 use crate::routing::recipe::{Routing, Target};
@@ -190,6 +190,8 @@ pub struct Shown {
     pub lease_until: Option<Timestamp>,
     /// Requests of ours under way there.
     pub inflight: u32,
+    /// Its breaker; none before it registers, and after it left.
+    pub breaker: Option<Breaker>,
 }
 
 /// A node that may be given a request.
@@ -414,7 +416,8 @@ impl Node {
         if registration.ended {
             return Standing::Gone;
         }
-        let held = life.epoch == registration.epoch && life.lease_until.is_some_and(|until| now < until);
+        // A lease that seems to be longer than leases are is from before the clock was set back.
+        let held = life.epoch == registration.epoch && life.lease_until.is_some_and(|until| now < until && lease(now) >= Some(until));
         match (held && self.serving.is_some(), life.status) {
             (false, _) => Standing::Unreachable,
             (true, Status::Ready) => Standing::Ready,
@@ -455,6 +458,7 @@ impl Node {
             load: life.reported,
             lease_until: life.lease_until.filter(|_| self.epoch() == Some(life.epoch)),
             inflight: self.serving.as_ref().map_or(0, |serving| serving.state.under_way()),
+            breaker: self.serving.as_ref().map(|serving| serving.state.at_node(&serving.provider, now).breaker),
         }
     }
 }

@@ -74,6 +74,7 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     nodes.begin(&row.id, at(0));
     assert_eq!((standing(0), standing(29), standing(30)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
     nodes.report(&row.id, report(3, Status::Ready, 0), at(40)).unwrap();
+    assert_eq!(standing(-3_600), Standing::Unreachable, "a clock that was set back makes no lease longer");
     assert_eq!((standing(40), standing(69), standing(70)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
     for seq in [3, 2] {
         assert_eq!(nodes.report(&row.id, report(seq, Status::Ready, 0), at(60)), Err(Untaken::Seq));

@@ -35,8 +35,15 @@ impl Admin {
             self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
         }
         // Looked at when asked for: a breaker that is open becomes half-open by time alone.
-        for target in self.app.live().routing.targets() {
-            let open = target.state().show(target, now).breaker != Breaker::Closed;
+        let live = self.app.live();
+        let standing = self.app.standing(&live.routing, now);
+        for target in live.routing.targets() {
+            let breaker = match standing.get(&*target.name) {
+                // That of the node which would be asked next: open when those of all are.
+                Some(told) if target.is_on_nodes() => told.breaker,
+                _ => target.state().show(target, now).breaker,
+            };
+            let open = breaker != Breaker::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
         self.app.metrics.render()

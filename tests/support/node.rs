@@ -39,9 +39,14 @@ impl Node {
 
     /// The headers of a signed POST, made at `created`.
     pub fn sign(&self, gateway: &Gateway, path: &str, body: &[u8], created: i64) -> Vec<(&'static str, String)> {
+        self.sign_for(&gateway.host(), path, body, created)
+    }
+
+    /// The same for a gateway of this name.
+    pub fn sign_for(&self, authority: &str, path: &str, body: &[u8], created: i64) -> Vec<(&'static str, String)> {
         let signer = Signer { key: self.secret.as_bytes(), node: &self.id, generation: self.generation };
-        let (host, method) = (gateway.host(), Method::POST);
-        let covered = Covered { method: &method, authority: &host, path, query: None };
+        let method = Method::POST;
+        let covered = Covered { method: &method, authority, path, query: None };
         let mut headers = signer.sign(&covered, body, created, &Random::System).to_vec();
         headers.push(("content-type", "application/json".to_owned()));
         headers
