@@ -9,6 +9,7 @@ mod captures;
 mod faults;
 mod keys;
 mod limits;
+mod pairs;
 mod rows;
 mod schema;
 mod sqlite;
@@ -28,6 +29,7 @@ pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSu
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::Faults;
 pub use limits::{Budget, Limits, NanoUsd, Per, dollars, nano_usd};
+pub use pairs::Pairs;
 pub use rows::{
     Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
     OldCapture, Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
