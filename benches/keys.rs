@@ -150,7 +150,7 @@ fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow 
         made_open: false,
         maker: Some(owner.clone()),
         last_used_at: None,
-        metadata: BTreeMap::from([("team".into(), "bench".into())]),
+        metadata: BTreeMap::from([("team".into(), "bench".into())]).into(),
     }
 }
 

@@ -129,7 +129,7 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
         made_open: is_open(who),
         maker: Some(maker),
         last_used_at: None,
-        metadata,
+        metadata: metadata.into(),
     };
     let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
     let body = Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());

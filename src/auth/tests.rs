@@ -73,7 +73,7 @@ impl World {
             made_open: false,
             maker: None,
             last_used_at: None,
-            metadata: BTreeMap::new(),
+            metadata: Default::default(),
         }
     }
 

@@ -88,7 +88,7 @@ impl World {
             made_open: false,
             maker: None,
             last_used_at: None,
-            metadata: BTreeMap::new(),
+            metadata: Default::default(),
         };
         self.store.create_key(key.clone()).await.unwrap();
         key

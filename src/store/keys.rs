@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::accounts::{json, key};
 use super::rows::{Change, Committed, KeyPatch, KeyRow, Seen};
-use super::{Backend, Store, StoreError, accounts};
+use super::{Backend, Pairs, Store, StoreError, accounts};
 use crate::id::KeyId;
 
 impl Store {
@@ -76,7 +76,7 @@ fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen
     still_seen(transaction, &old, seen)?;
     let new = KeyRow {
         name: patch.name.unwrap_or_else(|| old.name.clone()),
-        metadata: patch.metadata.unwrap_or_else(|| old.metadata.clone()),
+        metadata: patch.metadata.map_or_else(|| old.metadata.clone(), Pairs::from),
         labels: patch.labels.unwrap_or_else(|| old.labels.clone()),
         limits: patch.limits.unwrap_or_else(|| old.limits.clone()),
         status: patch.status.unwrap_or(old.status),

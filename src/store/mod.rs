@@ -11,6 +11,7 @@ mod faults;
 mod keys;
 mod limits;
 mod nodes;
+mod pairs;
 mod rows;
 mod schema;
 mod sqlite;
@@ -33,6 +34,7 @@ pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::Faults;
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
+pub use pairs::Pairs;
 pub use rows::{
     Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
     OldCapture, Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,

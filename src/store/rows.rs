@@ -12,6 +12,7 @@ use crate::interface::Interface;
 
 use super::limits::Limits;
 use super::nodes::NodeRow;
+use super::pairs::Pairs;
 
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,7 +200,7 @@ pub struct KeyRow {
     /// When it was last used; what is durable of that lags.
     pub last_used_at: Option<Timestamp>,
     /// The owner's notes.
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: Pairs,
 }
 
 impl fmt::Debug for KeyRow {

@@ -51,7 +51,7 @@ pub(super) fn key(owner: &UserId, random: &Random) -> KeyRow {
         made_open: false,
         maker: None,
         last_used_at: None,
-        metadata: BTreeMap::from([("a".into(), "b".into())]),
+        metadata: BTreeMap::from([("a".into(), "b".into())]).into(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Shelf, acting, end, enter, find, is_open, limits, may_hold, meanwhile, shown};
@@ -80,7 +81,7 @@ fn name(fields: &mut Fields, before: &str) -> Result<Option<String>> {
     Ok(Some(name))
 }
 
-fn pairs(fields: &mut Fields, name: &str, before: &BTreeMap<String, String>) -> Result<Option<BTreeMap<String, String>>> {
+fn pairs(fields: &mut Fields, name: &str, before: &impl Serialize) -> Result<Option<BTreeMap<String, String>>> {
     let pairs = fields.patched::<BTreeMap<String, String>>(name, before, "an object of strings")?.map(Option::unwrap_or_default);
     if let Some(pairs) = &pairs {
         check_pairs(name, pairs)?;

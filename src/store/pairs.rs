@@ -1,0 +1,41 @@
+//! Short texts by name, as they lie in memory a million times: as large as they are, and nothing where there are none.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Names and values in the order of names; in JSON an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pairs(Box<[(Box<str>, Box<str>)]>);
+
+impl From<BTreeMap<String, String>> for Pairs {
+    fn from(pairs: BTreeMap<String, String>) -> Self {
+        Pairs(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+impl Serialize for Pairs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::<String, String>::deserialize(deserializer).map(Pairs::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_an_object_in_json() {
+        for text in ["{}", r#"{"a":"1","b":""}"#] {
+            let pairs: Pairs = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&pairs).unwrap(), text);
+        }
+        assert!(serde_json::from_str::<Pairs>(r#"{"a":1}"#).is_err());
+    }
+}
