@@ -89,7 +89,8 @@ pub async fn update(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     // What is wrong with the result is said before anything happens; what it is made of may have changed when it is written.
     let mut wanted = UserRow::clone(&user);
     patch.apply(&mut wanted)?;
-    let disables = wanted.disabled && !user.disabled;
+    // Said again while the store has yet to take it, it is tried at once.
+    let disables = wanted.disabled && (!user.disabled || app.auth.is_being_disabled(&user.id));
     // Whoever holds ADMIN_API_KEY gets in whatever becomes of the users.
     let last_may_go = matches!(who, Principal::Admin);
     let action = if disables { Action::UserDisable } else { Action::UserUpdate };

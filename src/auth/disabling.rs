@@ -2,6 +2,7 @@
 //! caller hears of it, the user stays out of this process, and the write is tried until the store takes it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -22,8 +23,7 @@ impl Auth {
         if !last_may_go && self.is_last_admin(id) {
             return Err(StoreError::LastAdmin);
         }
-        let tries = self.0.disabling.insert(id.clone());
-        self.shut_out(id);
+        let tries = self.shut_out(id);
         let (reply, first) = oneshot::channel();
         tokio::spawn(bring(self.clone(), store.clone(), id.clone(), last_may_go, change, tries, reply));
         first.await.map_err(|_| StoreError::Unavailable("the change was cut short".into()))?
@@ -39,22 +39,28 @@ impl Auth {
         self.user(id).is_some_and(|user| is(&user)) && self.users_with(|user| is(user) && user.id != *id).is_empty()
     }
 
-    /// Makes the entry of a user who is being disabled say so, whatever the store knows yet.
-    pub(super) fn shut_out(&self, id: &UserId) {
-        if self.0.disabling.contains(id)
-            && let Some(mut user) = self.0.users.get_mut(id)
-            && !user.disabled
-        {
-            *user = Arc::new(UserRow { disabled: true, ..UserRow::clone(&user) });
+    /// Marks a user, who is out from now on whatever the store knows yet; whether the mark is new.
+    fn shut_out(&self, id: &UserId) -> bool {
+        // Before the mark is there, so that nobody who is to see it passes by.
+        self.0.being_disabled.fetch_add(1, Ordering::AcqRel);
+        let new = self.0.disabling.insert(id.clone());
+        if !new {
+            self.0.being_disabled.fetch_sub(1, Ordering::AcqRel);
+        }
+        new
+    }
+
+    /// Takes the mark away: the row says what is so.
+    fn unmark(&self, id: &UserId) {
+        if self.0.disabling.remove(id).is_some() {
+            self.0.being_disabled.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// The store said that it is not to be: the user is what it was.
-    fn let_in(&self, id: &UserId) {
-        self.0.disabling.remove(id);
-        if let Some(mut user) = self.0.users.get_mut(id) {
-            *user = Arc::new(UserRow { disabled: false, ..UserRow::clone(&user) });
-        }
+    /// The row of a user, disabled where a mark says so.
+    pub(super) fn as_seen(&self, user: &Arc<UserRow>) -> Arc<UserRow> {
+        let marked = self.0.being_disabled.load(Ordering::Acquire) > 0 && self.is_being_disabled(&user.id);
+        if marked { Arc::new(UserRow { disabled: true, ..UserRow::clone(user) }) } else { Arc::clone(user) }
     }
 }
 
@@ -71,26 +77,27 @@ async fn bring(
     let mut done = settle(&auth, &id, &first);
     // A caller that went away needs no reply.
     let _gone = reply.send(first);
-    // One task a user goes on trying, however often the caller repeats.
+    // One task a user goes on trying, however often the caller repeats. Where a repetition has come through meanwhile, the mark is
+    // gone, and what was done to the user after that stays.
+    let marked = auth.clone();
+    let again: ChangeUser = Arc::new(move |user| if marked.is_being_disabled(&user.id) { change(user) } else { Ok(()) });
     let mut wait = FIRST;
     while tries && !done && auth.is_being_disabled(&id) {
         tokio::time::sleep(wait).await;
-        let again = store.update_user(&id, last_may_go, Arc::clone(&change)).await;
-        if let Err(error) = &again {
+        let outcome = store.update_user(&id, last_may_go, Arc::clone(&again)).await;
+        if let Err(error) = &outcome {
             log::warn!("{id} is disabled here, and that is not durable yet: {error}");
         }
-        done = settle(&auth, &id, &again);
+        done = settle(&auth, &id, &outcome);
         wait = (wait * 2).min(LONGEST);
     }
 }
 
-/// Whether the store has said its last word; then the tables say the same.
+/// Whether the store has said its last word, which the tables have followed: done, or not to be.
 fn settle(auth: &Auth, id: &UserId, outcome: &Result<Committed, StoreError>) -> bool {
-    match outcome {
-        // The tables have followed the store already.
-        Ok(_) => _ = auth.0.disabling.remove(id),
-        Err(StoreError::LastAdmin | StoreError::NotFound | StoreError::Conflict) => auth.let_in(id),
-        Err(_) => return false,
+    let last = matches!(outcome, Ok(_) | Err(StoreError::LastAdmin | StoreError::NotFound | StoreError::Conflict));
+    if last {
+        auth.unmark(id);
     }
-    true
+    last
 }

@@ -16,6 +16,7 @@ pub mod token;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Tables {
     revoking: Mutex<HashSet<(KeyId, revocation::Reach)>>,
     /// Users who are disabled here, and not yet in the store.
     disabling: DashSet<UserId>,
+    /// At least as many as those: mostly none, and then no request looks for them.
+    being_disabled: AtomicUsize,
 }
 
 impl fmt::Debug for Auth {
@@ -130,6 +133,7 @@ impl Auth {
             applied: Mutex::new(0),
             revoking: Mutex::default(),
             disabling: DashSet::new(),
+            being_disabled: AtomicUsize::new(0),
         }))
     }
 
@@ -193,13 +197,11 @@ impl Auth {
             Change::User(user) => {
                 let (id, email) = (user.id.clone(), user.email.clone());
                 self.0.emails.insert(email.clone(), id.clone());
-                if let Some(old) = self.0.users.insert(id.clone(), user)
+                if let Some(old) = self.0.users.insert(id, user)
                     && old.email != email
                 {
                     self.0.emails.remove(&old.email);
                 }
-                // After the insertion, so that a disabling at the same moment finds the new entry or leaves its mark.
-                self.shut_out(&id);
             }
             Change::Key(key) => self.0.keys.apply(key),
             Change::KeyForgotten(id) => self.0.keys.forget(&id),
@@ -232,12 +234,12 @@ impl Auth {
         self.0.pepper.digest(secret.expose())
     }
 
-    /// A user by id; the built-in one too.
+    /// A user by id; the built-in one too. Who is being disabled is disabled.
     pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
         if *id == self.0.built_in.id {
             return Some(Arc::clone(&self.0.built_in));
         }
-        self.0.users.get(id).map(|user| Arc::clone(user.value()))
+        self.0.users.get(id).map(|user| self.as_seen(user.value()))
     }
 
     /// A user by normalised e-mail.
@@ -260,7 +262,7 @@ impl Auth {
     pub fn user_page(&self, after: Option<&UserId>, limit: usize) -> Vec<Arc<UserRow>> {
         let mut newest: BTreeMap<UserId, Arc<UserRow>> = BTreeMap::new();
         for user in self.0.users.iter().filter(|user| after.is_none_or(|after| user.id < *after)) {
-            newest.insert(user.id.clone(), Arc::clone(user.value()));
+            newest.insert(user.id.clone(), self.as_seen(user.value()));
             if newest.len() > limit {
                 newest.pop_first();
             }
