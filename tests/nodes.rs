@@ -331,6 +331,46 @@ async fn requests_go_to_the_least_loaded_node_and_from_node_to_node() {
     }
 }
 
+#[tokio::test]
+async fn streams_and_reroutes_go_to_nodes_too_and_nobody_reads_their_keys() {
+    let (gateway, other) = start().await;
+    let key = gateway.create_key().await;
+    let quoting = scripted::failure(401, "no such key: node-key-canary");
+    let served = [
+        Provider::always(quoting).await,
+        Provider::start(
+            |request, _| if request.json()["stream"] == true { scripted::stream("well") } else { scripted::completion("again") },
+        )
+        .await,
+    ];
+    let (a, b) = (Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await);
+    a.serve(&gateway, &served[0].url(), &["qwen"], json!({"api_key": "node-key-canary"})).await;
+    b.serve(&gateway, &served[1].url(), &["qwen"], json!({"api_key": "node-key-canary"})).await;
+    b.beat(&gateway, 2, "ready", 1).await;
+    let answer = gateway.chat(&key, chat_body("local", true).as_bytes()).await;
+    assert_eq!((answer.status, answer.text(), served[0].count()), (200, scripted::stream_body("well"), 1));
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!(
+        (&capture["decision"]["served"]["node"], &capture["decision"]["attempts"][0]["error"]),
+        (&json!(b.id), &json!("unauthorized"))
+    );
+    let path = format!("/v1/router/replay/{}/reroute", answer.request_id());
+    let again = gateway.manage("POST", &path, &key.secret, None).await.json();
+    assert_eq!(again["response"]["choices"][0]["message"]["content"], "again", "{again}");
+    assert_eq!(again["decision"]["served"], json!({"provider": "nodes", "model": "qwen", "node": b.id}));
+    b.beat(&gateway, 3, "draining", 0).await;
+    let refused = gateway.chat(&key, chat_body("local", false).as_bytes()).await;
+    assert_eq!((refused.status, other.count()), (502, 0), "a node that refuses what it asked for itself");
+    let shown = [a.shown(&gateway).await.to_string(), refused.text(), capture.to_string(), gateway.log(), gateway.metrics().await];
+    assert!(shown.iter().all(|text| !text.contains("node-key-canary") && !text.contains(&a.secret)), "{shown:?}");
+    for file in ["accounts.db", "accounts.db-wal"] {
+        let stored = std::fs::read(gateway.dir().join("data").join(file)).unwrap_or_default();
+        for secret in [b"node-key-canary".as_slice(), a.secret.as_bytes()] {
+            assert!(!stored.windows(secret.len()).any(|window| window == secret), "{file}");
+        }
+    }
+}
+
 /// A server with one model that is as busy as this, and says `text`.
 async fn server(text: &'static str, running: u32) -> Provider {
     Provider::start(move |request, _| match request.target.as_str() {
