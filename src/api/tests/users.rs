@@ -48,7 +48,7 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
     world.faults.fail_writes(1);
     assert_eq!(kind(disable().await).0, Kind::Unavailable);
     assert_eq!(disable().await.unwrap()["disabled"], true);
-    world.patch(id.as_str(), json!({"disabled": false})).await.unwrap();
+    world.change_user(id.as_str(), json!({"disabled": false})).await.unwrap();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(15)).await;
         assert_eq!(why(), None);
