@@ -333,7 +333,7 @@ async fn every_scope_is_asked_for() {
             Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(&answer, 403, "insufficient_scope"),
         }
     }
-    assert_eq!((keys.len(), a.count()), (8, 0));
+    assert_eq!((keys.len(), a.count()), (9, 0));
 }
 
 #[tokio::test]

@@ -15,5 +15,6 @@ pub mod segment;
 mod shelf;
 mod shown;
 mod tend;
+mod whole;
 
 pub use restore::Recovered;

@@ -230,7 +230,7 @@ impl Head {
         self.fields().into()
     }
 
-    fn fields(&self) -> Map<String, Value> {
+    pub(super) fn fields(&self) -> Map<String, Value> {
         let decision = self.decision.as_ref().map(|decision| {
             let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
             json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
@@ -302,71 +302,6 @@ pub fn decision_json(decision: &Decision, routing_us: u64, served: Option<&Serve
 /// A duration in whole microseconds, as `routing_us` has it.
 pub fn micros_of(took: std::time::Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl Capture {
-    /// The summary of contract 6.4.
-    pub fn summary(&self) -> Value {
-        self.head.summary()
-    }
-
-    /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full decision.
-    pub fn whole(&self) -> Value {
-        let head = &self.head;
-        let mut whole = head.fields();
-        let (body, body_base64) = if head.request_captured { body_json(&self.bodies.request) } else { (Value::Null, None) };
-        let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
-        add_base64(&mut request, body_base64);
-        // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
-        let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
-        let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
-        let (body, body_base64) = if kept && !head.response_assembled { body_json(&self.bodies.response) } else { (Value::Null, None) };
-        let assembled = if kept && head.response_stream { head.assembled(&self.bodies.response) } else { Value::Null };
-        let mut response = json!({
-            "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
-            "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,
-        });
-        add_base64(&mut response, body_base64);
-        whole.insert("decision".into(), head.decision_json());
-        whole.insert("inputs".into(), json!(head.inputs));
-        whole.insert("request".into(), request);
-        whole.insert("response".into(), response);
-        whole.insert("redacted".into(), head.redacted.into());
-        whole.insert("client_request_id".into(), json!(head.client_request_id));
-        whole.insert("error".into(), json!(head.error));
-        whole.into()
-    }
-}
-
-/// Text as text; bytes that are no text in base64 beside a null.
-fn body_json(body: &Bytes) -> (Value, Option<String>) {
-    match std::str::from_utf8(body) {
-        Ok(text) => (text.into(), None),
-        Err(_) => (Value::Null, Some(base64::engine::general_purpose::STANDARD.encode(body))),
-    }
-}
-
-fn add_base64(part: &mut Value, body: Option<String>) {
-    if let (Some(body), Some(fields)) = (body, part.as_object_mut()) {
-        fields.insert("body_base64".into(), body.into());
-    }
-}
-
-/// Repeated headers joined as RFC 9110 section 5.3 joins them.
-fn headers_json(headers: &[(String, String)]) -> Value {
-    let mut joined: Map<String, Value> = Map::new();
-    for (name, value) in headers {
-        match joined.get_mut(name) {
-            Some(Value::String(before)) => {
-                before.push_str(", ");
-                before.push_str(value);
-            }
-            _ => {
-                joined.insert(name.clone(), value.as_str().into());
-            }
-        }
-    }
-    joined.into()
 }
 
 /// A time as microseconds since the epoch, so that it reads back equal.

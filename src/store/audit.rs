@@ -78,7 +78,7 @@ impl Action {
 /// What something was done to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// `key`, `user`, `session`, `agent`, `node`, `config` or `capture`.
+    /// `key`, `user`, `session`, `agent`, `node`, `config`, `capture` or, of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its id; of a `config` the revision, of a user whom nobody knows `unknown`.
