@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
