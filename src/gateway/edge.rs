@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http::{HeaderMap, Request, Response, header};
+use jiff::Timestamp;
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
@@ -57,6 +58,12 @@ impl Edge {
         let mut options = HttpServerOptions::default();
         options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
         Edge { app, proxy, repeats: Repeats::new("capture"), options }
+    }
+
+    /// What forgets the answers of reroutes that are too old to be told again, each time that it is called.
+    pub fn sweeper(&self) -> Box<dyn Fn(Timestamp) + Send + Sync> {
+        let repeats = self.repeats.clone();
+        Box::new(move |now| repeats.sweep(now))
     }
 
     /// One request whose head has been read.
