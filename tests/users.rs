@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};
 use crate::support::documents::{chat_body, in_order};
-use crate::support::{envelope, until};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
+use crate::support::{envelope, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";

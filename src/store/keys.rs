@@ -33,8 +33,8 @@ impl Store {
     }
 
     /// Changes a key's record, narrows those that descend from it to its new limits and end, and gives its new labels to those that
-    /// had its old ones. [`StoreError::KeyRevoked`] when
-    /// it has ended, [`StoreError::Conflict`] when it, or what else the change was decided on, is no more what was `seen`.
+    /// had its old ones. [`StoreError::KeyRevoked`] when it has ended, [`StoreError::Conflict`] when it, or what else the change was
+    /// decided on, is no more what was `seen`.
     pub async fn patch_key(&self, id: &KeyId, patch: KeyPatch, seen: Seen) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();

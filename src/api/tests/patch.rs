@@ -319,6 +319,9 @@ async fn keys_of_the_open_days_are_not_woken_by_a_patch() {
     assert_eq!(world.bearer(Surface::Agent, text(&early["key"])).unwrap_err(), "inactive");
     patch(&world, &cloud, &late, json!({"limits": {"models": ["auto"]}})).await.unwrap();
     assert_eq!(kind(patch(&world, &cloud, &late, json!({"labels": {"a": "b"}})).await).0, Kind::Forbidden, "AGENT has no admin");
+    world.reload(Some("cloud")).await;
+    let wider = patch(&world, &cloud, &late, json!({"limits": null})).await;
+    assert_eq!(kind(wider), (Kind::Forbidden, Some("limits.models".to_owned())));
     world.reload(None).await;
     assert_eq!(kind(patch(&world, &OPEN, &late, json!({"name": "taken"})).await).0, Kind::Forbidden);
 }
