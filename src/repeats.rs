@@ -150,6 +150,11 @@ impl<T: Clone> Repeats<T> {
 }
 
 impl<T> Repeats<T> {
+    /// Forgets what is too old to be told again: answers hold secrets, and do not wait in memory for the next call.
+    pub fn sweep(&self, now: Timestamp) {
+        self.table().forget(now);
+    }
+
     fn table(&self) -> MutexGuard<'_, Table<T>> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,6 +263,16 @@ mod tests {
         drop(other);
         drop(claim(&repeats, "a", 605));
         assert!(is_empty(&repeats), "nothing is left behind");
+    }
+
+    #[test]
+    fn what_is_old_is_gone_without_another_call() {
+        let repeats = Repeats::new("capture");
+        claim(&repeats, "a", 0).answered("told", 4, at(5));
+        repeats.sweep(at(604));
+        assert!(!is_empty(&repeats));
+        repeats.sweep(at(605));
+        assert!(is_empty(&repeats));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use log::{info, warn};
 use pingora::apps::http_app::HttpServer;
 use pingora::server::configuration::ServerConf;
@@ -79,7 +80,9 @@ impl Gateway {
         let hooks = crate::gateway::Gateway::new(self.app.clone());
         let upkeep = hooks.upkeep();
         let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
-        let mut service = Service::new("rerouter".to_string(), Edge::new(self.app.clone(), proxy));
+        let edge = Edge::new(self.app.clone(), proxy);
+        let reroutes = edge.sweeper();
+        let mut service = Service::new("rerouter".to_string(), edge);
         service.threads = Some(threads(&self.app.server));
         let mut identities = Vec::new();
         for listener in &self.app.server.listeners {
@@ -103,7 +106,7 @@ impl Gateway {
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("captures", Tending { app: self.app.clone() }));
-        server.add_service(background_service("sessions", Sweeping { app: self.app }));
+        server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
     }
 }
@@ -348,9 +351,11 @@ impl BackgroundService for Mocking {
     }
 }
 
-/// Ends what is over: sessions, and what was counted long ago.
+/// Ends what is over: sessions, what was counted long ago, and answers that are not told again.
 struct Sweeping {
     app: Arc<App>,
+    /// Forgets old answers of reroutes.
+    reroutes: Box<dyn Fn(Timestamp) + Send + Sync>,
 }
 
 #[async_trait]
@@ -361,6 +366,8 @@ impl BackgroundService for Sweeping {
             tokio::select! {
                 _ = shutdown.changed() => return,
                 _ = tick.tick() => {
+                    self.app.made_keys.sweep(self.app.clock.now());
+                    (self.reroutes)(self.app.clock.now());
                     if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
                         warn!("sessions could not be swept: {error}");
                     }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::support::client::{self, Answer};
 use crate::support::documents::{chat_body, in_order};
-use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
+use crate::support::{envelope, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
@@ -164,6 +164,27 @@ async fn who_is_no_admin_any_more_acts_as_none_and_the_last_one_stays() {
     assert_eq!(me(&gateway, &key.secret).await, 200, "a key of a user all the same");
     envelope::management(&patch(&gateway, &eves, &eve, json!({"role": "user"})).await, 409, "conflict");
     assert_eq!(patch(&gateway, &admin, &eve, json!({"disabled": true})).await.status, 200, "whoever holds ADMIN_API_KEY gets in");
+}
+
+#[tokio::test]
+async fn who_is_demoted_while_a_body_comes_does_no_more_as_an_admin() {
+    let (gateway, _provider) = start().await;
+    let admin = gateway.admin_key.clone();
+    let (bob, token) = user(&gateway, "bob@example.com", "admin").await;
+    let body = json!({"email": "eve@example.com", "password": PASSWORD, "role": "admin"}).to_string();
+    let (bearer, length) = (format!("Bearer {token}"), body.len().to_string());
+    let headers = [("authorization", bearer.as_str()), JSON, ("expect", "100-continue"), ("content-length", length.as_str())];
+    let mut connection = gateway.connect().await;
+    connection.send(&client::request("POST", "/v1/users", &gateway.host(), &headers, None)).await;
+    assert_eq!(connection.head().await.unwrap().status, 100, "let in as an admin");
+    let (begun, half) = (std::time::Instant::now(), body.len() / 2);
+    connection.send(&body.as_bytes()[..half]).await;
+    assert_eq!(patch(&gateway, &admin, &bob, json!({"role": "user"})).await.status, 200);
+    until("the body to be long in coming", async || (begun.elapsed() > std::time::Duration::from_millis(50)).then_some(())).await;
+    connection.send(&body.as_bytes()[half..]).await;
+    envelope::management(&connection.answer().await.unwrap(), 403, "forbidden");
+    assert_eq!(log_in(&gateway, "eve@example.com").await.status, 401, "nobody was made");
+    assert_eq!(me(&gateway, &token).await, 200, "a user all the same");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::body::{Fields, check_name, check_pairs};
 use super::page::{self, Query};
-use super::{Client, PathParams, answer, audit, limits};
+use super::{PathParams, answer, audit, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token,
@@ -56,10 +56,12 @@ const SHELVES: &[Shelf] = &[
 ];
 
 /// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
-/// the same once more.
+/// the same once more. Who has shown nothing of themselves is nobody's same caller, and it is as if there were none.
 pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
-    let made = match repeats::key(request.headers())? {
+    Query::read(request.uri().query(), &[])?;
+    let named = if is_open(who) { None } else { repeats::key(request.headers())? };
+    let made = match named {
         None => make(app, who, shelf, user, request).await?,
         Some(key) => match app.made_keys.begin(asked(who, &user, key, request), app.clock.now())? {
             Found::Repeated(made) => made,
@@ -75,15 +77,13 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     Ok(response)
 }
 
-/// A creation as it may be repeated. Who has shown nothing of themselves is told apart by where they come from.
+/// A creation as it may be repeated.
 fn asked(who: &Principal, user: &UserId, key: String, request: &Request<Bytes>) -> Asked {
-    let address = request.extensions().get::<Client>().and_then(|client| client.address);
-    let place = address.filter(|_| is_open(who)).map(|address| address.to_string()).unwrap_or_default();
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
     Asked {
-        caller: format!("{} {} {place}", actor.kind, actor.id),
-        payer: format!("{user} {place}"),
+        caller: format!("{} {}", actor.kind, actor.id),
+        payer: user.to_string(),
         key,
         about: Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect(),
     }
@@ -113,10 +113,10 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
         pepper: PEPPER_ID,
+        scopes: grant(shelf, who, &owner, scopes)?,
         owner,
         created_by: who.actor(),
         parent: who.key().map(|key| key.id.clone()),
-        scopes: grant(shelf, who, scopes)?,
         labels,
         limits,
         status: KeyStatus::Active,
@@ -234,6 +234,10 @@ pub async fn revoke(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         Some(_) => return Err(Error::invalid("descendants", "descendants is true or false.")),
     };
     let key = find(app, shelf, who, &user, request)?;
+    if is_open(who) && !key.row().made_open {
+        // It would be dead once AGENT is enforced again, and nobody has shown who they are.
+        return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not ended while it is open."));
+    }
     let (id, now) = (&key.row().id, app.clock.now());
     let store = app.store.noting(audit::event(app, who, request, Action::KeyRevoke, "key", id.as_str()));
     let committed = match descendants {
@@ -331,6 +335,10 @@ fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Resul
     only_admin(who, fields, "owner")?;
     match fields.take::<String>("owner", "the id of a user")? {
         None => Ok(user),
+        // What is the built-in user's outlives whoever gave it to them.
+        Some(owner) if owner == UserId::admin().as_str() && owner != user.as_str() => {
+            Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY makes keys of the built-in user.").at("owner"))
+        }
         Some(owner) => {
             let user = app.auth.user(&UserId::known(&owner));
             user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
@@ -364,7 +372,7 @@ fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {
 }
 
 /// The scopes of the new key: those asked for, each known and the caller's to give; else the usual ones that the caller has.
-fn grant(shelf: &Shelf, who: &Principal, asked: Option<Vec<String>>) -> Result<Vec<String>> {
+fn grant(shelf: &Shelf, who: &Principal, owner: &UserId, asked: Option<Vec<String>>) -> Result<Vec<String>> {
     let Some(asked) = asked else {
         return Ok(shelf.defaults.iter().filter(|scope| who.has_scope(scope)).map(|scope| (*scope).to_owned()).collect());
     };
@@ -378,6 +386,9 @@ fn grant(shelf: &Shelf, who: &Principal, asked: Option<Vec<String>>) -> Result<V
         }
         if shelf.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
             return Err(Error::new(Kind::Forbidden, format!("You may not grant the scope {scope}.")).at("scopes"));
+        }
+        if scope == ADMIN_SCOPE && !matches!(who, Principal::Admin) && who.user_id().as_ref() != Some(owner) {
+            return Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY grants the scope admin to others.").at("scopes"));
         }
     }
     Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())

@@ -109,17 +109,15 @@ pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
     let body = json!({
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
     });
-    let id = session.id.clone();
-    let session_of = Principal::User { user: user.clone(), via: Credential::Session(id.clone()) };
+    let session_of = Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
     let event = audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
-    let committed = app.store.noting(event).create_session(session, bounds::SESSIONS_PER_USER).await?;
-    app.store.acknowledge(committed.rev).await?;
-    if app.auth.user(&user.id).is_none_or(|now| now.password != user.password || now.disabled) {
+    let begun = app.store.noting(event).create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER).await;
+    if let Err(StoreError::Conflict) = begun {
         // Changed between the look at the password and the session: what was shown is a password no more.
-        let event = audit::event(app, &session_of, request, Action::SessionEnd, "session", id.as_str());
-        app.store.noting(event).end_session(&id).await?;
+        note_refusal(app, who, request, Some(&user.id));
         return Err(wrong_password());
     }
+    app.store.acknowledge(begun?.rev).await?;
     let mut response = answer::secret_json(StatusCode::OK, &body);
     let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute)).map_err(Error::internal)?;
     response.headers_mut().insert(SET_COOKIE, cookie);

@@ -293,6 +293,8 @@ async fn no_key_grants_more_than_its_maker_has() {
         assert_eq!(kind(world.create(&by_key, body).await), (Kind::Forbidden, Some(field.to_owned())));
     }
     assert_eq!(kind(world.create(&ann, json!({"scopes": ["config"]})).await).0, Kind::Forbidden);
+    let asked = keys::create(&world.app, &ann, &request("/v1/router/keys?dry_run=true", Some(json!({})))).await;
+    assert_eq!(kind(asked), (Kind::InvalidRequest, Some("dry_run".to_owned())));
     let without = world.router(text(&narrow["key"]));
     assert_eq!(kind(world.create(&without, json!({})).await).0, Kind::InsufficientScope);
     assert_eq!(kind(world.list(&without, "").await).0, Kind::InsufficientScope);

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http::{HeaderMap, Request, Response, header};
+use jiff::Timestamp;
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
@@ -57,6 +58,12 @@ impl Edge {
         let mut options = HttpServerOptions::default();
         options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
         Edge { app, proxy, repeats: Repeats::new("capture"), options }
+    }
+
+    /// What forgets the answers of reroutes that are too old to be told again, each time that it is called.
+    pub fn sweeper(&self) -> Box<dyn Fn(Timestamp) + Send + Sync> {
+        let repeats = self.repeats.clone();
+        Box::new(move |now| repeats.sweep(now))
     }
 
     /// One request whose head has been read.
@@ -119,13 +126,8 @@ impl Edge {
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
         }
-        match route.policy {
-            Policy::Scope(scope) if !principal.has_scope(scope) => {
-                Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
-            }
-            Policy::Admin if !principal.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
-            _ => Ok((route, params, principal)),
-        }
+        may_call(route.policy, &principal)?;
+        Ok((route, params, principal))
     }
 
     fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
@@ -175,21 +177,26 @@ impl Edge {
         auth::unauthorized(Surface::NodeCallback).because(reason)
     }
 
-    /// Looks at the credential once more when the body was long in coming: what was revoked meanwhile does nothing.
-    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, principal: &Principal) -> Result<()> {
+    /// Looks at the credential and the policy once more when the body was long in coming: what was revoked meanwhile does
+    /// nothing, and who may do less does no more than that. Gives the principal to go on with, where it is another look at it.
+    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, principal: &Principal) -> Result<Option<Principal>> {
         if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
-            return Ok(());
+            return Ok(None);
         }
         if let Principal::Node { id, signed } = principal {
             let taken = self.app.nodes.takes(id, signed.generation, self.app.clock.now());
-            return if taken { Ok(()) } else { Err(self.no_node("key")) };
+            return if taken { Ok(None) } else { Err(self.no_node("key")) };
         }
         let headers = &session.req_header().headers;
         let again = self.app.auth.identify(headers, exchange.surface, exchange.client.secure, self.app.clock.now());
-        again.map(|_| ()).map_err(|refused| {
+        let fresh = again.map_err(|refused| -> Error {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
             refused.into()
-        })
+        })?;
+        if let Found::Route(route, _) = api::find(&exchange.method, &exchange.path) {
+            may_call(route.policy, &fresh)?;
+        }
+        Ok(Some(fresh))
     }
 
     /// A handler of `api/`: its body within the management bound, its answer written whole.
@@ -208,9 +215,10 @@ impl Edge {
                 return refuse(session, exchange, error, framed).await;
             }
         };
-        if let Err(error) = self.still_good(exchange, &session, &principal) {
-            return refuse(session, exchange, error, true).await;
-        }
+        let principal = match self.still_good(exchange, &session, &principal) {
+            Ok(fresh) => fresh.unwrap_or(principal),
+            Err(error) => return refuse(session, exchange, error, true).await,
+        };
         exchange.line.bytes_in = body.len() as u64;
         if let Principal::Node { signed, .. } = &principal
             && !signed.covers(&body)
@@ -389,6 +397,17 @@ pub(super) fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) 
         if exchange.surface == Surface::Messages {
             response.headers_mut().insert("request-id", id);
         }
+    }
+}
+
+/// Whether a principal may call a route of this policy.
+fn may_call(policy: Policy, principal: &Principal) -> Result<()> {
+    match policy {
+        Policy::Scope(scope) if !principal.has_scope(scope) => {
+            Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
+        }
+        Policy::Admin if !principal.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
+        _ => Ok(()),
     }
 }
 

@@ -46,9 +46,11 @@ pub(super) async fn run(
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
-    if let Err(error) = edge.still_good(exchange, &session, principal) {
-        return refuse(session, exchange, error, true).await;
-    }
+    let fresh = match edge.still_good(exchange, &session, principal) {
+        Ok(fresh) => fresh,
+        Err(error) => return refuse(session, exchange, error, true).await,
+    };
+    let principal = fresh.as_ref().unwrap_or(principal);
     exchange.line.model = Some(prompt.request.model.clone());
     let allowed = may_ask_for(principal, prompt.asked()).and_then(|()| prompt.take_agent(app));
     let live = app.live();

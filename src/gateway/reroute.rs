@@ -56,9 +56,11 @@ pub(super) async fn run(
     if let Err(error) = intake::read_body(&mut session, bounds::MANAGEMENT_BODY, edge.pace()).await {
         return refuse(session, exchange, error, false).await;
     }
-    if let Err(error) = edge.still_good(exchange, &session, principal) {
-        return refuse(session, exchange, error, true).await;
-    }
+    let fresh = match edge.still_good(exchange, &session, principal) {
+        Ok(fresh) => fresh,
+        Err(error) => return refuse(session, exchange, error, true).await,
+    };
+    let principal = fresh.as_ref().unwrap_or(principal);
     let key = match repeats::key(&session.req_header().headers) {
         Ok(key) => key,
         Err(error) => return refuse(session, exchange, error, true).await,

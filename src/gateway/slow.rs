@@ -28,9 +28,11 @@ pub(super) async fn run(
             return refuse(session, exchange, error, framed).await;
         }
     };
-    if let Err(error) = edge.still_good(exchange, &session, principal) {
-        return refuse(session, exchange, error, true).await;
-    }
+    let fresh = match edge.still_good(exchange, &session, principal) {
+        Ok(fresh) => fresh,
+        Err(error) => return refuse(session, exchange, error, true).await,
+    };
+    let principal = fresh.as_ref().unwrap_or(principal);
     exchange.line.bytes_in = body.len() as u64;
     let mut request = Request::new(body);
     *request.method_mut() = exchange.method.clone();

@@ -75,11 +75,13 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
 }
 
 /// Counts the owner's live keys and looks at the parent in the same transaction: no two creations pass
-/// the limit together, and no child outlives the revocation that it raced with.
+/// the limit together, and no child outlives the revocation that it raced with. Keys that nobody in particular made while AGENT
+/// was open take the room of their like only: they sleep while it is enforced.
 pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>, StoreError> {
     let live: i64 = transaction.query_row(
-        "SELECT count(*) FROM keys WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)",
-        params![key.owner.as_str(), key.created_at.as_microsecond()],
+        "SELECT count(*) FROM keys
+         WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
+        params![key.owner.as_str(), key.created_at.as_microsecond(), key.made_open],
         |row| row.get(0),
     )?;
     let parent = match &key.parent {
@@ -225,8 +227,15 @@ pub(super) fn change_password(
     Ok(changes)
 }
 
-/// Begins a session and ends the user's oldest beyond `keep`.
-pub(super) fn insert_session(transaction: &Transaction<'_>, session: SessionRow, keep: usize) -> Result<Vec<Change>, StoreError> {
+/// Begins a session and ends the user's oldest beyond `keep`, if the user is still let in with this `password` hash.
+pub(super) fn insert_session(
+    transaction: &Transaction<'_>,
+    session: SessionRow,
+    password: &str,
+    keep: usize,
+) -> Result<Vec<Change>, StoreError> {
+    let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND NOT disabled";
+    transaction.query_row(one, params![session.user.as_str(), password], |_| Ok(())).optional()?.ok_or(StoreError::Conflict)?;
     transaction.execute(
         "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![

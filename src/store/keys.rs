@@ -1,6 +1,8 @@
 //! Changes of keys that reach beyond one row: a patch, which the keys that descend from it have to follow, the end of a
 //! whole descent, and when keys were last used.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -30,8 +32,9 @@ impl Store {
         sqlite.mutate(self, insert).await
     }
 
-    /// Changes a key's record, and narrows those that descend from it to its new limits and end. [`StoreError::KeyRevoked`] when
-    /// it has ended, [`StoreError::Conflict`] when it, or what else the change was decided on, is no more what was `seen`.
+    /// Changes a key's record, narrows those that descend from it to its new limits and end, and gives its new labels to those that
+    /// had its old ones. [`StoreError::KeyRevoked`] when it has ended, [`StoreError::Conflict`] when it, or what else the change was
+    /// decided on, is no more what was `seen`.
     pub async fn patch_key(&self, id: &KeyId, patch: KeyPatch, seen: Seen) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
@@ -86,14 +89,20 @@ fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen
     if new == old {
         return Ok(Vec::new());
     }
-    let narrowed = new.limits != old.limits || new.expires_at != old.expires_at;
+    let followed = new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
     let mut changes = vec![write(transaction, new)?];
+    // Of each change the labels before it.
+    let mut labels = vec![old.labels];
     // From parent to child. One that has no need to change bounds its own as it did before.
     let mut next = 0;
-    while let (true, Some(Change::Key(above))) = (narrowed, changes.get(next)) {
-        let above = std::sync::Arc::clone(above);
+    while let (true, Some(Change::Key(above)), Some(before)) = (followed, changes.get(next), labels.get(next)) {
+        let (above, before) = (std::sync::Arc::clone(above), before.clone());
         for child in children(transaction, &above.id)? {
-            changes.extend(narrow(transaction, child, &above)?);
+            let own = child.labels.clone();
+            if let Some(change) = follow(transaction, child, &above, &before)? {
+                changes.push(change);
+                labels.push(own);
+            }
         }
         next += 1;
     }
@@ -105,9 +114,18 @@ fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, St
     Ok(children.query_map([id.as_str()], key)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The change that keeps a key within the one that made it, if it takes one.
-fn narrow(transaction: &Transaction<'_>, mut child: KeyRow, above: &KeyRow) -> Result<Option<Change>, StoreError> {
+/// The change that keeps a key within the one that made it, and by the labels that it had of it (`before`), if it takes one.
+fn follow(
+    transaction: &Transaction<'_>,
+    mut child: KeyRow,
+    above: &KeyRow,
+    before: &BTreeMap<String, String>,
+) -> Result<Option<Change>, StoreError> {
     let mut changed = child.limits.clamp(&above.limits);
+    if child.labels == *before && child.labels != above.labels {
+        child.labels.clone_from(&above.labels);
+        changed = true;
+    }
     if let Some(end) = above.expires_at
         && child.expires_at.is_none_or(|own| own > end)
     {

@@ -349,10 +349,11 @@ impl Store {
         sqlite.mutate(self, move |transaction| nodes::amend(transaction, &id, epoch, models)).await
     }
 
-    /// Begins a session and ends the user's oldest beyond `keep`.
-    pub async fn create_session(&self, session: SessionRow, keep: usize) -> Result<Committed, StoreError> {
+    /// Begins a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] when the user is disabled, or has
+    /// another `password` hash than the one that was verified.
+    pub async fn create_session(&self, session: SessionRow, password: String, keep: usize) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| accounts::insert_session(transaction, session, keep)).await
+        sqlite.mutate(self, move |transaction| accounts::insert_session(transaction, session, &password, keep)).await
     }
 
     /// Notes when sessions were last used and ends those that are over.

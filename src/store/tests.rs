@@ -90,7 +90,7 @@ async fn what_was_answered_is_there_after_reopening() {
         assert_eq!(store.create_user(ann.clone()).await.unwrap().rev, 1);
         assert_eq!(store.create_key(live.clone()).await.unwrap().changes, [Change::Key(live.clone().into())]);
         store.create_key(ended.clone()).await.unwrap();
-        store.create_session(login.clone(), 20).await.unwrap();
+        store.create_session(login.clone(), ann.password.clone(), 20).await.unwrap();
         assert_eq!(store.revoke_key(&ended.id, at(9)).await.unwrap().rev, 5);
         store.keep_document("0123456789ab", "a: 1", at(3)).await.unwrap();
         store.keep_document("0123456789ab", "other", at(4)).await.unwrap();
@@ -153,15 +153,43 @@ async fn a_user_keeps_the_newest_sessions() {
     store.create_user(ann.clone()).await.unwrap();
     let sessions: Vec<SessionRow> = (0..4).map(|second| session(&ann.id, second, &random)).collect();
     for login in &sessions[..3] {
-        store.create_session(login.clone(), 3).await.unwrap();
+        store.create_session(login.clone(), ann.password.clone(), 3).await.unwrap();
     }
-    let last = store.create_session(sessions[3].clone(), 3).await.unwrap();
+    let last = store.create_session(sessions[3].clone(), ann.password.clone(), 3).await.unwrap();
     assert_eq!(last.changes, [Change::SessionEnded(sessions[0].id.clone()), Change::Session(sessions[3].clone())]);
     let swept = store.sweep_sessions(vec![(sessions[2].id.clone(), at(60))], vec![sessions[1].id.clone()]).await.unwrap();
     assert_eq!(swept.changes, [Change::SessionEnded(sessions[1].id.clone())]);
     let mut left = store.load().await.unwrap().sessions;
     left.sort_by_key(|row| row.created_at);
     assert_eq!(left, [SessionRow { last_seen: at(60), ..sessions[2].clone() }, sessions[3].clone()]);
+}
+
+#[tokio::test]
+async fn a_session_begins_only_with_the_password_that_is_and_for_a_user_who_is_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let random = Random::seeded(33);
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let ann = user("ann@example.com", &random);
+    store.create_user(ann.clone()).await.unwrap();
+    let begin = async |password: &str| store.create_session(session(&ann.id, 1, &random), password.to_owned(), 20).await;
+    let first = session(&ann.id, 0, &random);
+    store.create_session(first.clone(), ann.password.clone(), 20).await.unwrap();
+    store.change_password(&ann.id, ann.password.clone(), "new".into(), &first.id).await.unwrap();
+    assert!(matches!(begin(&ann.password).await, Err(StoreError::Conflict)));
+    begin("new").await.unwrap();
+    let disable = |disabled: bool| -> ChangeUser {
+        std::sync::Arc::new(move |user: &mut UserRow| {
+            user.disabled = disabled;
+            Ok(())
+        })
+    };
+    store.update_user(&ann.id, true, disable(true)).await.unwrap();
+    assert!(matches!(begin("new").await, Err(StoreError::Conflict)));
+    assert!(store.load().await.unwrap().sessions.is_empty());
+    store.update_user(&ann.id, true, disable(false)).await.unwrap();
+    begin("new").await.unwrap();
+    let other = session(&UserId::known("usr_nobody"), 1, &random);
+    assert!(matches!(store.create_session(other, "new".into(), 20).await, Err(StoreError::Conflict)));
 }
 
 #[tokio::test]
@@ -318,7 +346,7 @@ async fn of_two_changes_of_a_password_one_is_refused() {
     store.create_user(ann.clone()).await.unwrap();
     let sessions: Vec<SessionRow> = (0..3).map(|second| session(&ann.id, second, &random)).collect();
     for login in &sessions {
-        store.create_session(login.clone(), 20).await.unwrap();
+        store.create_session(login.clone(), ann.password.clone(), 20).await.unwrap();
     }
     let committed = store.change_password(&ann.id, ann.password.clone(), "new".into(), &sessions[1].id).await.unwrap();
     let changed = UserRow { password: "new".into(), ..ann.clone() };

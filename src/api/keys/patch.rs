@@ -1,5 +1,6 @@
 //! `PATCH K/{id}`: a merge patch (RFC 7396) of what may be changed of a key. Its owner names it, switches it and ends it
-//! earlier; limits and labels are an admin's and its creator's; no key changes what holds it.
+//! earlier; limits and labels are an admin's and those of the key that made it; of what no key made, its user narrows the limits.
+//! No key changes what holds it.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +137,7 @@ impl Target<'_> {
             name,
             metadata,
             labels: labels.map(|labels| self.labels(labels)).transpose()?,
-            limits: limits.map(|limits| limits::narrow(limits, maker.map(|maker| &maker.limits))).transpose()?,
+            limits: limits.map(|limits| self.limits(limits, maker.map(|maker| &maker.limits))).transpose()?,
             status: status.map(|status| self.switch(status)).transpose()?,
             expires_at: expires_at.map_or(Ok(None), |asked| self.earlier(asked, maker.and_then(|maker| maker.expires_at)))?,
         };
@@ -160,7 +161,24 @@ impl Target<'_> {
         if let Some(name) = creators.filter(|_| !self.who.is_admin() && !self.is_creator()) {
             return Err(Error::new(Kind::Forbidden, format!("Only an admin and the key's creator change {name}.")).at(*name));
         }
+        if touched.contains(&"labels") && row.parent.is_none() && !self.who.is_admin() {
+            // They are an admin's doing, or there are none.
+            return Err(Error::new(Kind::Forbidden, "Only an admin changes labels of a key that no key made.").at("labels"));
+        }
         Ok(())
+    }
+
+    /// Limits within those of the key that made it; of what no key made, only an admin takes off what is there.
+    fn limits(&self, asked: Limits, outer: Option<&Limits>) -> Result<Limits> {
+        let (row, limits) = (self.row(), limits::narrow(asked, outer)?);
+        if row.parent.is_none()
+            && !self.who.is_admin()
+            && let Some(name) = limits.beyond(&row.limits)
+        {
+            let why = format!("Only an admin widens the limit on {name}, or takes it off.");
+            return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
+        }
+        Ok(limits)
     }
 
     /// Whether the caller is who made the key: the very key that did, or for what no key made the user, by any session, and on

@@ -172,6 +172,34 @@ async fn pin_keys_are_of_users_and_only_admins_make_admin_keys() {
     assert!(!world.bearer(Surface::Pin, text(&given["key"])).unwrap().is_admin());
 }
 
+/// An admin may be none tomorrow; what they left behind in other hands would be an admin's still.
+#[tokio::test]
+async fn only_the_admin_key_itself_makes_admins_of_others() {
+    let world = world().await;
+    let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
+    let id = ann.user_id().unwrap();
+    let promote: crate::store::ChangeUser = std::sync::Arc::new(|user: &mut crate::store::UserRow| {
+        user.role = crate::store::Role::Admin;
+        Ok(())
+    });
+    world.app.store.update_user(&id, false, promote).await.unwrap();
+    let Principal::User { via, .. } = ann else { panic!("a session is of a user") };
+    let ann = Principal::User { user: world.app.auth.user(&id).unwrap(), via };
+    let own = world.create(&ann, json!({"scopes": ["admin", "keys"]})).await.unwrap();
+    let by_key = world.router(text(&own["key"]));
+    assert!(ann.is_admin() && by_key.is_admin());
+    for who in [&ann, &by_key] {
+        let (forbidden, body) = (Kind::Forbidden, json!({"owner": "usr_admin"}));
+        assert_eq!(kind(world.create(who, body).await), (forbidden, Some("owner".to_owned())));
+        let body = json!({"owner": bob.user_id(), "scopes": ["admin"]});
+        assert_eq!(kind(world.create(who, body).await), (forbidden, Some("scopes".to_owned())));
+        world.create(who, json!({"owner": bob.user_id(), "scopes": ["inference", "config"]})).await.unwrap();
+        world.create(who, json!({"owner": id, "scopes": ["admin"]})).await.unwrap();
+    }
+    world.create(&Principal::Admin, json!({"owner": "usr_admin", "scopes": ["admin"]})).await.unwrap();
+    world.create(&Principal::Admin, json!({"owner": bob.user_id(), "scopes": ["admin"]})).await.unwrap();
+}
+
 #[tokio::test]
 async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     let mut world = world().await;

@@ -69,7 +69,9 @@ async fn a_patch_changes_what_it_speaks_of_and_nothing_else() {
         (json!({"limits": null}), "limits", json!({})),
     ] {
         expected[field] = value;
-        assert_eq!(world.patch(&ann, id, patch.clone()).await.unwrap(), expected, "{patch}");
+        // Limits are widened here too, which is an admin's to do.
+        let who = if field == "limits" { &Principal::Admin } else { &ann };
+        assert_eq!(world.patch(who, id, patch.clone()).await.unwrap(), expected, "{patch}");
         assert_eq!(world.get(&ann, id).await.unwrap(), expected);
     }
     assert_eq!(world.why_not(&made["key"]), "inactive");
@@ -174,6 +176,81 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
 }
 
 #[tokio::test]
+async fn what_an_admin_put_on_a_key_its_user_does_not_take_off() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let made = world.create(&ann, json!({})).await.unwrap();
+    let id = text(&made["id"]);
+    let put = json!({"limits": {"rpm": 5, "budget": {"usd": 1, "per": "day"}}, "labels": {"tier": "bronze"}});
+    world.patch(&Principal::Admin, id, put.clone()).await.unwrap();
+    for (patch, field) in [
+        (json!({"limits": null}), "limits.rpm"),
+        (json!({"limits": {"rpm": 6}}), "limits.rpm"),
+        (json!({"limits": {"rpm": 4, "budget": null}}), "limits.budget"),
+        (json!({"limits": {"budget": {"usd": 2}}}), "limits.budget"),
+        (json!({"labels": null}), "labels"),
+        (json!({"labels": {}}), "labels"),
+        (json!({"labels": {"tier": "gold"}}), "labels"),
+    ] {
+        assert_eq!(kind(world.patch(&ann, id, patch.clone()).await), (Kind::Forbidden, Some(field.to_owned())), "{patch}");
+    }
+    let shown = world.get(&ann, id).await.unwrap();
+    assert_eq!((&shown["limits"]["rpm"], &shown["labels"]), (&json!(5), &put["labels"]));
+    let narrowed = world.patch(&ann, id, json!({"limits": {"rpm": 4, "tpm": 100}})).await.unwrap();
+    assert_eq!((&narrowed["limits"]["rpm"], &narrowed["limits"]["tpm"]), (&json!(4), &json!(100)));
+    assert_eq!(kind(world.patch(&ann, id, json!({"limits": {"rpm": 5}})).await).0, Kind::Forbidden, "nor back again");
+}
+
+#[tokio::test]
+async fn labels_of_a_key_are_those_of_what_it_makes_also_when_they_change() {
+    let mut world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let (top, by_top) = world.key_of(&ann, json!({})).await;
+    let (child, by_child) = world.key_of(&by_top, json!({})).await;
+    let (grandchild, _) = world.key_of(&by_child, json!({})).await;
+    let (other, by_other) = world.key_of(&by_top, json!({})).await;
+    let (of_other, _) = world.key_of(&by_other, json!({})).await;
+    world.patch(&Principal::Admin, text(&other["id"]), json!({"labels": {"own": "yes"}})).await.unwrap();
+    world.patch(&Principal::Admin, text(&top["id"]), json!({"labels": {"capture": "off"}})).await.unwrap();
+    for _ in 0..2 {
+        for (key, labels) in [
+            (&top, json!({"capture": "off"})),
+            (&child, json!({"capture": "off"})),
+            (&grandchild, json!({"capture": "off"})),
+            (&other, json!({"own": "yes"})),
+            (&of_other, json!({"own": "yes"})),
+        ] {
+            assert_eq!(world.get(&ann, text(&key["id"])).await.unwrap()["labels"], labels);
+        }
+        world.reload(None).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_of_the_enforced_days_are_not_ended_while_agent_is_open_and_those_of_the_open_days_take_no_room() {
+    let mut world = world().await;
+    let create = async |world: &World, who: &Principal| {
+        keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({})))).await.map(|answer| read(&answer))
+    };
+    for _ in 0..bounds::KEYS_PER_OWNER {
+        create(&world, &OPEN).await.unwrap();
+    }
+    assert_eq!(kind(create(&world, &OPEN).await).0, Kind::KeyLimitReached);
+    world.reload(Some("cloud")).await;
+    let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
+    let own = create(&world, &cloud).await.unwrap();
+    world.reload(None).await;
+    assert_eq!(kind(create(&world, &OPEN).await).0, Kind::KeyLimitReached);
+    for query in ["", "?descendants=true"] {
+        let mut request = request(&format!("/v1/api-keys/{}{query}", text(&own["id"])), None);
+        request.extensions_mut().insert(PathParams(vec![text(&own["id"]).to_owned()]));
+        assert_eq!(kind(keys::revoke(&world.app, &OPEN, &request).await).0, Kind::Forbidden);
+    }
+    world.reload(Some("cloud")).await;
+    assert!(world.bearer(Surface::Agent, text(&own["key"])).is_ok());
+}
+
+#[tokio::test]
 async fn what_a_key_may_no_more_none_that_descends_from_it_may() {
     let mut world = world().await;
     let ann = world.user("ann@example.com").await;
@@ -242,6 +319,9 @@ async fn keys_of_the_open_days_are_not_woken_by_a_patch() {
     assert_eq!(world.bearer(Surface::Agent, text(&early["key"])).unwrap_err(), "inactive");
     patch(&world, &cloud, &late, json!({"limits": {"models": ["auto"]}})).await.unwrap();
     assert_eq!(kind(patch(&world, &cloud, &late, json!({"labels": {"a": "b"}})).await).0, Kind::Forbidden, "AGENT has no admin");
+    world.reload(Some("cloud")).await;
+    let wider = patch(&world, &cloud, &late, json!({"limits": null})).await;
+    assert_eq!(kind(wider), (Kind::Forbidden, Some("limits.models".to_owned())));
     world.reload(None).await;
     assert_eq!(kind(patch(&world, &OPEN, &late, json!({"name": "taken"})).await).0, Kind::Forbidden);
 }
