@@ -59,6 +59,8 @@ mod layering;
 mod limits;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
+/// `rerouter node` beside scripted servers.
+mod node_processes;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
 /// The library in another Pingora server, beside a proxy of its own.

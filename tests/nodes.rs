@@ -1,6 +1,5 @@
 //! Nodes over sockets: enrolment and rotation, signatures bent in every way, what nodes tell, and requests that they serve.
-
-use std::process::{Child, Command, Stdio};
+//! `rerouter node` itself is in `node_processes`.
 
 use serde_json::{Value, json};
 
@@ -10,7 +9,6 @@ use crate::support::envelope;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::node::{Node, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::until;
 
 /// Nodes first, then a provider.
 fn document(other: &str) -> String {
@@ -22,7 +20,8 @@ fn document(other: &str) -> String {
     )
 }
 
-async fn start() -> (Gateway, Provider) {
+/// With that provider, which says `elsewhere`.
+pub async fn start() -> (Gateway, Provider) {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     (Setup::new(&document(&other.url())).start().await, other)
 }
@@ -135,9 +134,6 @@ async fn a_signature_that_is_bent_anywhere_is_401() {
     check_401(&send(&gateway, path, &good(), br#"{"events":[ ]}"#).await, "another body");
     check_401(&send(&gateway, "/v1/agent/heartbeat", &good(), body).await, "another path");
     check_401(&send(&gateway, "/v1/agent/events?a=1", &good(), body).await, "another query");
-    for skew in [-61, 61] {
-        check_401(&send(&gateway, path, &node.sign(&gateway, path, body, now() + skew * 2), body).await, "another time");
-    }
     let put = good();
     let put: Vec<(&str, &str)> = put.iter().map(|(name, value)| (*name, value.as_str())).collect();
     check_401(&gateway.send("PUT", path, &put, Some(body)).await, "another method");
@@ -164,6 +160,62 @@ async fn a_signature_that_is_bent_anywhere_is_401() {
     // A signature is for nodes' routes only, and nothing else is good there.
     let elsewhere = node.sign(&gateway, "/v1/nodes", body, now());
     assert_eq!(send(&gateway, "/v1/nodes", &elsewhere, body).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_time_is_good_for_a_minute_and_with_the_nonce_as_it_was_signed() {
+    let (gateway, _other) = start().await;
+    let node = Node::enrol(&gateway, "rack", json!({})).await;
+    let (path, body) = ("/v1/agent/events", json!({"events": []}).to_string());
+    let body = body.as_bytes();
+    for (skew, status) in [(-62, 401), (62, 401), (-58, 202), (58, 202)] {
+        let mut tries = 0;
+        // Slower than a second it says nothing of the limit.
+        let answer = loop {
+            let then = now();
+            let answer = send(&gateway, path, &node.sign(&gateway, path, body, then + skew), body).await;
+            tries += 1;
+            if now() - then <= 1 || tries == 100 {
+                break answer;
+            }
+        };
+        assert_eq!(answer.status, status, "{skew}: {}", answer.text());
+    }
+    let failed =
+        async |reason: &str| gateway.metric("rerouter_auth_failures_total", &["interface=\"pin\"", &format!("reason=\"{reason}\"")]).await;
+    assert_eq!((failed("skew").await >= 2.0, failed("mac").await), (true, 0.0));
+    // In the form that they have to have, and yet not what was signed.
+    let created = now();
+    let mut headers = node.sign(&gateway, path, body, created);
+    headers[1].1 = headers[1].1.replacen(&format!("created={created}"), &format!("created={}", created - 1), 1);
+    check_401(&send(&gateway, path, &headers, body).await, "another time");
+    assert_eq!(failed("mac").await, 1.0);
+    let mut headers = node.sign(&gateway, path, body, created);
+    let at = headers[1].1.find("nonce=\"").unwrap() + "nonce=\"".len();
+    let other = if headers[1].1[at..].starts_with('A') { "B" } else { "A" };
+    headers[1].1.replace_range(at..=at, other);
+    check_401(&send(&gateway, path, &headers, body).await, "another nonce");
+    assert_eq!(failed("mac").await, 2.0);
+}
+
+#[tokio::test]
+async fn an_enrolment_makes_no_address_one_that_nodes_may_serve_at() {
+    let (gateway, _other) = start().await;
+    let endpoints = [
+        "http://169.254.169.254",
+        "http://[fd00:ec2::254]",
+        "http://168.63.129.16",
+        "http://100.100.100.200",
+        "http://[::ffff:169.254.169.254]",
+        "http://0.0.0.0:9",
+        "http://[::]:9",
+    ];
+    for (number, endpoint) in endpoints.into_iter().enumerate() {
+        let node = Node::enrol(&gateway, &format!("rack-{number}"), json!({ "endpoint": endpoint })).await;
+        let refused = node.call(&gateway, "register", &json!({"version": "1", "endpoint": endpoint, "models": []})).await;
+        envelope::management(&refused, 403, "forbidden");
+        assert_eq!(refused.json()["detail"], "No node may serve at this address.", "{endpoint}");
+    }
 }
 
 #[tokio::test]
@@ -371,75 +423,46 @@ async fn streams_and_reroutes_go_to_nodes_too_and_nobody_reads_their_keys() {
     }
 }
 
-/// A server with one model that is as busy as this, and says `text`.
-async fn server(text: &'static str, running: u32) -> Provider {
-    Provider::start(move |request, _| match request.target.as_str() {
-        "/v1/models" => scripted::json_answer(200, &json!({"object": "list", "data": [{"id": "qwen", "max_model_len": 4096}]})),
-        "/metrics" => scripted::answer(200, &[], format!("vllm:num_requests_running{{model_name=\"qwen\"}} {running}.0\n").as_bytes()),
-        _ => scripted::completion(text),
-    })
-    .await
-}
-
-/// A `rerouter node`; ends with the value.
-struct Process(Child);
-
-impl Process {
-    fn start(gateway: &Gateway, node: &Node, upstream: &Provider) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        let (url, upstream) = (format!("http://{}", gateway.address()), format!("http://{}", upstream.address()));
-        command.args(["node", "--gateway", &url, "--id", &node.id, "--upstream", &upstream, "--drain", "1"]).env_clear();
-        Process(command.env("REROUTER_NODE_SECRET", &node.secret).stdin(Stdio::null()).spawn().unwrap())
+#[tokio::test]
+async fn nodes_that_may_not_be_asked_take_no_attempts() {
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let gateway = Setup::new(&document(&other.url()).replace("attempts: 4", "attempts: 2")).start().await;
+    let key = gateway.create_key().await;
+    let limited = || scripted::answer(429, &[("content-type", "application/json"), ("retry-after", "300")], b"{}");
+    let served =
+        [Provider::always(limited()).await, Provider::always(limited()).await, Provider::always(scripted::failure(500, "broken")).await];
+    for (name, provider) in [("a", &served[0]), ("b", &served[1])] {
+        Node::enrol(&gateway, name, json!({})).await.serve(&gateway, &provider.url(), &["qwen"], json!({})).await;
     }
-
-    /// Tells it to leave; how it left.
-    async fn end(&mut self) -> Option<i32> {
-        assert!(Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &self.0.id().to_string()]).status().unwrap().success());
-        until("the node to leave", || std::future::ready(self.0.try_wait().unwrap())).await.code()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let both = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((both.status == 200, served[0].count(), served[1].count()), (false, 1, 1), "{}", both.text());
+    Node::enrol(&gateway, "c", json!({})).await.serve(&gateway, &served[2].url(), &["qwen"], json!({})).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((answer.status, answer.header("x-rerouter-provider")), (200, Some("other")), "{}", answer.text());
+    assert_eq!((answer.header("x-rerouter-attempts"), served[2].count(), other.count()), (Some("2"), 1, 1));
+    assert_eq!((served[0].count(), served[1].count()), (1, 1), "they are left alone");
 }
 
 #[tokio::test]
-async fn two_node_processes_serve_survive_a_restart_and_leave() {
-    let (mut gateway, other) = start().await;
+async fn what_nodes_are_doing_now_counts_for_a_document_that_names_them_first() {
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let live = format!(
+        "providers:\n{}recipes:\n  main: {{ rules: [ {{ name: default, targets: [ {{ target: other/m }} ] }} ] }}\naliases: {{ auto: main }}\n",
+        provider("other", &other.url(), "k")
+    );
+    let gateway = Setup::new(&live).start().await;
     let key = gateway.create_key().await;
-    let (busy, idle) = (server("busy", 3).await, server("idle", 0).await);
-    let (a, b) = (Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await, Node::enrol(&gateway, "b", json!({})).await);
-    let (mut first, mut second) = (Process::start(&gateway, &a, &busy), Process::start(&gateway, &b, &idle));
-    let reported = async |gateway: &Gateway, node: &Node, running: u64| {
-        let shown = node.shown(gateway).await;
-        (shown["state"] == "ready" && shown["running"] == running).then_some(shown)
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    gateway.capture(&answer.request_id()).await;
+    let candidate = document(&other.url()).replace("aliases: { auto: main,", "aliases: { auto: only,");
+    let question = json!({ "document": candidate, "health": "current" });
+    let unroutable = async || {
+        let report = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&question)).await.json();
+        assert_eq!(report["evaluated"], 1, "{report}");
+        report["unroutable"].clone()
     };
-    let shown = until("the first to report", async || reported(&gateway, &a, 3).await).await;
-    assert_eq!(shown["registered"]["models"], json!([{"id": "qwen", "context": 4096, "capabilities": null}]));
-    until("the second to report", async || reported(&gateway, &b, 0).await).await;
-    let ask = async |gateway: &Gateway| {
-        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
-    };
-    assert_eq!(ask(&gateway).await, "idle");
-    gateway.restart().await;
-    until("both to report again", async || {
-        let states = [a.shown(&gateway).await["state"].clone(), b.shown(&gateway).await["state"].clone()];
-        (states == ["ready", "ready"]).then_some(())
-    })
-    .await;
-    assert_eq!(ask(&gateway).await, "idle");
-    assert_eq!((second.end().await, b.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
-    assert_eq!(ask(&gateway).await, "busy");
-    assert_eq!((first.end().await, a.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
-    assert_eq!((ask(&gateway).await, other.count()), ("elsewhere".to_owned(), 1));
-    // Enrolled for nothing that is served there: it says so and gives up.
-    let c = Node::enrol(&gateway, "c", json!({"models": ["llama"]})).await;
-    let mut third = Process::start(&gateway, &c, &idle);
-    assert_eq!(until("the third to give up", || std::future::ready(third.0.try_wait().unwrap())).await.code(), Some(2));
+    assert_eq!(unroutable().await, 1, "no node serves it");
+    Node::enrol(&gateway, "a", json!({})).await.serve(&gateway, "http://127.0.0.1:9", &["qwen"], json!({})).await;
+    assert_eq!(unroutable().await, 0);
 }

@@ -68,10 +68,13 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     Ok(Slow { lines, steps })
 }
 
-/// What the targets are doing now: those of the live document, whatever else the candidate names counts as idle.
+/// What the targets are doing now: those of the live document, and nodes whichever document names them; whatever else the
+/// candidate names counts as idle.
 fn current(app: &App, candidate: &Document, live: &Routing) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
-    let mut snapshot = app.standing(live, app.clock.now());
+    let now = app.clock.now();
+    let mut snapshot = app.standing(live, now);
     snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
+    app.nodes.look(candidate.routing(), now, &mut snapshot);
     snapshot
 }
 

@@ -91,7 +91,7 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/nodes/{id}/rotate", "rotateNode", "The secret of the next generation; the one before ends with its first use, or ten minutes later").gives(200, "NodeWithSecret").refuses(&[404, 409]),
     op("POST", "/v1/agent/register", "registerNode", "A node says where it is and what it serves").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 429]),
     op("POST", "/v1/agent/heartbeat", "nodeHeartbeat", "A node says how it is; its lease begins anew").takes("NodeHeartbeat").gives(200, "NodeLease").refuses(&[404, 409, 429]),
-    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[429]),
+    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once while the process runs, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[429]),
     op("POST", "/v1/agent/deregister", "deregisterNode", "A node leaves").gives_nothing().refuses(&[404, 409, 429]),
     op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),

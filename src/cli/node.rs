@@ -23,6 +23,7 @@ use crate::config::Env;
 use crate::id::{NodeId, Random};
 use crate::routing::provider::Base;
 use crate::secret::Secret;
+use crate::store::covers;
 
 /// What is reported to which gateway.
 #[derive(Args)]
@@ -42,10 +43,13 @@ pub(super) struct Arguments {
     /// Where the gateway reaches that server; without it at the same URL. What it wants to be shown is in REROUTER_NODE_API_KEY.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    /// A model of the server that is told of, or with a `*` at its end several; again for more. Without it all.
+    #[arg(long = "model", value_name = "PATTERN")]
+    models: Vec<String>,
     /// Requests that it is given at once; without it any number.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     max_concurrency: Option<u32>,
-    /// Seconds to wait for requests that it still serves, when told to leave.
+    /// Seconds to wait for requests that it still serves, when told to leave; all of them where the server does not say how busy it is.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain: u64,
     /// Certificate authorities in PEM that the gateway's certificate is checked against, instead of the public ones.
@@ -53,7 +57,7 @@ pub(super) struct Arguments {
     ca: Option<PathBuf>,
 }
 
-/// Runs it to its end: 0 when told to leave, 2 when something is wrong with the options or the node's enrolment.
+/// Runs it to its end: 0 when told to leave, 2 when something is wrong with the options or the gateway refuses the registration.
 pub(super) fn run(arguments: &Arguments, env: &Env<'_>) -> ExitCode {
     let ended = Node::new(arguments, env).and_then(|mut node| node.live(&told_to_leave()?));
     match ended {
@@ -102,6 +106,8 @@ struct Node {
     upstream: Base,
     endpoint: String,
     api_key: Option<Secret>,
+    /// Patterns of the models to tell of; none: all.
+    patterns: Vec<String>,
     max_concurrency: Option<u32>,
     drain: Duration,
     clock: Clock,
@@ -117,11 +123,11 @@ enum Said {
     Unregistered,
     /// Not now.
     Later(String),
-    /// Never: the enrolment, or what was sent, is wrong.
-    Never(String),
+    /// Never: the enrolment, or what was sent, is wrong, as this status says.
+    Never(u16, String),
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     running: u64,
     queued: u64,
@@ -156,6 +162,7 @@ impl Node {
             upstream,
             endpoint: arguments.endpoint.clone().unwrap_or_else(|| arguments.upstream.clone()),
             api_key: set("REROUTER_NODE_API_KEY").map(Secret::new),
+            patterns: arguments.models.clone(),
             max_concurrency: arguments.max_concurrency,
             drain: Duration::from_secs(arguments.drain),
             clock: Clock::System,
@@ -171,12 +178,13 @@ impl Node {
                 Said::Taken => {
                     say(&format!("{} is registered", self.id));
                     wait = bounds::NODE_RETRY;
-                    match self.report(leave)? {
+                    match self.report(leave) {
                         Next::Leave => return self.leave(),
+                        Next::End => return Ok(()),
                         Next::Register => continue,
                     }
                 }
-                Said::Never(why) => return Err(why),
+                Said::Never(_, why) => return Err(why),
                 Said::Unregistered => {}
                 Said::Later(why) => say(&format!("not registered yet: {why}")),
             }
@@ -201,27 +209,40 @@ impl Node {
     }
 
     /// Reports until the gateway wants another registration, or it is time to leave.
-    fn report(&mut self, leave: &Receiver<()>) -> Result<Next, String> {
+    fn report(&mut self, leave: &Receiver<()>) -> Next {
         let mut seq = 0;
+        // Models that the gateway does not want to hear of: they are not told again until they are others.
+        let mut refused: Option<Vec<Value>> = None;
         loop {
             seq += 1;
             // A server that does not answer can serve nobody; its models are asked for again with each report.
             let (status, models) = self.models().map_or(("error", None), |models| ("ready", Some(models)));
-            match self.heartbeat(seq, status, models) {
+            let models = models.filter(|models| refused.as_ref() != Some(models));
+            let mut said = self.heartbeat(seq, status, models.as_deref());
+            if let (Said::Never(400 | 403, why), true) = (&said, models.is_some()) {
+                say(&format!("the server's models are not told, those of before stay: {why}"));
+                refused = models;
+                seq += 1;
+                said = self.heartbeat(seq, status, None);
+            }
+            match said {
                 Said::Taken => {}
-                Said::Unregistered => return Ok(Next::Register),
+                Said::Unregistered => return Next::Register,
                 Said::Later(why) => say(&format!("a report was not taken: {why}")),
-                Said::Never(why) => return Err(why),
+                // Whether that is for good, a registration shows.
+                Said::Never(_, why) => {
+                    say(&format!("a report was refused: {why}"));
+                    return if pause(leave, bounds::NODE_RETRY) { Next::Leave } else { Next::Register };
+                }
             }
             if pause(leave, bounds::NODE_HEARTBEAT) {
-                self.drain(seq)?;
-                return Ok(Next::Leave);
+                return self.drain(seq);
             }
         }
     }
 
-    fn heartbeat(&mut self, seq: u64, status: &str, models: Option<Vec<Value>>) -> Said {
-        let load = self.load();
+    fn heartbeat(&mut self, seq: u64, status: &str, models: Option<&[Value]>) -> Said {
+        let load = self.load().unwrap_or_default();
         let mut body = json!({ "seq": seq, "status": status, "running": load.running, "queued": load.queued });
         if let (Value::Object(fields), Some(models)) = (&mut body, models) {
             fields.insert("models".to_owned(), models.into());
@@ -229,20 +250,26 @@ impl Node {
         self.call("heartbeat", &body)
     }
 
-    /// Takes no new requests, and waits for those that it has, as far as it can know of them.
-    fn drain(&mut self, mut seq: u64) -> Result<(), String> {
+    /// Takes no new requests, and waits for those that it has: until there are none, or where that is not known for as long as it
+    /// may. Ends at once where another process reports for the node by now.
+    fn drain(&mut self, mut seq: u64) -> Next {
         let begun = self.clock.now();
         // Dropped at the end of the call: nobody tells it anything, so that waiting on it is waiting.
         let (_quiet, never) = channel::<()>();
         loop {
             seq += 1;
-            if let Said::Never(why) = self.heartbeat(seq, "draining", None) {
-                return Err(why);
+            match self.heartbeat(seq, "draining", None) {
+                Said::Unregistered => {
+                    say(&format!("{} is reported by another process: it stays registered", self.id));
+                    return Next::End;
+                }
+                Said::Later(why) | Said::Never(_, why) => say(&format!("a report was not taken: {why}")),
+                Said::Taken => {}
             }
-            let load = self.load();
+            let idle = self.load().is_some_and(|load| load.running + load.queued == 0);
             let waited = Duration::try_from(self.clock.now().duration_since(begun)).unwrap_or(self.drain);
-            if load.running + load.queued == 0 || waited >= self.drain {
-                return Ok(());
+            if idle || waited >= self.drain {
+                return Next::Leave;
             }
             pause(&never, bounds::NODE_RETRY);
         }
@@ -254,7 +281,7 @@ impl Node {
                 say(&format!("{} has left", self.id));
                 Ok(())
             }
-            Said::Later(why) | Said::Never(why) => Err(format!("the gateway does not know that the node has left: {why}")),
+            Said::Later(why) | Said::Never(_, why) => Err(format!("the gateway does not know that the node has left: {why}")),
         }
     }
 
@@ -297,18 +324,18 @@ impl Node {
         if status.is_success() { text(answer.into_body()) } else { Err(format!("the server answered {status} to {path}")) }
     }
 
-    /// What the server serves.
+    /// What the server serves, as far as it is told of.
     fn models(&self) -> Result<Vec<Value>, String> {
         let path = format!("{}/models", self.upstream.clone().versioned().path);
         let answer: Value = serde_json::from_str(&self.ask(&path)?).map_err(|_| format!("the answer to {path} is not JSON"))?;
         let listed = answer.get("data").and_then(Value::as_array).ok_or_else(|| format!("the answer to {path} has no `data`"))?;
-        Ok(listed.iter().filter_map(described).take(bounds::NODE_MODELS).collect())
+        Ok(listed.iter().filter_map(|model| described(model, &self.patterns)).take(bounds::NODE_MODELS).collect())
     }
 
-    /// How busy the server is, where it says so; else nothing.
-    fn load(&self) -> Load {
+    /// How busy the server is, where it says so.
+    fn load(&self) -> Option<Load> {
         let root = self.upstream.path.trim_end_matches("/v1");
-        self.ask(&format!("{root}/metrics")).map_or_else(|_| Load::default(), |metrics| read_load(&metrics))
+        self.ask(&format!("{root}/metrics")).ok().and_then(|metrics| read_load(&metrics))
     }
 }
 
@@ -316,6 +343,8 @@ impl Node {
 enum Next {
     Register,
     Leave,
+    /// Without a word: the registration is another process's.
+    End,
 }
 
 /// Waits; whether it was told to leave meanwhile.
@@ -342,33 +371,39 @@ fn judge(status: u16, text: &str) -> Said {
         200..=299 => Said::Taken,
         409 => Said::Unregistered,
         // Also where its secret was rotated: another one cannot come by itself.
-        400 | 401 | 403 | 404 | 413 | 415 | 421 => Said::Never(refused()),
+        400 | 401 | 403 | 404 | 413 | 415 | 421 => Said::Never(status, refused()),
         _ => Said::Later(refused()),
     }
 }
 
-/// A model of the server's list, with its context where that is told (vLLM's `max_model_len`).
-fn described(model: &Value) -> Option<Value> {
+/// A model of the server's list that one of the patterns names, with its context where that is told (vLLM's `max_model_len`).
+fn described(model: &Value, patterns: &[String]) -> Option<Value> {
     let id = model.get("id")?.as_str()?;
+    if !patterns.is_empty() && !patterns.iter().any(|pattern| covers(pattern, id)) {
+        return None;
+    }
     let context = model.get("max_model_len").and_then(Value::as_u64);
     Some(context.map_or_else(|| json!({ "id": id }), |context| json!({ "id": id, "context": context })))
 }
 
-/// Sums of the gauges of vLLM and llama.cpp, in Prometheus' text format.
-fn read_load(metrics: &str) -> Load {
-    let mut load = Load::default();
+/// Sums of the gauges of vLLM and llama.cpp, in Prometheus' text format; none where neither says what is running.
+fn read_load(metrics: &str) -> Option<Load> {
+    let (mut load, mut known) = (Load::default(), false);
     for line in metrics.lines() {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
         let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).filter(|value| (0.0..1e6).contains(value));
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and a million
         let count = value.unwrap_or_default() as u64;
         match name {
-            "vllm:num_requests_running" | "llamacpp:requests_processing" => load.running += count,
+            "vllm:num_requests_running" | "llamacpp:requests_processing" => {
+                known |= value.is_some();
+                load.running += count;
+            }
             "vllm:num_requests_waiting" | "llamacpp:requests_deferred" => load.queued += count,
             _ => {}
         }
     }
-    load
+    known.then_some(load)
 }
 
 #[cfg(test)]
@@ -377,20 +412,26 @@ mod tests {
 
     #[test]
     fn the_load_is_what_vllm_and_llama_cpp_say() {
-        let read = |text: &str| {
-            let load = read_load(text);
-            (load.running, load.queued)
-        };
+        let load = |running, queued| Some(Load { running, queued });
         let vllm = "# HELP vllm:num_requests_running x\n# TYPE vllm:num_requests_running gauge\n\
             vllm:num_requests_running{model_name=\"a\"} 2.0\nvllm:num_requests_running{model_name=\"b\"} 1.0\nvllm:num_requests_waiting{model_name=\"a\"} 5.0\n";
-        assert_eq!(read(vllm), (3, 5));
-        assert_eq!(read("llamacpp:requests_processing 1\nllamacpp:requests_deferred 4\n"), (1, 4));
-        assert_eq!(read("vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\nother 7\n"), (0, 0));
+        assert_eq!(read_load(vllm), load(3, 5));
+        assert_eq!(read_load("llamacpp:requests_processing 1\nllamacpp:requests_deferred 4\n"), load(1, 4));
+        assert_eq!(read_load("llamacpp:requests_processing 0\nllamacpp:requests_deferred -1\n"), load(0, 0));
+        for unknown in ["vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\nother 7\n", "{}", ""] {
+            assert_eq!(read_load(unknown), None, "that nothing is known is not that nothing runs: {unknown}");
+        }
     }
 
     #[test]
     fn models_come_with_their_context() {
-        assert_eq!(described(&json!({"id": "q", "max_model_len": 4096})), Some(json!({"id": "q", "context": 4096})));
-        assert_eq!((described(&json!({"id": "q"})), described(&json!({"name": "q"}))), (Some(json!({"id": "q"})), None));
+        assert_eq!(described(&json!({"id": "q", "max_model_len": 4096}), &[]), Some(json!({"id": "q", "context": 4096})));
+        assert_eq!((described(&json!({"id": "q"}), &[]), described(&json!({"name": "q"}), &[])), (Some(json!({"id": "q"})), None));
+    }
+
+    #[test]
+    fn models_are_told_as_patterns_name_them() {
+        let told = |id: &str| described(&json!({ "id": id }), &["qwen*".to_owned(), "llama".to_owned()]).is_some();
+        assert_eq!([told("qwen-large"), told("llama"), told("llama-2"), told("embed")], [true, true, false, false]);
     }
 }

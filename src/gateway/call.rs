@@ -15,6 +15,7 @@ use super::masked;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
+use crate::bounds;
 use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
@@ -71,6 +72,8 @@ pub(super) struct Progress {
     /// What each attempt so far was made at, the one under way last.
     pub(super) used: Vec<Used>,
     pub(super) attempts: Vec<Attempt>,
+    /// How many of them asked nobody.
+    barred: usize,
     /// What abandoned attempts said that they used, by their place in `used`.
     pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
@@ -178,9 +181,16 @@ impl Call {
         ready
     }
 
-    /// Whether another node could be tried for the entry of the plan in use.
+    /// Whether another node may be asked now for the entry of the plan in use.
     fn another_node(&self, state: &Progress) -> bool {
-        self.targets.get(state.index).is_some_and(|planned| planned.is_on_nodes() && !self.unasked(state, planned).is_empty())
+        let now = self.clock.now();
+        let free = |planned: &Arc<Target>| self.unasked(state, planned).iter().any(|ready| ready.may_be_asked(now));
+        self.targets.get(state.index).is_some_and(|planned| planned.is_on_nodes() && free(planned))
+    }
+
+    /// Whether the recipe allows one more attempt after `made`. What asked nobody is none of them, up to what a call may hold.
+    fn may_attempt(&self, state: &Progress, made: usize) -> bool {
+        made.saturating_sub(state.barred) < self.retry.attempts && made < bounds::ATTEMPTS_MAX
     }
 
     /// Asks the target's state for the permit of the attempt that begins.
@@ -272,7 +282,7 @@ impl Call {
 
     /// Whether one more target could be tried after the attempt under way.
     fn has_next(&self, state: &Progress) -> bool {
-        let more = state.attempts.len() + 1 < self.retry.attempts && (state.index + 1 < self.targets.len() || self.another_node(state));
+        let more = self.may_attempt(state, state.attempts.len() + 1) && (state.index + 1 < self.targets.len() || self.another_node(state));
         more && self.within_budget(|budget, percent| budget.has_room(percent, self.clock.now()))
     }
 
@@ -294,7 +304,7 @@ impl Call {
         // The same entry of the plan again, with another key, or at another node.
         let another = self.note_attempt(&mut state, Some(failure)) || self.another_node(&state);
         let more = another || state.index + 1 < self.targets.len();
-        let may = !state.relay.committed && failure.fails_over(&self.retry.on) && more && state.attempts.len() < self.retry.attempts;
+        let may = !state.relay.committed && failure.fails_over(&self.retry.on) && more && self.may_attempt(&state, state.attempts.len());
         // What asked nobody takes nothing from the budget.
         let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
@@ -323,6 +333,7 @@ impl Call {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         state.attempts.push(attempt);
+        state.barred += usize::from(failure.is_some_and(Failure::is_barred));
         in_flight.is_some_and(|in_flight| in_flight.end(failure, &state.relay, took))
     }
 

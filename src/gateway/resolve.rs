@@ -134,6 +134,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_metadata_is_denied_to_nodes_alone() {
+        let resolver = Resolver::new(Vec::new(), Vec::new());
+        for host in ["100.100.100.200", "168.63.129.16"] {
+            assert!(resolver.address(host, 80, Whose::Provider).await.is_ok(), "{host}");
+            assert!(matches!(resolver.address(host, 80, Whose::Node).await, Err(Unresolved::Denied)), "{host}");
+        }
+        assert!(resolver.address("192.0.2.1", 80, Whose::Node).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn what_is_known_is_used_until_the_document_names_it_no_more() {
         let resolver = Resolver::new(Vec::new(), Vec::new());
         assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));

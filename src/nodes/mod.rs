@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -64,6 +65,8 @@ struct Life {
     /// The last report's; none since this process runs.
     seq: Option<u64>,
     lease_until: Option<Timestamp>,
+    /// When the lease began, by the clock that nobody sets.
+    leased: Option<Instant>,
     status: Status,
     reported: Load,
     /// Requests of ours that were there when it reported.
@@ -348,7 +351,7 @@ impl Nodes {
         let Some((node, epoch)) = self.get(id).and_then(|node| node.epoch().map(|epoch| (node, epoch))) else { return };
         let mut life = node.life();
         let events = std::mem::take(&mut life.events);
-        *life = Life { epoch, lease_until: lease(now), events, ..Life::default() };
+        *life = Life { epoch, lease_until: lease(now), leased: Some(Instant::now()), events, ..Life::default() };
     }
 
     /// Takes a report.
@@ -362,6 +365,7 @@ impl Nodes {
         life.epoch = epoch;
         life.seq = Some(report.seq);
         life.lease_until = lease(now);
+        life.leased = Some(Instant::now());
         life.status = report.status;
         life.reported = report.load;
         life.ours_then = serving.state.under_way();
@@ -416,8 +420,9 @@ impl Node {
         if registration.ended {
             return Standing::Gone;
         }
-        // A lease that seems to be longer than leases are is from before the clock was set back.
-        let held = life.epoch == registration.epoch && life.lease_until.is_some_and(|until| now < until && lease(now) >= Some(until));
+        // By both clocks: one that was set back makes no lease longer, and a request that came before the report is none the worse.
+        let lasts = life.leased.is_some_and(|begun| begun.elapsed() < bounds::NODE_LEASE);
+        let held = lasts && life.epoch == registration.epoch && life.lease_until.is_some_and(|until| now < until);
         match (held && self.serving.is_some(), life.status) {
             (false, _) => Standing::Unreachable,
             (true, Status::Ready) => Standing::Ready,

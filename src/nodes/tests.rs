@@ -1,6 +1,6 @@
 //! How nodes stand and which is asked first, with a clock that is told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config;
@@ -74,7 +74,7 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     nodes.begin(&row.id, at(0));
     assert_eq!((standing(0), standing(29), standing(30)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
     nodes.report(&row.id, report(3, Status::Ready, 0), at(40)).unwrap();
-    assert_eq!(standing(-3_600), Standing::Unreachable, "a clock that was set back makes no lease longer");
+    assert_eq!((standing(39), standing(-30)), (Standing::Ready, Standing::Ready), "to a request that came before the report");
     assert_eq!((standing(40), standing(69), standing(70)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
     for seq in [3, 2] {
         assert_eq!(nodes.report(&row.id, report(seq, Status::Ready, 0), at(60)), Err(Untaken::Seq));
@@ -92,6 +92,19 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     left.registration.as_mut().unwrap().ended = true;
     nodes.load(vec![left]);
     assert_eq!((standing(70), nodes.count(Standing::Gone, at(70))), (Standing::Gone, 1));
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_lease_longer() {
+    let nodes = nodes();
+    let row = serving(&nodes, "a");
+    nodes.report(&row.id, report(1, Status::Ready, 0), at(40)).unwrap();
+    let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
+    assert_eq!((standing(-3_600), standing(40)), (Standing::Ready, Standing::Ready));
+    nodes.get(&row.id).unwrap().life().leased = Instant::now().checked_sub(bounds::NODE_LEASE);
+    assert_eq!((standing(-3_600), standing(40)), (Standing::Unreachable, Standing::Unreachable), "by the clock that nobody sets");
+    nodes.report(&row.id, report(2, Status::Ready, 0), at(-3_600)).unwrap();
+    assert_eq!(standing(-3_600), Standing::Ready);
 }
 
 #[test]

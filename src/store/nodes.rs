@@ -157,7 +157,8 @@ pub(super) fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Ve
 }
 
 /// Spends a nonce: [`StoreError::NotFound`] when the generation is not taken any more, [`StoreError::Conflict`] when the nonce
-/// was spent before, [`StoreError::LimitReached`] when too many were of late. The first use of a generation ends the one before.
+/// was spent before or may have been, [`StoreError::LimitReached`] when too many were of late. The first use of a generation ends
+/// the one before.
 pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, &spent.node)?;
     let graced = node.previous.as_ref().is_some_and(|previous| previous.expires_at > spent.at);
@@ -168,7 +169,9 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
     // What is older than that can come no more, whichever of the two clocks was ahead.
     let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
     let before = spent.at.as_second() - 2 * skew;
-    transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created < ?2")?.execute(params![id, before])?;
+    if spent.created <= forget(transaction, id, before)? {
+        return Err(StoreError::Conflict);
+    }
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
     if transaction.prepare_cached(known)?.query_row(params![id, spent.nonce], |_| Ok(())).optional()?.is_some() {
         return Err(StoreError::Conflict);
@@ -183,6 +186,20 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
         return write(transaction, NodeRow { previous: None, ..node });
     }
     Ok(Vec::new())
+}
+
+/// Forgets what a node spent that was made before `before`. Gives the newest that was ever forgotten: should the clock be set
+/// back, what is not newer may be among it.
+fn forget(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64, StoreError> {
+    let newest = "SELECT max(created) FROM node_nonces WHERE node = ?1 AND created < ?2";
+    let newest: Option<i64> = transaction.prepare_cached(newest)?.query_row(params![id, before], |row| row.get(0))?;
+    if let Some(newest) = newest {
+        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created < ?2")?.execute(params![id, before])?;
+        let note = "UPDATE nodes SET nonces_forgotten = max(nonces_forgotten, ?2) WHERE id = ?1";
+        transaction.prepare_cached(note)?.execute(params![id, newest])?;
+    }
+    let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
+    Ok(transaction.prepare_cached(forgotten)?.query_row([id], |row| row.get(0))?)
 }
 
 /// Notes what a node registers as: a new epoch, whatever the one in `registration`.
@@ -258,12 +275,17 @@ mod tests {
     use crate::id::Random;
     use crate::store::schema;
 
-    #[test]
-    fn a_node_that_signs_too_much_waits_until_its_nonces_are_over() {
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_764_000_000 + second).unwrap()
+    }
+
+    fn accounts() -> rusqlite::Connection {
         let mut connection = rusqlite::Connection::open_in_memory().unwrap();
         schema::migrate(&mut connection, schema::ACCOUNTS).unwrap();
-        let transaction = connection.transaction().unwrap();
-        let at = |second: i64| Timestamp::from_second(1_764_000_000 + second).unwrap();
+        connection
+    }
+
+    fn enrolled(transaction: &Transaction<'_>) -> NodeId {
         let id = NodeId::new(at(0), &Random::seeded(1));
         let node = NodeRow {
             id: id.clone(),
@@ -277,7 +299,33 @@ mod tests {
             rotated_at: None,
             registration: None,
         };
-        insert(&transaction, node).unwrap();
+        insert(transaction, node).unwrap();
+        id
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_good_again_under_a_clock_that_was_set_back() {
+        let mut connection = accounts();
+        let transaction = connection.transaction().unwrap();
+        let id = enrolled(&transaction);
+        let spend = |nonce: &str, second: i64| {
+            let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
+            spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created, at })
+        };
+        spend("a", 0).unwrap();
+        spend("b", 10).unwrap();
+        spend("c", 200).unwrap();
+        assert!(matches!(spend("a", 0), Err(StoreError::Conflict)), "spent and forgotten");
+        assert!(matches!(spend("d", 10), Err(StoreError::Conflict)), "it may have been spent");
+        assert!(matches!(spend("c", 200), Err(StoreError::Conflict)));
+        spend("d", 11).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_signs_too_much_waits_until_its_nonces_are_over() {
+        let mut connection = accounts();
+        let transaction = connection.transaction().unwrap();
+        let id = enrolled(&transaction);
         let spend = |nonce: String, second: i64| {
             spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created: at(second).as_second(), at: at(second) })
         };

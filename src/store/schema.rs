@@ -85,6 +85,10 @@ CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'th
 CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = new.id OR seq = new.seq)
     BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
 ",
+    // The newest signature of a node whose nonce was forgotten, in seconds since the epoch.
+    "
+ALTER TABLE nodes ADD COLUMN nonces_forgotten INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Of `captures.db`.
