@@ -1,16 +1,22 @@
 //! What is kept of captures when the process is killed, its index is damaged, or somebody looks at the disk.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use rerouter::bounds;
+use rerouter::store::Faults;
 use serde_json::{Value, json};
 
-use crate::support::client::find;
+use crate::plugin::{ADMIN, Host};
+use crate::support::client::{self, Connection, find};
 use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::{count, until};
+use crate::support::{PATIENCE, count, until};
 
 fn body(number: usize) -> Vec<u8> {
     json!({"model": "auto", "messages": [{"role": "user", "content": format!("canary-{number:06}")}]}).to_string().into_bytes()
@@ -22,9 +28,14 @@ async fn provider() -> Provider {
 
 /// Every capture that a list has, page by page.
 async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
+    listed_by(gateway, key, 7).await
+}
+
+/// The same, by pages of so many.
+async fn listed_by(gateway: &Gateway, key: &Key, limit: usize) -> Vec<String> {
     let (mut ids, mut after) = (Vec::new(), String::new());
     loop {
-        let page = gateway.manage("GET", &format!("/v1/router/replay?limit=7{after}"), &key.secret, None).await.json();
+        let page = gateway.manage("GET", &format!("/v1/router/replay?limit={limit}{after}"), &key.secret, None).await.json();
         ids.extend(page["data"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
         match &page["next"] {
             Value::Null => return ids,
@@ -79,6 +90,120 @@ async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
     for id in &journal {
         assert_eq!(gateway.capture(id).await["status"], 200);
     }
+}
+
+/// What a client was told, and when it had all of it.
+type Journal = Arc<Mutex<Vec<(String, Instant)>>>;
+
+/// Asks one thing after another on one connection until that breaks, and keeps the ids of the answers that came whole.
+async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
+    let (host, bearer) = (to.to_string(), format!("Bearer {key}"));
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let Some(mut connection) = Connection::try_open(to).await else { return };
+    for number in 0.. {
+        let request = client::request("POST", "/v1/chat/completions", &host, &headers, Some(&body(number)));
+        let Some(answer) = connection.try_exchange(&request).await.filter(|answer| answer.whole) else { return };
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        journal.lock().unwrap().push((answer.request_id(), Instant::now()));
+    }
+}
+
+#[tokio::test]
+async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
+    // What a loss of power may cost, and so more than a kill: the disk of a busy machine has its time.
+    let window = bounds::CAPTURE_LINGER + bounds::CAPTURE_SYNC;
+    let provider = provider().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let key = gateway.create_key().await;
+    let mut sure = BTreeSet::new();
+    for _ in 0..count("REROUTER_ROUNDS", 3).min(30) {
+        let journal = Journal::default();
+        let clients: Vec<_> =
+            (0..4).map(|_| tokio::spawn(ask_until_it_breaks(gateway.address(), key.secret.clone(), Arc::clone(&journal)))).collect();
+        let before = |limit: Instant| -> BTreeSet<String> {
+            journal.lock().unwrap().iter().filter(|(_, at)| *at < limit).map(|(id, _)| id.clone()).collect()
+        };
+        let window_ago = || Instant::now().checked_sub(window).expect("a machine that has run for longer");
+        until("answers from before the window", async || (before(window_ago()).len() >= 20).then_some(())).await;
+        assert!(clients.iter().all(|client| !client.is_finished()), "they ask while the kill comes");
+        let asked_for = before(window_ago());
+        gateway.kill_9();
+        for client in clients {
+            client.await.unwrap();
+        }
+        gateway.start_again().await;
+        let left: BTreeSet<String> = listed_by(&gateway, &key, 100).await.into_iter().collect();
+        assert!(asked_for.is_subset(&left), "lost: {:?}", asked_for.difference(&left));
+        for id in &asked_for {
+            let capture = gateway.capture(id).await;
+            assert!(capture["request"]["body"].as_str().unwrap().contains("canary-"), "{capture}");
+            assert!(capture["response"]["body"].as_str().unwrap().contains("canary-answer-"), "{capture}");
+        }
+        sure.extend(asked_for);
+        assert!(sure.is_subset(&left), "what survived one kill survives the next");
+    }
+}
+
+/// A reading of one series; 0 where it has none yet.
+fn reading(metrics: &str, series: &str) -> f64 {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_costs_captures_and_no_request() {
+    const LARGE: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (provider, faults) = (provider().await, Faults::default());
+    let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("a", &provider.url())], ""), faults.clone()).await;
+    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await.json()["key"].as_str().unwrap().to_owned();
+    let chat = async |content: &str| {
+        let body = json!({"model": "auto", "messages": [{"role": "user", "content": content}]}).to_string();
+        let answer = host.ask("POST", "/v1/chat/completions", Some(&key), Some(&body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.request_id()
+    };
+    let capture = async |id: &str| host.ask("GET", &format!("/v1/router/replay/{id}"), Some(&key), None).await;
+    let counted = async |outcome: &str| reading(&host.metrics().await, &format!("rerouter_captures_total{{outcome=\"{outcome}\"}}"));
+    let queued = async || reading(&host.metrics().await, "rerouter_capture_queue_bytes");
+    let first = chat("before").await;
+    until("the capture before", async || (capture(&first).await.status == 200).then_some(())).await;
+    faults.stall_appends();
+    // As much as may wait, and some more. Each is answered, and so is whoever asks for something else.
+    let (more, large) = (bounds::CAPTURE_QUEUE_BYTES / LARGE + 8, "so much ".repeat(LARGE / 8));
+    for _ in 0..more {
+        chat(&large).await;
+        let waiting = queued().await;
+        assert!(waiting <= bounds::CAPTURE_QUEUE_BYTES as f64, "{waiting} bytes wait");
+    }
+    assert_eq!(host.ask("GET", "/health", None, None).await.status, 200);
+    assert_eq!(host.ask("GET", "/v1/router/keys", Some(&key), None).await.status, 200);
+    until("captures to be dropped", async || (counted("dropped_full").await > 0.0).then_some(())).await;
+    assert!(queued().await > (bounds::CAPTURE_QUEUE_BYTES / 2) as f64, "it is full of what hangs");
+    until("the writer to hang", async || (faults.hanging() > 0).then_some(())).await;
+    assert_eq!(counted("stored").await, 1.0);
+    faults.clear();
+    // Many megabytes, on a machine that has other work.
+    let written = async {
+        while queued().await > 0.0 {
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+    };
+    tokio::time::timeout(4 * PATIENCE, written).await.expect("what waited is written when the disk goes on");
+    let again = chat("after").await;
+    let kept = until("captures to come again", async || Some(capture(&again).await).filter(|answer| answer.status == 200)).await;
+    assert!(kept.json()["request"]["body"].as_str().unwrap().contains("after"));
+    let all = until("each to be counted", async || {
+        let (stored, dropped) = (counted("stored").await, counted("dropped_full").await);
+        (stored + dropped >= (more + 2) as f64).then_some((stored, dropped))
+    });
+    let (stored, dropped) = all.await;
+    assert!(
+        stored + dropped == (more + 2) as f64 && dropped >= 8.0 && stored > 2.0,
+        "{stored} stored, {dropped} dropped of {more} and two"
+    );
+    assert_eq!(counted("dropped_store").await, 0.0, "what waited was not lost");
+    host.stop().await;
 }
 
 #[tokio::test]
@@ -277,4 +402,60 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
     crate::support::envelope::management(&reroute, 409, "redacted");
     let plain = gateway.chat(&key, &json!({"model": "auto", "messages": []}).to_string().into_bytes()).await.request_id();
     assert_eq!(gateway.capture(&plain).await["request"]["body"], json!({"model": "auto", "messages": []}).to_string());
+}
+
+/// Registers and logs in; the session's token, and a ROUTER key of that user.
+async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
+    let account = json!({"email": email, "password": "a long enough password"}).to_string();
+    let send = async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(account.as_bytes())).await;
+    assert_eq!(send("/v1/auth/register").await.status, 201);
+    let token = send("/v1/auth/login").await.json()["token"].as_str().unwrap().to_owned();
+    let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
+    (token, Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() })
+}
+
+#[tokio::test]
+async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
+    let provider = provider().await;
+    let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let ((_, ann), (session, bob)) = (user(&gateway, "ann@example.com").await, user(&gateway, "bob@example.com").await);
+    let (hers, his) = (gateway.chat(&ann, &body(111_111)).await.request_id(), gateway.chat(&bob, &body(222_222)).await.request_id());
+    for id in [&hers, &his] {
+        gateway.capture(id).await;
+    }
+    let (path, own) = (format!("/v1/router/replay/{hers}"), format!("/v1/router/replay/{his}"));
+    for credential in [&session, &bob.secret] {
+        for (method, target, status) in [
+            ("GET", "/v1/router/replay".to_owned(), 200),
+            ("GET", format!("/v1/router/replay?key={}", ann.id), 200),
+            ("GET", path.clone(), 404),
+            ("GET", format!("{path}/compare/{his}"), 404),
+            ("GET", format!("{own}/compare/{hers}"), 404),
+            ("POST", format!("{path}/reroute"), 404),
+            ("DELETE", path.clone(), 404),
+            ("DELETE", format!("{path}?replays=true"), 404),
+            ("POST", "/v1/router/replay/evaluate".to_owned(), 200),
+            ("GET", "/v1/router/usage?group_by=key".to_owned(), 200),
+        ] {
+            let answer = gateway.manage(method, &target, credential, None).await;
+            assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
+            let shown = answer.text();
+            // What he asked for himself may be repeated to him.
+            let ids = [hers.as_str(), ann.id.as_str()].into_iter().filter(|id| !target.contains(id));
+            assert!(ids.chain(["canary-111111"]).all(|word| !shown.contains(word)), "{method} {target}: {shown}");
+        }
+        let mine = gateway.manage("GET", "/v1/router/replay", credential, None).await.json();
+        assert_eq!((mine["data"].as_array().unwrap().len(), &mine["data"][0]["id"]), (1, &json!(his)));
+        assert_eq!(gateway.manage("POST", "/v1/router/replay/evaluate", credential, None).await.json()["evaluated"], 1);
+        let used = gateway.manage("GET", "/v1/router/usage", credential, None).await.json();
+        assert_eq!((used["data"].as_array().unwrap().len(), &used["data"][0]["requests"]), (1, &json!(1)), "{used}");
+    }
+    let url = format!("http://{}", gateway.host());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", bob.secret.as_str())];
+    let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await.well();
+    let lines: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[0]["id"]), (1, &json!(his)));
+    assert!(exported.contains("canary-222222") && !exported.contains("canary-111111"), "{exported}");
+    assert_eq!(gateway.capture(&hers).await["status"], 200, "it is where it was");
+    assert_eq!(provider.count(), 2, "and nobody ran it again");
 }

@@ -17,7 +17,7 @@ mod audit;
 mod bodies;
 /// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
 mod browsers;
-/// Captures after a kill, a damaged index, and as they lie on the disk; what is kept out of them.
+/// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
 mod captures;
 /// What `rerouter serve` says about bad documents.
 mod cli;
@@ -57,6 +57,8 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
+/// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its client.
+mod long_evaluations;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
 /// `rerouter node` beside scripted servers.

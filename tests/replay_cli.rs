@@ -10,16 +10,16 @@ use crate::support::free_port;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
-struct Scene {
-    gateway: Gateway,
+pub struct Scene {
+    pub gateway: Gateway,
     key: Key,
-    text: String,
+    pub text: String,
     /// What models say.
     provider: Provider,
 }
 
 /// An alias that goes to one model when it is asked for a stream, else to another, at prices of their own.
-async fn scene() -> Scene {
+pub async fn scene() -> Scene {
     let provider_ = Provider::always(scripted::completion("well said")).await;
     let text = format!(
         "providers:\n{}models:\n  p/small: {{ input_per_mtok: 1.0, output_per_mtok: 2.0 }}\n  p/large: {{ input_per_mtok: 3.0, output_per_mtok: 4.0 }}\n\
@@ -33,7 +33,7 @@ async fn scene() -> Scene {
 }
 
 impl Scene {
-    async fn ask(&self, words: &str) -> String {
+    pub async fn ask(&self, words: &str) -> String {
         let body = json!({ "model": "auto", "messages": [{ "role": "user", "content": words }] }).to_string();
         let answer = self.gateway.chat(&self.key, body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -43,12 +43,12 @@ impl Scene {
     }
 
     /// Runs it with the admin's key in the environment.
-    async fn replay(&self, arguments: &[&str]) -> Ran {
+    pub async fn replay(&self, arguments: &[&str]) -> Ran {
         let url = format!("http://{}", self.gateway.host());
         run(self.gateway.dir(), arguments, &[("REROUTER_URL", &url), ("REROUTER_API_KEY", &self.gateway.admin_key)]).await
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.gateway.dir().join(name), text).unwrap();
     }
 
@@ -57,7 +57,7 @@ impl Scene {
     }
 }
 
-struct Ran {
+pub struct Ran {
     code: Option<i32>,
     out: String,
     error: String,
@@ -65,7 +65,7 @@ struct Ran {
 
 impl Ran {
     /// What it said, once it is known to have gone well.
-    fn well(self) -> String {
+    pub fn well(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.out, self.error);
         self.out
     }
@@ -76,7 +76,8 @@ impl Ran {
     }
 }
 
-async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
+/// It, with exactly these variables.
+pub async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
     command.arg("replay").args(arguments).current_dir(dir).env_clear().envs(environment.iter().copied()).stdin(Stdio::null());
     let Output { status, stdout, stderr } = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -325,26 +326,32 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     assert_eq!(sent("application/x-ndjson", "\n").await.status, 400);
 }
 
-/// A page of captures that holds few, because a filter is rare, is not the last one.
-#[tokio::test]
-async fn an_evaluation_reaches_what_is_behind_many_that_do_not_match() {
-    let scene = scene().await;
+/// So many captures as an export has them, a millisecond apart, each served by the model that is said for its number, from 1.
+pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static str) -> String {
     let id = scene.ask("Say a word.").await;
     let capture: Value = serde_json::from_str(&scene.replay(&["show", &id, "--json"]).await.well()).unwrap();
     let begin: jiff::Timestamp = capture["created_at"].as_str().unwrap().parse().unwrap();
     let random = rerouter::id::Random::seeded(3);
     let mut corpus = String::new();
-    for n in 1..=6_000_i64 {
+    for n in 1..=count {
         let at = begin + jiff::SignedDuration::from_millis(-n);
         let mut one = capture.clone();
         one["id"] = rerouter::id::RequestId::new(at, &random).as_str().into();
         one["created_at"] = rerouter::clock::rfc3339(at).into();
-        one["served"]["model"] = if n > 5_990 { "rare".into() } else { "small".into() };
+        one["served"]["model"] = model(n).into();
         one["decision"]["served"] = one["served"].clone();
         one["request"]["body"] = Value::Null;
         one["response"]["body"] = Value::Null;
         corpus.push_str(&format!("{one}\n"));
     }
+    corpus
+}
+
+/// A page of captures that holds few, because a filter is rare, is not the last one.
+#[tokio::test]
+async fn an_evaluation_reaches_what_is_behind_many_that_do_not_match() {
+    let scene = scene().await;
+    let corpus = corpus(&scene, 6_000, |n| if n > 5_990 { "rare" } else { "small" }).await;
     scene.write("corpus.jsonl", &corpus);
     assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "6000 imported\n");
     let evaluated = scene.replay(&["evaluate", "--live", "--json", "--owner", "usr_admin", "--model", "rare"]).await.well();

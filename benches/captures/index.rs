@@ -175,6 +175,7 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) {
         ("nothing has it", CaptureFilter { recipe: Some("none".into()), ..all() }),
     ];
     println!("the newest 50 by filter, {TIMES} times each (promised: {PROMISED:?})");
+    let mut over = Vec::new();
     for (name, filter) in questions {
         let (mut times, mut found, mut more) = (Vec::new(), 0, false);
         for _ in 0..TIMES {
@@ -183,8 +184,13 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) {
             times.push(from.elapsed());
             (found, more) = (page.heads.len(), page.next.is_some());
         }
+        if process::median(&times) > PROMISED {
+            over.push(name);
+        }
         println!("  {name:<28} {found:>2} found{}: {}", if more { ", more" } else { "" }, process::spread(times));
     }
+    let over = if over.is_empty() { "none".to_owned() } else { over.join("; ") };
+    println!("longer than {PROMISED:?} by their median: {over}");
 }
 
 /// A day leaves while captures are written.

@@ -46,7 +46,10 @@ async fn main() {
         return try_small(&arguments).await;
     }
     match Flags::parse().what {
-        What::Queue(load) => queue::measure(&load).await,
+        What::Queue(load) => {
+            let broken = queue::measure(&load).await;
+            assert!(broken.is_empty(), "promises not kept: {}", broken.join("; "));
+        }
         What::Index(load) => index::measure(&load).await,
         What::Evaluate(load) => evaluate::measure(&load).await,
     }
@@ -60,7 +63,8 @@ async fn try_small(arguments: &[String]) {
     for name in NAMES.into_iter().filter(|name| chosen(name)) {
         println!("\nrunning 1 test");
         match name {
-            "captures_through_the_queue" => queue::measure(&queue::Load { rate: 200, bytes: 6144, seconds: 0.5 }).await,
+            // What it promises of a machine is for runs that are large, and alone on it.
+            "captures_through_the_queue" => drop(queue::measure(&queue::Load { rate: 200, bytes: 6144, seconds: 0.5 }).await),
             "captures_in_the_index" => index::measure(&index::Load { heads: 6_000, days: 3 }).await,
             _ => evaluate::measure(&evaluate::Load { heads: 3_000, bodies: 300, bytes: 6144 }).await,
         }

@@ -31,6 +31,13 @@ pub fn disk(dir: &Path) -> (u64, u64, usize) {
     (segments.iter().map(|(_, bytes)| bytes).sum(), index, segments.len())
 }
 
+/// The median of these.
+pub fn median(times: &[std::time::Duration]) -> std::time::Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
 /// The median, the 99 % quantile and the largest of these, in milliseconds.
 pub fn spread(mut times: Vec<std::time::Duration>) -> String {
     times.sort_unstable();

@@ -8,7 +8,7 @@ use super::*;
 use crate::capture::prepare;
 use crate::capture::record::tests::capture;
 use crate::capture::redact::Redactor;
-use crate::capture::segment::format::{self, FIRST};
+use crate::capture::segment::format::{self, BLOCK_HEAD, BlockHead, FIRST};
 use crate::capture::segment::writer::{Effort, begin};
 use crate::id::{Random, UserId};
 use crate::secret::SecretBytes;
@@ -120,6 +120,39 @@ fn a_block_in_another_place_or_segment_does_not_open() {
         assert!(Parts::heads(&segment, rows[0].1.heads).is_ok() && Parts::heads(&segment, rows[2].1.heads).is_err());
         std::fs::copy(&path, format::path(dir.path(), 2)).unwrap();
         assert!(Segment::open(dir.path(), 2, &master()).is_err());
+    }
+}
+
+/// Checksums are no secret: whoever moves or bends a block can make them right again. Then it is the seal that tells.
+#[test]
+fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() {
+    for sealed in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = write(dir.path(), 2, sealed);
+        let path = format::path(dir.path(), 1);
+        let whole = std::fs::read(&path).unwrap();
+        let (first, second) = (rows[0].1.heads, rows[2].1.heads);
+        let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+        let (moved, there) = (segment.block_head(first).unwrap(), segment.block_head(second).unwrap());
+        let begin = first as usize + BLOCK_HEAD;
+        let kept = &whole[begin..begin + moved.stored as usize];
+        // The block, under a head that is right there, in the place of the other one.
+        let put = |head: &BlockHead, kept: &[u8]| {
+            let (mut bytes, at) = (whole.clone(), second as usize);
+            bytes[at..at + BLOCK_HEAD].copy_from_slice(&head.encode(1, second));
+            bytes[at + BLOCK_HEAD..at + BLOCK_HEAD + kept.len()].copy_from_slice(kept);
+            std::fs::write(&path, bytes).unwrap();
+            let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+            assert_eq!(segment.block_head(second).unwrap(), *head, "the checksums are right");
+            Parts::heads(&segment, second).map(|parts| parts.head(0)).map_err(|why| why.to_string())
+        };
+        let read = [moved.clone(), BlockHead { number: there.number, ..moved.clone() }].map(|head| put(&head, kept));
+        let expected = if sealed { Err("its seal is broken".to_owned()) } else { Ok(Some(Bytes::from(ready(0).head))) };
+        assert_eq!(read, [expected.clone(), expected]);
+        // One byte of it bent.
+        let bent: Vec<u8> = kept.iter().enumerate().map(|(at, byte)| if at == kept.len() / 2 { byte ^ 1 } else { *byte }).collect();
+        let read = put(&BlockHead { sum: crc32fast::hash(&bent), ..moved }, &bent);
+        assert!(!sealed || read == Err("its seal is broken".to_owned()));
     }
 }
 

@@ -1,0 +1,80 @@
+//! Evaluations of thousands of captures: the bar that people see, how many may be under way, and that one ends with its client.
+
+use std::process::{Command, Stdio};
+
+use rerouter::bounds;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::replay_cli::{Scene, corpus, scene};
+use crate::support::client::{self, find};
+use crate::support::{envelope, until};
+
+const EVALUATE: &str = "/v1/router/replay/evaluate";
+
+/// The document with more rules, none of which matches: a decision under it is some work.
+fn slow(text: &str) -> String {
+    // Each may match where the ones before it do not: a rule that is never reached is a mistake.
+    let condition = |n: usize| vec![format!("prompt_tokens > {}", 6_000_000 - n); 20].join(" || ");
+    let rule = |n: usize| format!("      - {{ name: r{n}, when: \"{}\", targets: [ {{ target: p/large }} ] }}\n", condition(n));
+    let rules: String = (0..bounds::RULES - 4).map(rule).collect();
+    let slow = text.replacen("    rules:\n", &format!("    rules:\n{rules}"), 1);
+    assert_ne!(slow, text);
+    slow
+}
+
+/// Begins an evaluation of all and waits for its first line: it is under way then. The task reads on to its end; aborted, it is a
+/// client that leaves.
+async fn begin(scene: &Scene, body: &Value) -> JoinHandle<()> {
+    let (bearer, body) = (format!("Bearer {}", scene.gateway.admin_key), body.to_string());
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("accept", "application/x-ndjson")];
+    let mut connection = scene.gateway.connect().await;
+    connection.send(&client::request("POST", EVALUATE, &scene.gateway.host(), &headers, Some(body.as_bytes()))).await;
+    let head = connection.head().await.expect("an answer");
+    assert_eq!(head.status, 200);
+    let first = connection.piece().await.expect("a line");
+    assert!(find(&first, b"evaluation.progress").is_some(), "{}", String::from_utf8_lossy(&first));
+    tokio::spawn(async move { while connection.piece().await.is_some() {} })
+}
+
+#[tokio::test]
+async fn an_evaluation_ends_with_its_client_and_gives_its_place_back() {
+    let scene = scene().await;
+    scene.write("corpus.jsonl", &corpus(&scene, 6_000, |_| "small").await);
+    assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "6000 imported\n");
+    let all = json!({ "document": slow(&scene.text) });
+    let one = async || scene.gateway.manage("POST", EVALUATE, &scene.gateway.admin_key, Some(&json!({ "limit": 1 }))).await;
+    assert_eq!(bounds::EVALUATIONS, 2);
+    let (stays, leaves) = (begin(&scene, &all).await, begin(&scene, &all).await);
+    envelope::management(&one().await, 429, "rate_limited");
+    leaves.abort();
+    until("room for another", async || (one().await.status == 200).then_some(())).await;
+    // It began before the other one and has as much to do: that one has not come to its end.
+    assert!(!stays.is_finished(), "the place was given back at the end only");
+    let leaves = begin(&scene, &all).await;
+    envelope::management(&one().await, 429, "rate_limited");
+    for client in [stays, leaves] {
+        client.abort();
+    }
+    until("room for two", async || {
+        let (a, b) = tokio::join!(one(), one());
+        ((a.status, b.status) == (200, 200)).then_some(())
+    })
+    .await;
+}
+
+/// Nobody sees a bar where standard error is no terminal; `script` gives it one.
+#[tokio::test]
+async fn people_see_how_far_an_evaluation_has_come() {
+    let scene = scene().await;
+    scene.write("corpus.jsonl", &corpus(&scene, 2_500, |_| "small").await);
+    scene.write("candidate.yaml", &scene.text);
+    let told = format!("{} replay evaluate --document candidate.yaml --corpus corpus.jsonl", env!("CARGO_BIN_EXE_rerouter"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &told, "/dev/null"]).current_dir(scene.gateway.dir()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().expect("the command `script` (of bsdutils)");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("[###") && shown.contains(" %") && shown.contains("2000 captures"), "{shown}");
+    assert!(shown.contains("2500 captures decided"), "{shown}");
+}
