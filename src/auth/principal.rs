@@ -1,5 +1,6 @@
 //! Who a request is, and the questions that endpoints ask about that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::signature::Signed;
@@ -38,6 +39,11 @@ impl Kept {
             "off" => Some(Kept::Nothing),
             _ => None,
         }
+    }
+
+    /// What the labels of a key say.
+    pub fn of(labels: &BTreeMap<String, String>) -> Self {
+        labels.get(CAPTURE_LABEL).and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
     }
 }
 
@@ -119,8 +125,7 @@ impl Principal {
 
     /// What is kept of its requests.
     pub fn kept(&self) -> Kept {
-        let label = self.key().and_then(|key| key.labels.get(CAPTURE_LABEL));
-        label.and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
+        self.key().map_or(Kept::Whole, |key| Kept::of(&key.labels))
     }
 
     /// Whether the `limits.models` of its key and of its user allow the name.
