@@ -16,7 +16,6 @@ use crate::capture::record::{Bodies, Capture};
 use crate::config::CaptureSettings;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
-use crate::interface::Interface;
 use crate::store::Action;
 
 /// `POST /v1/router/replay/import`. All lines are read before any is kept: one that is no capture refuses them all. What is
@@ -36,8 +35,8 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let read = tokio::task::spawn_blocking(move || read(&body, owner.as_ref(), now, age)).await;
     let (captures, expired) = read.map_err(Error::internal)??;
     let read = captures.len() as u64;
-    let captures: Vec<Capture> =
-        captures.into_iter().filter_map(|capture| kept(label(app, capture.head.key.as_ref()), settings, capture)).collect();
+    let of_key = |capture: &Capture| capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
+    let captures: Vec<Capture> = captures.into_iter().filter_map(|capture| kept(of_key(&capture), settings, capture)).collect();
     let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
     app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
@@ -52,12 +51,6 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 fn known_user(app: &App, owner: &str) -> Result<UserId> {
     let user = app.auth.user(&UserId::known(owner));
     user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
-}
-
-/// What the label of a key says is kept of its requests, where the key is known here.
-fn label(app: &App, key: Option<&KeyId>) -> Kept {
-    let known = key.and_then(|id| Interface::ALL.into_iter().find_map(|interface| app.auth.key(interface, id)));
-    known.map_or(Kept::Whole, |key| Kept::of(&key.row().labels))
 }
 
 /// What is kept of a capture as if it had been made here; `None`: nothing.

@@ -19,8 +19,8 @@ pub const ADMIN_SCOPE: &str = "admin";
 /// The label of a key that says what is kept of its requests; only an admin sets labels.
 pub const CAPTURE_LABEL: &str = "capture";
 
-/// What is kept of a key's requests, where captures are kept at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is kept of a key's requests, where captures are kept at all; the greater, the less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// Head and bodies: `on`, and where nothing is said.
     Whole,
