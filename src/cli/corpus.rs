@@ -99,7 +99,7 @@ pub(super) fn lines(path: &Path, mut each: impl FnMut(&[u8], u64, (u64, u64)) ->
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 

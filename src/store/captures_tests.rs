@@ -248,9 +248,9 @@ async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
     // other, and one is of itself.
     let mut rows: Vec<CaptureRow> = (0..60).map(|second| row(second, &random)).collect();
     let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
-    for at in 1..rows.len() {
-        rows[at].replay_of = Some(ids[at - 1].clone());
-        rows[at].shadow_of = at.checked_sub(2).map(|before| ids[before].clone());
+    for (at, row) in rows.iter_mut().enumerate().skip(1) {
+        row.replay_of = Some(ids[at - 1].clone());
+        row.shadow_of = at.checked_sub(2).map(|before| ids[before].clone());
     }
     rows[0].replay_of = Some(ids[59].clone());
     rows.push(row(60, &random));
