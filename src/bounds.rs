@@ -284,6 +284,12 @@ pub const EVALUATE_DOCUMENTS: usize = 16;
 pub const GATE_TRIES: usize = 3;
 /// The captures that a gated change is tried on: those of so long.
 pub const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
+/// The captures that a gated change is tried on: so many that were decided, the newest.
+pub const GATE_DECIDED: u64 = 100_000;
+/// Captures that are looked at for those: refusals, replays and what was imported do not fill the window.
+pub const GATE_LOOKED_AT: u64 = 10 * GATE_DECIDED;
+/// The body of an import: captures of the longest bodies, escaped, and more than a gateway takes of one request.
+pub const IMPORT_BODY: usize = 64 << 20;
 /// The body of an evaluation: a routing document as a JSON string, in which every byte may be escaped, and a filter.
 pub const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
 /// Longest that the command line waits for a gateway to accept a connection.
@@ -356,6 +362,10 @@ pub const DAMAGED_BLOCKS: usize = 1_000;
 pub const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 /// Bytes of captures that `rerouter replay import` sends at once; a larger line goes alone.
 pub const IMPORT_PART: usize = 4 << 20;
+/// Times that `rerouter replay import` sends a part for which the gateway has no turn yet.
+pub const IMPORT_TRIES: usize = 10;
+/// Longest that it waits before it does so again.
+pub const IMPORT_WAIT: Duration = Duration::from_secs(30);
 /// Expressions of `capture.redact`.
 pub const REDACT_EXPRESSIONS: usize = 32;
 /// Bytes of one of those, compiled.

@@ -23,7 +23,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
-use crate::replay::evaluate::{Question, Standing};
+use crate::replay::evaluate::{Question, Skipped, Standing};
 use crate::replay::explain;
 use crate::replay::report::{PriceList, Report};
 use crate::routing::recipe::Routing;
@@ -59,9 +59,34 @@ pub struct Evaluation {
     /// Which captures.
     pub filter: CaptureFilter,
     /// How many of them at most, the newest first.
-    pub limit: u64,
+    pub window: Window,
+    /// Whether captures that were taken in from a file are left out: this gateway did not see that traffic.
+    pub without_imported: bool,
     /// Whether reasons may quote the candidate's conditions: whoever asks may see that document.
     pub conditions: bool,
+}
+
+/// How many captures an evaluation reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Captures looked at, at most.
+    pub looked_at: u64,
+    /// Captures decided again, at most.
+    pub decided: u64,
+}
+
+impl Window {
+    /// So many captures, whatever becomes of them.
+    pub fn of(captures: u64) -> Self {
+        Window { looked_at: captures, decided: captures }
+    }
+
+    /// How many are read next, after so many; `None` when it is full.
+    fn next(self, looked_at: u64, decided: u64) -> Option<usize> {
+        let left = self.looked_at.saturating_sub(looked_at);
+        let step = usize::try_from(left).unwrap_or(usize::MAX).min(bounds::EVALUATE_STEP);
+        (step > 0 && decided < self.decided).then_some(step)
+    }
 }
 
 /// How far it has come.
@@ -86,8 +111,9 @@ pub enum Told {
 }
 
 /// Begins an evaluation; it ends with its last capture, or soon after the receiver is dropped. 429 while as many as may are
-/// under way.
+/// under way, 503 while captures are there that the index does not know.
 pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
+    app.archive.check_complete()?;
     let permit = app.evaluations.clone().try_acquire_owned().map_err(|_| {
         let most = bounds::EVALUATIONS;
         Error::new(Kind::RateLimited, format!("{most} evaluations are under way already.")).retry_after(bounds::LIMIT_RETRY)
@@ -129,8 +155,11 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, _permit: OwnedSemaphorePermit) {
-        if let Some(report) = self.evaluate().transpose() {
+    fn run(mut self, permit: OwnedSemaphorePermit) {
+        let report = self.evaluate().transpose();
+        // Whoever has its report may begin another one.
+        drop(permit);
+        if let Some(report) = report {
             // Whoever asked may have left meanwhile.
             let _gone = self.tell.blocking_send(Told::Done(report));
         }
@@ -140,12 +169,14 @@ impl Work {
     fn evaluate(&mut self) -> Result<Option<Report>> {
         let (mut report, mut done, mut after) = (Report::default(), 0, None::<RequestId>);
         let (mut told, mut reached) = (Instant::now(), None);
-        while done < self.evaluation.limit {
+        let window = self.evaluation.window;
+        while let Some(step) = window.next(done, report.evaluated) {
             let began = Instant::now();
-            let step = usize::try_from(self.evaluation.limit - done).unwrap_or(usize::MAX).min(bounds::EVALUATE_STEP);
             let page = self.handle.block_on(self.archive.page(self.evaluation.filter.clone(), step, after.take()))?;
             for (head, place) in page.heads.iter().zip(&page.places) {
-                self.add(head, *place, &mut report);
+                if report.evaluated < window.decided {
+                    self.add(head, *place, &mut report);
+                }
             }
             done += page.heads.len() as u64;
             reached = page.heads.last().map(|last| last.created_at).or(reached);
@@ -157,7 +188,7 @@ impl Work {
             }
             if let Some(reached) = reached.filter(|_| told.elapsed() >= bounds::EVALUATE_TELL) {
                 told = Instant::now();
-                let progress = Progress { done, limit: self.evaluation.limit, changed: report.changed, reached };
+                let progress = Progress { done, limit: window.looked_at, changed: report.changed, reached };
                 // One that is not taken in time is followed by a newer one.
                 let _full = self.tell.try_send(Told::Progress(progress));
             }
@@ -175,7 +206,10 @@ impl Work {
     }
 
     fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
-        let Evaluation { candidate, baseline, standing, conditions, .. } = &self.evaluation;
+        let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } = &self.evaluation;
+        if *without_imported && head.imported {
+            return report.skip(Skipped::Imported);
+        }
         let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
         let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
         let (archive, last) = (&self.archive, RefCell::new(&mut self.last));
@@ -268,5 +302,19 @@ impl Documents {
                 place.insert(read.map(Arc::new)).clone()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_full_when_enough_were_decided_or_looked_at() {
+        let window = Window { looked_at: 1_000, decided: 100 };
+        assert_eq!(window.next(0, 0), Some(bounds::EVALUATE_STEP));
+        assert_eq!(window.next(900, 0), Some(100), "what was left out does not count");
+        assert_eq!((window.next(1_000, 0), window.next(100, 100)), (None, None));
+        assert_eq!((Window::of(4).next(3, 3), Window::of(4).next(4, 0)), (Some(1), None));
     }
 }

@@ -187,6 +187,35 @@ async fn what_an_admin_sees_of_others_is_noted_and_what_it_sees_of_its_own_is_no
 }
 
 #[tokio::test]
+async fn what_is_tried_on_captures_of_others_is_noted() {
+    let (gateway, provider) = start().await;
+    let document = in_order(&[("up", &provider.url())], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}");
+    let noted = async || rows(&gateway, "&action=capture.evaluate").await;
+    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
+    let evaluate = async |key: &str, body: Value| {
+        let answer = gateway.manage("POST", "/v1/router/replay/evaluate", key, Some(&body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["revision"].clone()
+    };
+    evaluate(made["key"].as_str().unwrap(), json!({ "document": &document })).await;
+    evaluate(&gateway.admin_key, json!({ "document": &document, "filter": { "owner": "usr_admin" } })).await;
+    evaluate(&gateway.admin_key, json!({})).await;
+    assert!(noted().await.is_empty(), "of one's own captures, or by the live document");
+    let revision = evaluate(&gateway.admin_key, json!({ "document": &document })).await;
+    let row = noted().await.remove(0);
+    assert_eq!(row["target"], json!({ "type": "config", "id": revision }));
+    assert_eq!(row["actor"], json!({ "type": "admin_key", "id": "usr_admin" }));
+    let bearer = format!("Bearer {}", gateway.admin_key);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
+    let changed = format!("# another\n{document}");
+    let put = gateway.send("PUT", "/v1/router/config?max_changed=0&allow_empty=true", &headers, Some(changed.as_bytes())).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let rows = noted().await;
+    assert_eq!((rows.len(), &rows[0]["target"]["id"]), (2, &put.json()["revision"]));
+}
+
+#[tokio::test]
 async fn admins_only_read_it_and_ask_it_well() {
     let (gateway, _provider) = start().await;
     let send = async |path: &str, email: &str, password: &str| {

@@ -39,6 +39,11 @@ fn document(well: &str, other: &str, bad: &str) -> String {
     )
 }
 
+/// How many requests are evaluated, in the larger tier and else.
+fn requests(many: u64, few: u64) -> usize {
+    usize::try_from(count("REROUTER_EVALUATED", if full() { many } else { few })).unwrap()
+}
+
 struct Scene {
     gateway: Gateway,
     key: Key,
@@ -145,7 +150,7 @@ impl Scene {
 #[tokio::test]
 async fn the_document_that_is_live_changes_nothing() {
     let mut scene = scene().await;
-    let rounds = usize::try_from(count("REROUTER_ROUNDS", if full() { 1_200 } else { 6 })).unwrap();
+    let rounds = requests(12_000, 60) / 10;
     scene.traffic(rounds / 2).await;
     let mut refused = scene.limited_traffic(rounds / 2).await;
     // The same in other words; and another one in between, under which there is no traffic.
@@ -166,6 +171,7 @@ async fn the_document_that_is_live_changes_nothing() {
     {
         let report = scene.report(&json!({ "document": document })).await;
         assert_eq!(report["evaluated"], rounds as u64 * 10 - refused, "{report}");
+        assert!(!full() || report["evaluated"].as_u64().unwrap() >= 10_000, "{report}");
         for nothing in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
             assert_eq!(report[nothing], 0, "{nothing} of {report:#}");
         }
@@ -252,7 +258,7 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
 #[tokio::test]
 async fn a_changed_weight_moves_its_share_and_nothing_back() {
     let scene = scene().await;
-    let requests = usize::try_from(count("REROUTER_ROUNDS", if full() { 4_000 } else { 300 })).unwrap();
+    let requests = requests(10_000, 300);
     let half = scene.text.replace(
         "{ target: well/a, weight: 1 }, { target: other/a, weight: 1 }, { target: other/b, weight: 1 }",
         "{ target: well/a, weight: 50 }, { target: other/a, weight: 50 }",
@@ -263,6 +269,7 @@ async fn a_changed_weight_moves_its_share_and_nothing_back() {
     }
     let report = scene.report(&json!({ "document": by_name(&half).replace("well/a, weight: 50", "well/a, weight: 75") })).await;
     assert_eq!(report["evaluated"], requests);
+    assert!(!full() || requests >= 10_000);
     // 50/50 to 60/40: a tenth moves, within five standard deviations.
     let (changed, expected) = (report["changed"].as_f64().unwrap(), requests as f64 * 0.1);
     assert!((changed - expected).abs() < 5.0 * (requests as f64 * 0.09).sqrt(), "{changed} of {requests}");
@@ -371,11 +378,26 @@ async fn what_is_asked_wrongly_is_told_and_hostile_documents_are_bounded() {
         assert!(!answer.json()["problems"].as_array().unwrap().is_empty(), "{}", answer.text());
         assert!(!answer.text().contains(&scene.gateway.admin_key));
     }
-    // Names are names: nothing is expanded in them.
-    let named = scene.evaluate(&json!({ "document": spy })).await;
-    assert!(matches!(named.status, 200 | 400), "{}", named.text());
-    let key = std::fs::read_to_string(scene.gateway.dir().join("data/master.key")).unwrap();
-    assert!(!named.text().contains(key.trim()));
+}
+
+/// Names are names: nothing is expanded in a document that somebody tries.
+#[tokio::test]
+async fn a_variable_s_value_is_nowhere_in_a_report() {
+    // 32 bytes in base64.
+    let value = "ZXZhbHVhdGUtY2FuYXJ5LTAxMjM0NTY3ODlhYmNkZWY=";
+    let answering = Provider::always(scripted::completion("well")).await;
+    let text = document(&answering.url(), &answering.url(), &answering.url());
+    let gateway = Setup::new(&text).env("ANY_API_KEY", "k").env("REROUTER_MASTER_KEY", value).start().await;
+    let key = gateway.create_key().await;
+    let long = json!({ "model": "auto", "messages": [{ "role": "user", "content": "a long story ".repeat(40) }] }).to_string();
+    assert_eq!(gateway.chat(&key, long.as_bytes()).await.status, 200);
+    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
+    // The condition does not match, and the reason quotes it.
+    let spy = by_name(&text).replace("prompt_tokens > 60", "model == '${REROUTER_MASTER_KEY}'");
+    let answer = gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": spy }))).await;
+    assert_eq!((answer.status, &answer.json()["changed"]), (200, &json!(1)), "{}", answer.text());
+    assert!(answer.text().contains("${REROUTER_MASTER_KEY}") && !answer.text().contains(value), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -446,4 +468,48 @@ async fn a_gate_lets_pass_what_changes_little() {
         answers.iter().map(Answer::text).collect::<Vec<_>>()
     );
     assert!(revisions.contains(&json!(scene.gateway.revision().await)), "one of them is live");
+}
+
+/// Each change alone is within the bound, both together are not.
+#[tokio::test]
+async fn of_two_changes_at_once_the_second_is_tried_against_the_first() {
+    let scene = scene().await;
+    scene.traffic(3).await;
+    let long = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    let code = scene.given.replace("targets: [ { target: other/b } ] }", "targets: [ { target: other/a } ] }");
+    assert!(long != scene.given && code != scene.given);
+    // 3 of 27 move; from one to the other it is 6.
+    let answers = futures::future::join_all([&long, &code].map(|text| scene.put("?max_changed=0.15", text))).await;
+    let mut told: Vec<(u16, Value)> = answers.iter().map(|answer| (answer.status, answer.json()["error"].clone())).collect();
+    told.sort_by_key(|(status, _)| *status);
+    assert_eq!(told, [(200, Value::Null), (409, json!("gate_refused"))]);
+    let refused = answers.iter().find(|answer| answer.status == 409).unwrap().json();
+    assert_eq!((&refused["report"]["evaluated"], &refused["report"]["changed"]), (&json!(27), &json!(6)));
+    let taken = answers.iter().find(|answer| answer.status == 200).unwrap().json();
+    assert_eq!(taken["revision"], scene.gateway.revision().await.as_str());
+}
+
+#[tokio::test]
+async fn a_gate_goes_by_the_gateway_s_own_traffic_and_names_captures_to_admins_only() {
+    let (from, scene) = (scene().await, scene().await);
+    from.traffic(1).await;
+    for capture in from.captures().await {
+        let import = scene.gateway.manage("POST", "/v1/router/replay/import", &scene.gateway.admin_key, Some(&capture)).await;
+        assert_eq!((import.status, &import.json()["imported"]), (200, &json!(1)), "{}", import.text());
+    }
+    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    envelope::management(&scene.put("?max_changed=0.5", &moved).await, 409, "no_captures");
+    assert_eq!(scene.report(&json!({})).await["evaluated"], 9, "an evaluation is about them all the same");
+    scene.traffic(1).await;
+    let scopes = json!({ "scopes": ["config"] });
+    let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&scopes)).await.json();
+    for (credential, named) in [(scene.gateway.admin_key.as_str(), 1), (made["key"].as_str().unwrap(), 0)] {
+        let bearer = format!("Bearer {credential}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
+        let refused = scene.gateway.send("PUT", "/v1/router/config?max_changed=0.02", &headers, Some(moved.as_bytes())).await;
+        assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{}", refused.text());
+        let report = &refused.json()["report"];
+        assert_eq!((&report["evaluated"], &report["skipped"]["imported"]), (&json!(9), &json!(9)), "{report}");
+        assert_eq!(report["by_change"][0]["examples"].as_array().unwrap().len(), named, "{report}");
+    }
 }

@@ -393,6 +393,40 @@ async fn of_a_key_as_much_is_captured_as_its_label_says() {
 }
 
 #[tokio::test]
+async fn of_a_replay_no_more_is_captured_than_of_its_caller_and_of_its_original_s_key() {
+    let (gateway, _provider) = start(|setup| setup).await;
+    let admin = gateway.admin_key.as_str();
+    let labels = |word: &str| json!({ "labels": { "capture": word } });
+    let mut keys = Vec::new();
+    for word in ["on", "heads", "off"] {
+        keys.push(gateway.manage("POST", "/v1/router/keys", admin, Some(&labels(word))).await.json());
+    }
+    let secret = |at: usize| keys[at]["key"].as_str().unwrap();
+    let bearer = format!("Bearer {}", secret(0));
+    let headers = [("authorization", bearer.as_str()), JSON];
+    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+    let id = answer.request_id();
+    gateway.capture(&id).await;
+    // Whether the replay may be run again; none where it was not captured.
+    let reroute = async |key: &str| {
+        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), key, None).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let new = answer.json()["new_id"].as_str().unwrap().to_owned();
+        let capture = gateway.manage("GET", &format!("/v1/router/replay/{new}"), admin, None).await;
+        (capture.status == 200).then(|| capture.json()["replayable"] == true)
+    };
+    assert_eq!(reroute(secret(0)).await, Some(true));
+    assert_eq!(reroute(secret(1)).await, Some(false));
+    assert_eq!(reroute(secret(2)).await, None);
+    let path = format!("/v1/router/keys/{}", keys[0]["id"].as_str().unwrap());
+    for (word, kept) in [("heads", Some(false)), ("off", None), ("on", Some(true))] {
+        let changed = gateway.manage("PATCH", &path, admin, Some(&labels(word))).await;
+        assert_eq!(changed.status, 200, "{}", changed.text());
+        assert_eq!(reroute(admin).await, kept, "{word}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_on_disk_in_clear_only_when_asked() {
     for (encrypt, clear) in [(true, false), (false, true)] {
         let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ encrypt: {encrypt} }}"))).await;

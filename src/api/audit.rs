@@ -58,7 +58,7 @@ pub const NOTED: &[(&str, &str, Action)] = &[
 #[rustfmt::skip]
 pub const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/router/replay/{id}/reroute", "captured itself; of somebody else's capture an admin's reroute is noted as capture.reroute"),
-    ("POST", "/v1/router/replay/evaluate",     "changes nothing, and shows no bodies"),
+    ("POST", "/v1/router/replay/evaluate",     "noted as capture.evaluate when it is about others' captures"),
     ("POST", "/v1/router/decide",              "changes nothing"),
     ("POST", "/v1/router/config/validate",     "changes nothing"),
     ("POST", "/v1/agent/register",             "a node's word about itself, within its enrolment; logged"),

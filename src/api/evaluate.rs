@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 
 use super::body::Fields;
 use super::page::Query;
-use super::{Slow, Step, answer, replays, routing};
+use super::{Slow, Step, answer, audit, replays, routing};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
-use crate::evaluation::{self, Document, Evaluation, Progress, Told};
+use crate::evaluation::{self, Document, Evaluation, Progress, Told, Window};
 use crate::replay::evaluate::Standing;
 use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
-use crate::store::Shadows;
+use crate::store::{Action, Shadows};
 
 /// What a filter may hold: all that lists are asked for but the page.
 fn filters() -> Vec<&'static str> {
@@ -62,7 +62,13 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline, "health": asked.health, "limit": asked.limit,
     });
-    let told = evaluation::begin(app, Evaluation { candidate, baseline, standing, filter, limit: asked.limit, conditions })?;
+    // What a document of one's own does to captures tells of what is in them: one may ask whatever expressions can.
+    let others = filter.owner.is_none() || filter.owner != who.user_id();
+    if let (Document::Given(given), true) = (&candidate, others) {
+        app.store.note(audit::event(app, who, request, Action::CaptureEvaluate, "config", given.revision())).await?;
+    }
+    let asked = Evaluation { candidate, baseline, standing, filter, window: Window::of(asked.limit), without_imported: false, conditions };
+    let told = evaluation::begin(app, asked)?;
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(pass_on(told, step, heading));
     Ok(Slow { lines, steps })

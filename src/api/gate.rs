@@ -12,7 +12,7 @@ use super::page::Query;
 use crate::app::{App, Live};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::evaluation::{self, Document, Evaluation};
+use crate::evaluation::{self, Document, Evaluation, Window};
 use crate::replay::evaluate::Standing;
 use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
@@ -52,8 +52,9 @@ impl Gate {
         Ok((gate != Gate::default()).then_some(gate))
     }
 
-    /// Tries the candidate on the captures of the last day; the answer is that of a refusal.
-    pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>) -> Result<Option<Response<Bytes>>> {
+    /// Tries the candidate on the captures of the last day; the answer is that of a refusal. `examples`: whether that may name
+    /// captures of anybody.
+    pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>, examples: bool) -> Result<Option<Response<Bytes>>> {
         app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
         let since = app.clock.now() - bounds::GATE_AGE;
         let asked = Evaluation {
@@ -62,14 +63,19 @@ impl Gate {
             baseline: Some(Document::Live(live)),
             standing: Standing::Recorded,
             filter: CaptureFilter { since_us: Some(since.as_microsecond()), ..CaptureFilter::default() },
-            limit: bounds::EVALUATE_DEFAULT,
+            window: Window { looked_at: bounds::GATE_LOOKED_AT, decided: bounds::GATE_DECIDED },
+            // What somebody took in from a file says nothing of this gateway's traffic.
+            without_imported: true,
             // Who may change the document may read it.
             conditions: true,
         };
-        let report = evaluation::finish(evaluation::begin(app, asked)?).await?;
+        let mut report = evaluation::finish(evaluation::begin(app, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
             let why = "There is no captured traffic of the last 24 hours to try the document on; allow_empty=true lets it pass.";
             return Err(Error::new(Kind::NoCaptures, why));
+        }
+        if !examples {
+            report.forget_examples();
         }
         Ok(self.against(&report).map(|why| {
             let body = json!({ "error": Kind::GateRefused.row().word, "detail": why, "report": report.json() });
@@ -79,12 +85,12 @@ impl Gate {
 
     /// What the report has against the change.
     fn against(&self, report: &Report) -> Option<String> {
-        let Report { changed, evaluated, unroutable, .. } = report;
+        let Report { changed, evaluated, routed_before, unroutable, .. } = report;
         if self.forbid_unroutable && *unroutable > 0 {
             return Some(format!("{unroutable} of {evaluated} requests would find no target any more."));
         }
         let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
         let share = report.changed_share() * 100.0;
-        Some(format!("{changed} of {evaluated} requests ({share:.2} %) would go elsewhere; at most {} % may.", most * 100.0))
+        Some(format!("{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {} % may.", most * 100.0))
     }
 }

@@ -10,30 +10,40 @@ use serde_json::json;
 use super::page::Query;
 use super::{answer, audit};
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{Kept, Principal};
 use crate::bounds;
-use crate::capture::record::Capture;
+use crate::capture::record::{Bodies, Capture};
+use crate::config::CaptureSettings;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::store::Action;
 
 /// `POST /v1/router/replay/import`. All lines are read before any is kept: one that is no capture refuses them all. What is
-/// past the age that captures are kept for is left out, and counted.
+/// past the age that captures are kept for is left out, and counted; of the others this gateway keeps what it would have kept of
+/// its own.
 pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["owner"])?;
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
+    let settings = &app.server.capture;
+    if !settings.enabled {
+        return Err(Error::new(Kind::Conflict, "This gateway keeps no captures: `capture.enabled` is false."));
+    }
     let _one = app.imports.try_acquire().map_err(|_| {
         Error::new(Kind::RateLimited, "An import is under way already; this one may follow it.").retry_after(bounds::LIMIT_RETRY)
     })?;
-    let (body, now, age) = (request.body().clone(), app.clock.now(), app.server.capture.retention.age);
+    let (body, now, age) = (request.body().clone(), app.clock.now(), settings.retention.age);
     let read = tokio::task::spawn_blocking(move || read(&body, owner.as_ref(), now, age)).await;
     let (captures, expired) = read.map_err(Error::internal)??;
+    let read = captures.len() as u64;
+    let of_key = |capture: &Capture| capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
+    let captures: Vec<Capture> = captures.into_iter().filter_map(|capture| kept(of_key(&capture), settings, capture)).collect();
+    let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
     app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
-    let done = app.archive.import(captures).await?;
+    let done = app.archive.import(captures, age / bounds::SEGMENT_SHARE).await?;
     let body = json!({
         "object": "import", "imported": done.imported, "existing": done.existing, "deleted": done.deleted,
-        "expired": expired, "refused": done.refused,
+        "expired": expired, "refused": done.refused + left_out,
     });
     Ok(answer::json(StatusCode::OK, &body))
 }
@@ -41,6 +51,26 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 fn known_user(app: &App, owner: &str) -> Result<UserId> {
     let user = app.auth.user(&UserId::known(owner));
     user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
+}
+
+/// What is kept of a capture as if it had been made here; `None`: nothing.
+fn kept(of_key: Kept, settings: &CaptureSettings, mut capture: Capture) -> Option<Capture> {
+    let Capture { head, bodies } = &mut capture;
+    head.imported = true;
+    match of_key {
+        Kept::Nothing => return None,
+        Kept::Whole if settings.bodies => {}
+        Kept::Whole | Kept::Heads => {
+            head.request_captured = false;
+            *bodies = Bodies::default();
+        }
+    }
+    let most = settings.max_body;
+    for (body, truncated) in [(&mut bodies.request, &mut head.request_truncated), (&mut bodies.response, &mut head.response_truncated)] {
+        *truncated |= body.len() > most;
+        body.truncate(most);
+    }
+    Some(capture)
 }
 
 /// The captures, as `owner`'s where one is given, and how many were left out for their age.
@@ -82,8 +112,16 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
     }
     let at = head.created_at.as_microsecond();
     let [first, next] = [at, at.saturating_add(bounds::ID_PRECISION_US)].map(RequestId::first_at);
-    if first.is_none_or(|first| head.id < first) || next.is_some_and(|next| head.id >= next) {
+    if first.is_none_or(|first| head.id < first) || next.as_ref().is_some_and(|next| head.id >= *next) {
         return Err("its `id` is not of the time when it was made");
+    }
+    // Ids tell the order of times that differ by more than their precision.
+    let older = |of: &RequestId| *of != head.id && next.as_ref().is_none_or(|next| of < next);
+    if ![&head.replay_of, &head.shadow_of].into_iter().flatten().all(older) {
+        return Err("what it repeats is not older than it is");
+    }
+    if head.replay_of.is_some() && head.shadow_of.is_some() {
+        return Err("it is both a replay and a shadow");
     }
     // Clocks differ by so much, not by more; a capture of the future would never be over its age.
     if now.checked_add(bounds::IMPORT_AHEAD).is_ok_and(|latest| head.created_at > latest) {
@@ -112,6 +150,45 @@ mod tests {
 
     fn read_at(text: &str, now: &str) -> Result<(Vec<Capture>, u64)> {
         read(text.as_bytes(), None, now.parse().unwrap(), Duration::from_secs(3_600))
+    }
+
+    fn read_one() -> Capture {
+        read_at(&line(""), "2026-11-21T00:30:00Z").unwrap().0.remove(0)
+    }
+
+    #[test]
+    fn what_is_repeated_is_older_and_repeated_in_one_way() {
+        let now = "2026-11-21T00:30:00Z".parse().unwrap();
+        let id = |at: &str| Some(RequestId::new(at.parse().unwrap(), &Random::seeded(7)));
+        let (mut capture, own) = (read_one(), read_one().head.id);
+        assert_eq!(check(&capture, now), Ok(()));
+        let (older, newer) = (id("2026-11-20T23:59:59Z"), id("2026-11-21T00:00:01Z"));
+        for (of, good) in [(older.clone(), true), (id("2026-11-21T00:00:00Z"), true), (newer, false), (Some(own), false)] {
+            (capture.head.replay_of, capture.head.shadow_of) = (of.clone(), None);
+            assert_eq!(check(&capture, now).is_ok(), good, "{of:?}");
+            (capture.head.replay_of, capture.head.shadow_of) = (None, of.clone());
+            assert_eq!(check(&capture, now).is_ok(), good, "{of:?}");
+        }
+        (capture.head.replay_of, capture.head.shadow_of) = (older.clone(), older);
+        assert!(check(&capture, now).is_err_and(|why| why.contains("both")));
+    }
+
+    #[test]
+    fn what_is_kept_is_what_would_be_kept_of_a_request() {
+        let settings = |lines: &str| crate::config::read_server("test", lines, &|_| None).unwrap().capture;
+        let mut capture = read_one();
+        capture.head.request_captured = true;
+        capture.bodies = Bodies { request: Bytes::from(vec![b'q'; 2_000]), response: Bytes::from(vec![b'a'; 1_024]) };
+        let whole = kept(Kept::Whole, &settings(""), capture.clone()).unwrap();
+        assert!(whole.head.imported && !capture.head.imported && whole.bodies == capture.bodies);
+        let cut = kept(Kept::Whole, &settings("capture: { max_body: 1KiB }"), capture.clone()).unwrap();
+        assert_eq!((cut.bodies.request.len(), cut.bodies.response.len()), (1_024, 1_024));
+        assert_eq!((cut.head.request_truncated, cut.head.response_truncated), (true, false));
+        for (of_key, lines) in [(Kept::Whole, "capture: { bodies: false }"), (Kept::Heads, "")] {
+            let heads = kept(of_key, &settings(lines), capture.clone()).unwrap();
+            assert!(!heads.head.request_captured && heads.bodies == Bodies::default(), "{lines}");
+        }
+        assert_eq!(kept(Kept::Nothing, &settings(""), capture), None);
     }
 
     #[test]

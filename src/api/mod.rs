@@ -106,7 +106,7 @@ pub enum Takes {
     Document,
     /// What an inference call takes: JSON, up to `limits.request_body`.
     Prompt,
-    /// Captures, one a line in JSON (one alone is `application/json` too), up to `limits.request_body`.
+    /// Captures, one a line in JSON (one alone is `application/json` too), up to [`bounds::IMPORT_BODY`](crate::bounds::IMPORT_BODY).
     Lines,
     /// JSON with a routing document in it, up to [`bounds::EVALUATE_BODY`](crate::bounds::EVALUATE_BODY).
     Evaluation,

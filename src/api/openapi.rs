@@ -116,7 +116,7 @@ static OPERATIONS: &[Operation] = &[
     op("DELETE", "/v1/router/replay/{id}", "deleteReplay", "Delete a capture: unreadable when this returns").gives_nothing().refuses(&[404]).query(&["replays"]),
     op("GET", "/v1/router/replay/{id}/compare/{other}", "compareReplays", "Two captures, field by field").gives(200, "Comparison").refuses(&[404]),
     op("POST", "/v1/router/replay/evaluate", "evaluate", "What a document would have done to captured traffic; no provider is called. `application/x-ndjson` streams progress").takes("Evaluate").gives(200, "Evaluation").refuses(&[429]),
-    op("POST", "/v1/router/replay/import", "importReplays", "Captures as an export has them, one a line, become this gateway's; known ids change nothing").takes("Capture").gives(200, "Import").refuses(&[429]).query(&["owner"]),
+    op("POST", "/v1/router/replay/import", "importReplays", "Captures as an export has them, one a line, become this gateway's; known ids change nothing").takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
     op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),

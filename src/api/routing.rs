@@ -56,14 +56,24 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
         None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref()), &event).await),
-        Some(gate) => gated(app, &text, expected.as_deref(), &gate, &event).await,
+        Some(gate) => {
+            let tried = |revision: &str| audit::event(app, who, request, Action::CaptureEvaluate, "config", revision);
+            gated(app, &text, expected.as_deref(), (&gate, who.is_admin()), (&event, &tried)).await
+        }
     }
 }
 
 /// A change that goes live only where it passes the gate: it is tried on what the gateway served of late, against the document
-/// that it replaces, and against no other: where that one has gone meanwhile, it is tried again.
-async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate, event: &Event) -> Result<Response<Bytes>> {
-    for _ in 0..bounds::GATE_TRIES {
+/// that it replaces, and against no other: where that one has gone meanwhile, it is tried again. It looks at everybody's
+/// captures, which is noted; `examples`: whether the answer may name some.
+async fn gated(
+    app: &App,
+    text: &str,
+    expected: Option<&str>,
+    (gate, examples): (&Gate, bool),
+    (event, tried): (&Event, &(dyn Fn(&str) -> Event + Sync)),
+) -> Result<Response<Bytes>> {
+    for attempt in 0..bounds::GATE_TRIES {
         let live = app.live();
         let revision = live.routing.revision();
         if expected.is_some_and(|expected| expected != revision) {
@@ -73,7 +83,10 @@ async fn gated(app: &App, text: &str, expected: Option<&str>, gate: &Gate, event
             Ok(candidate) => candidate,
             Err(problems) => return taken(Err(NotTaken::Problems(problems))),
         };
-        if let Some(refusal) = gate.try_on(app, candidate, live.clone()).await? {
+        if attempt == 0 {
+            app.store.note(tried(candidate.revision())).await?;
+        }
+        if let Some(refusal) = gate.try_on(app, candidate, live.clone(), examples).await? {
             return Ok(refusal);
         }
         let expecting = expected.map_or(Expecting::Revision(revision), Expecting::RevisionAndFile);

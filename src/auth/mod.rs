@@ -280,6 +280,12 @@ impl Auth {
         self.0.keys.by_id(interface, id)
     }
 
+    /// What the label of a key, of whatever interface, says is kept of its requests; of an unknown one everything.
+    pub fn kept_of(&self, id: &KeyId) -> Kept {
+        let known = Interface::ALL.into_iter().find_map(|interface| self.key(interface, id));
+        known.map_or(Kept::Whole, |key| Kept::of(&key.row().labels))
+    }
+
     /// The keys above a key, its maker first; those that have ended too.
     pub fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
         let mut above = Vec::new();

@@ -1,5 +1,6 @@
 //! Who a request is, and the questions that endpoints ask about that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::signature::Signed;
@@ -18,8 +19,8 @@ pub const ADMIN_SCOPE: &str = "admin";
 /// The label of a key that says what is kept of its requests; only an admin sets labels.
 pub const CAPTURE_LABEL: &str = "capture";
 
-/// What is kept of a key's requests, where captures are kept at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is kept of a key's requests, where captures are kept at all; the greater, the less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// Head and bodies: `on`, and where nothing is said.
     Whole,
@@ -38,6 +39,11 @@ impl Kept {
             "off" => Some(Kept::Nothing),
             _ => None,
         }
+    }
+
+    /// What the labels of a key say.
+    pub fn of(labels: &BTreeMap<String, String>) -> Self {
+        labels.get(CAPTURE_LABEL).and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
     }
 }
 
@@ -119,8 +125,7 @@ impl Principal {
 
     /// What is kept of its requests.
     pub fn kept(&self) -> Kept {
-        let label = self.key().and_then(|key| key.labels.get(CAPTURE_LABEL));
-        label.and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
+        self.key().map_or(Kept::Whole, |key| Kept::of(&key.labels))
     }
 
     /// Whether the `limits.models` of its key and of its user allow the name.

@@ -1,11 +1,11 @@
 //! Captures taken in from another archive, as an export of it has them.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use super::index::{Archive, INCOMPLETE};
+use super::index::Archive;
 use super::prepare;
 use super::record::Capture;
-use super::segment::writer::Effort;
 use crate::bounds;
 use crate::error::Error;
 use crate::id::RequestId;
@@ -27,16 +27,21 @@ pub struct Imported {
 impl Archive {
     /// Takes captures in as they are, but for what this gateway keeps out of captures: durable when it returns. One whose id is
     /// known here changes nothing. A failure leaves those of earlier batches in; the same call again finds them.
-    pub async fn import(&self, captures: Vec<Capture>) -> Result<Imported, Error> {
-        if self.is_incomplete() {
-            return Err(Error::store_unavailable(INCOMPLETE));
-        }
+    ///
+    /// They lie in segments of their own, those of one made within `span`: a segment leaves when its newest is over its age, and
+    /// beside live traffic they would stay as long as that.
+    pub async fn import(&self, mut captures: Vec<Capture>, span: Duration) -> Result<Imported, Error> {
+        self.check_complete()?;
+        captures.sort_by_key(|capture| capture.head.created_at);
         let mut all = Imported::default();
         let mut captures = captures.into_iter().peekable();
-        while captures.peek().is_some() {
+        while let Some(first) = captures.peek().map(|capture| capture.head.created_at) {
             // The thread that writes captures is theirs for one batch at a time: live traffic comes between.
             let (mut batch, mut bytes) = (Vec::new(), 0);
-            while let Some(next) = captures.next_if(|_| batch.len() < bounds::CAPTURE_BATCH && bytes < bounds::CAPTURE_COMMIT) {
+            let together = |next: &Capture| next.head.created_at.duration_since(first).unsigned_abs() <= span;
+            while let Some(next) =
+                captures.next_if(|next| batch.len() < bounds::CAPTURE_BATCH && bytes < bounds::CAPTURE_COMMIT && together(next))
+            {
                 bytes += next.bodies.request.len() + next.bodies.response.len();
                 batch.push(next);
             }
@@ -46,6 +51,7 @@ impl Archive {
             all.deleted += one.deleted;
             all.refused += one.refused;
         }
+        // Those that were here already may have been written a moment ago.
         self.sync().await.map_err(Error::store_unavailable)?;
         Ok(all)
     }
@@ -68,11 +74,14 @@ impl Archive {
                 }
             }
             if !new.is_empty() {
-                archive.unsynced();
-                done.imported = archive.lock().append(index, new, Effort::Usual)? as u64;
+                done.imported = archive.lock().append_apart(index, new)? as u64;
             }
             Ok(done)
         };
         self.store.write_captures(work).await
     }
 }
+
+#[cfg(test)]
+#[path = "import_tests.rs"]
+mod tests;

@@ -149,8 +149,13 @@ impl Archive {
     }
 
     /// Whether the index does not know all segments yet.
-    pub(super) fn is_incomplete(&self) -> bool {
+    fn is_incomplete(&self) -> bool {
         self.shared.incomplete.load(Ordering::Acquire)
+    }
+
+    /// 503 while the index does not know all segments yet: for what has to look at every capture.
+    pub fn check_complete(&self) -> Result<(), Error> {
+        if self.is_incomplete() { Err(Error::store_unavailable(INCOMPLETE)) } else { Ok(()) }
     }
 
     /// Makes everything that was appended survive the loss of power. Costs nothing when it does.
@@ -233,15 +238,13 @@ impl Archive {
 
     /// While the index is being made again, what it does not know may still be there.
     fn absent<T>(&self) -> Result<Option<T>, Error> {
-        if self.is_incomplete() { Err(Error::store_unavailable(INCOMPLETE)) } else { Ok(None) }
+        self.check_complete().map(|()| None)
     }
 
     /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns; its bytes leave
     /// the disk when its segment is [made anew](Archive::tend). Gives the replays that went.
     pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, Error> {
-        if self.is_incomplete() {
-            return Err(Error::store_unavailable(INCOMPLETE));
-        }
+        self.check_complete()?;
         let (archive, id) = (self.clone(), id.clone());
         let delete = self.store.write_captures(move |index| {
             let (mut shelf, mut gone) = (archive.lock(), Vec::new());
@@ -348,7 +351,7 @@ impl Archive {
 }
 
 /// What is said while the index does not know all.
-pub(super) const INCOMPLETE: &str = "the index of captures is being made again";
+const INCOMPLETE: &str = "the index of captures is being made again";
 
 fn read_head(id: &RequestId, parts: &Parts, place: Place) -> Result<Head, Damage> {
     let head = parts.head(place.position).ok_or(Damage::Bytes("it holds fewer heads"))?;

@@ -2,7 +2,7 @@
 
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::scrub;
+use super::scrub::{self, is_credential};
 use super::segment::group::Ready;
 use crate::bounds;
 use crate::store::CaptureRow;
@@ -10,6 +10,13 @@ use crate::store::CaptureRow;
 /// What is written of a capture; `None` for one that cannot be.
 pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     let mut head = capture.head.clone();
+    // What comes from a request is without them already; what comes from a file may hold them.
+    let kept = |name: &str| !is_credential(&name.to_ascii_lowercase());
+    head.request_headers.retain(|(name, _)| kept(name));
+    head.response_headers.retain(|(name, _)| kept(name));
+    if let Some(inputs) = &mut head.inputs {
+        inputs.request.headers.retain(|name, _| kept(name));
+    }
     let mut bodies = Bodies { response: capture.bodies.response.clone(), ..Bodies::default() };
     if head.request_captured {
         let scrubbed = scrub::scrub_body(&capture.bodies.request);

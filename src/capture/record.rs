@@ -118,6 +118,9 @@ pub struct Head {
     /// The live request that this is a copy of, sent to the shadow of its recipe.
     pub shadow_of: Option<RequestId>,
     pub error: Option<String>,
+    /// Whether it was taken in from a file: what it says was not seen by this gateway.
+    #[serde(default)]
+    pub imported: bool,
 }
 
 /// The bytes of both directions, as the client sent and got them.
@@ -184,6 +187,7 @@ impl Head {
             replayed_by: None,
             shadow_of: None,
             error: None,
+            imported: false,
         }
     }
 

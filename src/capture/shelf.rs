@@ -114,6 +114,16 @@ impl Shelf {
         })
     }
 
+    /// The same into a segment of their own, closed and durable when it returns: what is written beside has another age.
+    pub(super) fn append_apart(&mut self, index: &mut CaptureIndex<'_>, captures: Vec<Ready>) -> Result<usize, StoreError> {
+        let mut apart = Shelf { make: self.make.clone(), open: None, last: self.last };
+        let written = apart.append(index, captures, Effort::Usual);
+        let closed = apart.close(index);
+        self.last = apart.last;
+        let written = written?;
+        closed.map(|()| written)
+    }
+
     /// Takes captures out of the index, and keeps them out of it for good: durable when it returns.
     pub(super) fn bury(&mut self, index: &mut CaptureIndex<'_>, ids: &[RequestId]) -> Result<(), StoreError> {
         let at_us = self.make.clock.now().as_microsecond();

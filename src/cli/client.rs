@@ -52,6 +52,8 @@ pub(super) struct Client {
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) text: String,
+    /// Seconds after which it is worth to ask again, where it says so.
+    pub(super) retry_after: Option<u64>,
 }
 
 impl Answer {
@@ -116,7 +118,7 @@ impl Client {
     }
 
     /// `POST` of JSON lines, the answer whatever its status.
-    pub(super) fn post_lines(&self, path: &str, query: &[(&str, String)], lines: Vec<u8>) -> Result<Answer, Failure> {
+    pub(super) fn post_lines(&self, path: &str, query: &[(&str, String)], lines: &[u8]) -> Result<Answer, Failure> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
         let query = query.iter().map(|(name, value)| (*name, value.as_str()));
         self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
@@ -145,10 +147,11 @@ impl Client {
     fn whole(&self, answer: Result<http::Response<Body>, ureq::Error>) -> Result<Answer, Failure> {
         let answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status().as_u16();
+        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut text = String::new();
         let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| self.broken_off(&error))?;
-        Ok(Answer { status, text })
+        Ok(Answer { status, text, retry_after })
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {

@@ -49,13 +49,18 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
     done
 }
 
-/// A file that only its owner reads: what people asked models is in it.
+/// A file that only its owner reads, one that was there before too: what people asked models is in it.
 fn private(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 pub(super) fn tell(text: &str) {
@@ -90,6 +95,25 @@ pub(super) fn lines(path: &Path, mut each: impl FnMut(&[u8], u64, (u64, u64)) ->
         at += taken as u64;
         if !line.trim_ascii().is_empty() && !each(&line, number, (at, all))? {
             return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_its_owner_reads_a_corpus_even_where_a_file_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("corpus.jsonl");
+        std::fs::write(&path, "before").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        for path in [&path, &dir.path().join("new.jsonl")] {
+            let about = private(path).unwrap().metadata().unwrap();
+            assert_eq!((about.permissions().mode() & 0o777, about.len()), (0o600, 0));
         }
     }
 }

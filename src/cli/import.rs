@@ -1,10 +1,11 @@
 //! `rerouter replay import`: a corpus becomes captures of a gateway.
 
 use std::path::Path;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::client::{Client, Failure};
+use super::client::{Answer, Client, Failure};
 use super::corpus;
 use super::progress::Progress;
 use super::replay::{CAPTURES, say};
@@ -20,18 +21,24 @@ const SUMS: [(&str, &str); 5] = [
     ("existing", "there already"),
     ("deleted", "deleted there before"),
     ("expired", "too old to be kept there"),
-    ("refused", "too large to be kept there"),
+    ("refused", "too large, or not to be kept there"),
 ];
 
-/// Sends the captures of a file in parts. One that fails leaves those before it imported: the same call again goes on.
+/// Sends the captures of a file in parts. One that fails leaves those before it imported: the same call again goes on. A line
+/// that is too large for the gateway is counted, and the others follow.
 pub(super) fn import(client: &Client, file: &Path, owner: Option<&str>, json: bool) -> Result<(), Failure> {
     let query: Vec<(&str, String)> = owner.map(|owner| ("owner", owner.to_owned())).into_iter().collect();
     let (mut sums, mut progress) = (Sums::default(), Progress::new());
     let (mut part, mut first) = (Vec::new(), 1);
     let mut send = |part: &mut Vec<u8>, first: u64, progress: &mut Progress, at: (u64, u64)| {
-        let answer = client.post_lines(&format!("{CAPTURES}/import"), &query, std::mem::take(part))?;
-        // The gateway counts the lines of what it was sent.
-        sums.add(&answer.good().map_err(|failure| from(failure, file, first))?.json()?);
+        let lines = std::mem::take(part);
+        let alone = !lines.trim_ascii_end().contains(&b'\n');
+        let answer = if lines.len() > bounds::IMPORT_BODY { None } else { Some(patiently(client, &query, &lines)?) };
+        match answer.filter(|answer| !alone || answer.status != 413) {
+            // The gateway counts the lines of what it was sent.
+            Some(answer) => sums.add(&answer.good().map_err(|failure| from(failure, file, first))?.json()?),
+            None => sums.add(&json!({ "refused": 1 })),
+        }
         progress.bar(at.0, at.1, &format!("{} captures", sums.0.iter().sum::<u64>()));
         Ok(())
     };
@@ -52,6 +59,20 @@ pub(super) fn import(client: &Client, file: &Path, owner: Option<&str>, json: bo
     progress.end();
     say(&if json { format!("{}\n", sums.json()) } else { sums.told() });
     done
+}
+
+/// Sends a part until it is its turn: one import is under way at a time.
+#[expect(clippy::disallowed_methods, reason = "a command of its own, which has nothing else to do meanwhile")]
+fn patiently(client: &Client, query: &[(&str, String)], lines: &[u8]) -> Result<Answer, Failure> {
+    let send = || client.post_lines(&format!("{CAPTURES}/import"), query, lines);
+    for _ in 1..bounds::IMPORT_TRIES {
+        let answer = send()?;
+        if answer.status != 429 {
+            return Ok(answer);
+        }
+        std::thread::sleep(Duration::from_secs(answer.retry_after.unwrap_or(1)).min(bounds::IMPORT_WAIT));
+    }
+    send()
 }
 
 /// A refusal, with where in the file the refused part begins.

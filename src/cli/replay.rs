@@ -274,7 +274,7 @@ fn reroute(client: &Client, id: &str, dry_run: bool, idempotency_key: Option<&st
     let path = path(id)?;
     let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
     let answer = client.post(&format!("{path}/reroute"), &query, idempotency_key)?;
-    let Answer { status, text } = &answer;
+    let Answer { status, text, .. } = &answer;
     let told = answer.json().unwrap_or_default();
     // A provider that failed has its replay, which is worth a look.
     if *status != 200 && told.get("new_id").is_none() {

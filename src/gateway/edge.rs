@@ -255,7 +255,8 @@ impl Edge {
             Takes::Events => bounds::NODE_EVENTS_BODY,
             Takes::Document => bounds::DOCUMENT_BYTES,
             Takes::Evaluation => bounds::EVALUATE_BODY,
-            Takes::Prompt | Takes::Lines => self.app.server.limits.request_body,
+            Takes::Lines => bounds::IMPORT_BODY,
+            Takes::Prompt => self.app.server.limits.request_body,
         };
         let body = intake::read_body(session, limit, self.pace()).await?;
         let kind = kind.as_deref().map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());

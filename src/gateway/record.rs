@@ -206,6 +206,14 @@ impl Record {
         }
     }
 
+    /// Keeps no more of it than that.
+    pub(super) fn keeps(&mut self, kept: Kept) {
+        self.head.request_captured &= kept == Kept::Whole;
+        if kept == Kept::Nothing {
+            self.coming = None;
+        }
+    }
+
     /// Notes the decision, or that there is none.
     pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<Arc<Decision>>, took: Duration) {
         self.head.inputs = Some(inputs);

@@ -21,7 +21,7 @@ use super::reply::{self, json_response};
 use super::{allowance, intake};
 use crate::api::{audit, replays};
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{Kept, Principal};
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
@@ -38,8 +38,8 @@ use crate::store::Action;
 /// What was answered to a reroute that may be asked for again.
 #[derive(Clone)]
 pub(super) struct Told {
-    /// The replay that was made.
-    replay: RequestId,
+    /// The replay that was made, where it was captured.
+    replay: Option<RequestId>,
     /// The body of the 200.
     body: Bytes,
 }
@@ -98,8 +98,8 @@ async fn once(
     match edge.repeats.begin(asked, exchange.at)? {
         Found::Repeated(told) => {
             note_foreign(app, exchange, principal, &original).await?;
-            if app.server.capture.enabled {
-                replays::look_up(&app.archive, &app.captures, principal, told.replay.as_str()).await?;
+            if let Some(replay) = &told.replay {
+                replays::look_up(&app.archive, &app.captures, principal, replay.as_str()).await?;
             }
             Ok(reply::json_bytes(StatusCode::OK, told.body))
         }
@@ -108,11 +108,19 @@ async fn once(
             if response.status() == StatusCode::OK {
                 let body = response.body().clone();
                 let bytes = body.len();
-                claim.answered(Told { replay: exchange.id.clone(), body }, bytes, app.clock.now());
+                let captured = app.server.capture.enabled && kept(app, principal, &original.head) != Kept::Nothing;
+                let replay = captured.then(|| exchange.id.clone());
+                claim.answered(Told { replay, body }, bytes, app.clock.now());
             }
             Ok(response)
         }
     }
+}
+
+/// What is kept of a replay: no more than of the caller's requests, and of those of the key that the original is of.
+fn kept(app: &App, principal: &Principal, original: &Head) -> Kept {
+    let of_original = original.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
+    principal.kept().max(of_original)
 }
 
 /// Notes that an admin is about to see what somebody else's capture answers now.
@@ -160,6 +168,7 @@ async fn reroute(
         .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
     let mut record = Record::announced(app, exchange, principal, &prompt, announced);
     record.replay_of(&original.head, caller(principal));
+    record.keeps(kept(app, principal, &original.head));
     // Whoever asks pays, whosever capture it is.
     let decision = choose(app, exchange, principal, &live, &inputs).map_err(|error| no_target(error, &inputs.request.model));
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());

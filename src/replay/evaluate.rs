@@ -41,11 +41,13 @@ pub enum Skipped {
     Undecided,
     /// Its inputs were written by a build that estimated, hashed or ranked otherwise.
     Version,
+    /// It was taken in from a file, and what this gateway did is asked for.
+    Imported,
 }
 
 impl Skipped {
     /// All of them.
-    pub const ALL: [Skipped; 4] = [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version];
+    pub const ALL: [Skipped; 5] = [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version, Skipped::Imported];
 
     /// The word in reports.
     pub fn as_str(self) -> &'static str {
@@ -54,6 +56,7 @@ impl Skipped {
             Skipped::Shadow => "shadows",
             Skipped::Undecided => "undecided",
             Skipped::Version => "version",
+            Skipped::Imported => "imported",
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Report {
     pub unroutable: u64,
     /// Those that find a target neither before nor now.
     pub unroutable_before: u64,
+    /// Those that found a target before.
+    pub routed_before: u64,
     /// Those that another rule matches.
     pub rule_changed: u64,
     /// Those whose plan is another.
@@ -88,6 +90,7 @@ impl Report {
         self.rule_changed += u64::from(judged.rule_changed());
         self.plan_changed += u64::from(judged.plan_changed());
         self.unroutable += u64::from(from.is_some() && to.is_none());
+        self.routed_before += u64::from(from.is_some());
         self.unroutable_before += u64::from(from.is_none() && to.is_none());
         self.shifted(&from, true);
         self.shifted(&to, false);
@@ -115,9 +118,14 @@ impl Report {
         *(if before { &mut counts.0 } else { &mut counts.1 }) += 1;
     }
 
-    /// Which part of those evaluated changed, 0 to 1.
+    /// How many changed for each that found a target before, 0 to 1: requests that nobody could serve do not make the others fewer.
     pub fn changed_share(&self) -> f64 {
-        if self.evaluated == 0 { 0.0 } else { self.changed as f64 / self.evaluated as f64 }
+        if self.changed == 0 { 0.0 } else { (self.changed as f64 / self.routed_before as f64).min(1.0) }
+    }
+
+    /// Leaves out which captures they were, for who may not see them.
+    pub fn forget_examples(&mut self) {
+        self.changes.values_mut().for_each(|change| change.examples.clear());
     }
 
     /// Dollars before and after, of those captures whose costs are known.
@@ -176,5 +184,27 @@ impl Change {
         // Where no cost of them is known the difference is not zero but unknown.
         let delta = (self.unpriced < self.count).then_some(self.delta_usd);
         json!({ "from": from, "to": to, "count": self.count, "cost_delta_usd": delta, "reasons": reasons, "examples": self.examples })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_served_before_makes_no_share_smaller() {
+        let share = |evaluated, routed_before, changed| Report { evaluated, routed_before, changed, ..Report::default() }.changed_share();
+        assert_eq!([share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)], [0.5, 0.5, 1.0, 1.0]);
+        assert_eq!([share(0, 0, 0), share(5, 0, 0), share(5, 5, 0)], [0.0; 3]);
+    }
+
+    #[test]
+    fn examples_are_left_out_where_asked() {
+        let mut report = Report::default();
+        let change = Change { count: 1, examples: vec![RequestId::known("req_1")], ..Change::default() };
+        report.changes.insert(("a".into(), "b".into()), change);
+        assert_eq!(report.json()["by_change"][0]["examples"], json!(["req_1"]));
+        report.forget_examples();
+        assert_eq!((&report.json()["by_change"][0]["examples"], &report.json()["by_change"][0]["count"]), (&json!([]), &json!(1)));
     }
 }

@@ -64,6 +64,7 @@ actions! {
     ConfigRollback "config.rollback" "A routing document that was live was made live again.";
     CaptureRead "capture.read" "An admin reads or compares somebody else's capture; the row comes before the answer.";
     CaptureReroute "capture.reroute" "An admin runs somebody else's capture again; the row comes before the run.";
+    CaptureEvaluate "capture.evaluate" "A document of one's own, its revision the target, is tried on captures of others: by an admin, or by the gate of a change; the row comes before.";
     CaptureImport "capture.import" "Captures were taken in from a file; the row comes before they are, its target is the request.";
     CaptureDelete "capture.delete" "A capture is deleted, by its owner or an admin; the row comes before the deletion.";
 }

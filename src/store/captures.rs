@@ -107,13 +107,14 @@ impl<'a> CaptureIndex<'a> {
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
-    /// The shadow and replays of a capture, and theirs: some of them, the deepest first.
+    /// The shadow and replays of a capture, and theirs, without itself: some of them, the newest first, as each is newer than
+    /// what it repeats. It ends whatever captures say of each other.
     pub fn family(&self, id: &RequestId, most: usize) -> Result<Vec<RequestId>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "WITH RECURSIVE replays (id, depth) AS (
-               SELECT id, 1 FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
-               UNION ALL SELECT c.id, r.depth + 1 FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
-             SELECT id FROM replays ORDER BY depth DESC LIMIT ?2",
+            "WITH RECURSIVE replays (id) AS (
+               SELECT id FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
+               UNION SELECT c.id FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
+             SELECT id FROM replays WHERE id <> ?1 ORDER BY id DESC LIMIT ?2",
         )?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = statement.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;

@@ -237,3 +237,32 @@ pub(crate) fn make_captures_of_the_second_schema(path: &Path, fill: impl FnOnce(
         file.execute("INSERT INTO bodies (id, sealed) VALUES (?1, ?2)", (row.id.as_str(), bodies)).unwrap();
     });
 }
+
+/// Captures that come from elsewhere may say anything of each other.
+#[tokio::test]
+async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    // Each is a replay of the one before it and a shadow of the one before that; the first and the last are replays of each
+    // other, and one is of itself.
+    let mut rows: Vec<CaptureRow> = (0..60).map(|second| row(second, &random)).collect();
+    let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
+    for (at, row) in rows.iter_mut().enumerate().skip(1) {
+        row.replay_of = Some(ids[at - 1].clone());
+        row.shadow_of = at.checked_sub(2).map(|before| ids[before].clone());
+    }
+    rows[0].replay_of = Some(ids[59].clone());
+    rows.push(row(60, &random));
+    let alone = rows[60].id.clone();
+    rows[60].replay_of = Some(alone.clone());
+    append(&store, &rows, 1).await;
+    let family = async |id: &RequestId, most: usize| {
+        let id = id.clone();
+        store.write_captures(move |index| index.family(&id, most)).await.unwrap()
+    };
+    let newest_first: Vec<RequestId> = ids[1..].iter().rev().cloned().collect();
+    assert_eq!(family(&ids[0], 100).await, newest_first);
+    assert_eq!(family(&ids[0], 2).await, newest_first[..2]);
+    assert!(family(&alone, 100).await.is_empty());
+}
