@@ -15,7 +15,7 @@ const EVALUATE: &str = "/v1/router/replay/evaluate";
 /// The document with more rules, none of which matches: a decision under it is some work.
 fn slow(text: &str) -> String {
     // Each may match where the ones before it do not: a rule that is never reached is a mistake.
-    let condition = |n: usize| vec![format!("prompt_tokens > {}", 6_000_000 - n); 20].join(" || ");
+    let condition = |n: usize| vec![format!("prompt_tokens > {}", 6_000_000 - n); 50].join(" || ");
     let rule = |n: usize| format!("      - {{ name: r{n}, when: \"{}\", targets: [ {{ target: p/large }} ] }}\n", condition(n));
     let rules: String = (0..bounds::RULES - 4).map(rule).collect();
     let slow = text.replacen("    rules:\n", &format!("    rules:\n{rules}"), 1);
