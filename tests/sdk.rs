@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::json;
+
 use crate::support::documents::provider;
 use crate::support::gateway::Gateway;
 use crate::support::recorded::{self, Recorded};
@@ -49,6 +51,8 @@ async fn run(program: &Path, script: &str) -> String {
     command
         .env("REROUTER_BASE_URL", format!("http://{}/v1", gateway.host()))
         .env("REROUTER_RECORDED", std::env::join_paths(recorded::files()).unwrap());
+    let node = gateway.manage("POST", "/v1/nodes", &gateway.admin_key, Some(&json!({"name": "script"}))).await.json();
+    command.env("REROUTER_NODE_ID", node["id"].as_str().unwrap()).env("REROUTER_NODE_SECRET", node["secret"].as_str().unwrap());
     command.env("REROUTER_KEY", &key.secret).env("REROUTER_KEY_ID", &key.id);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -89,6 +93,13 @@ async fn anthropic_for_node() {
 async fn langchain() {
     let said = run(&python(), "langchain_sdk.py").await;
     assert!(said.contains("AuthenticationError after revocation"), "{said}");
+}
+
+/// A node whose signatures another implementation of RFC 9421 makes.
+#[tokio::test]
+async fn http_message_signatures() {
+    let said = run(&python(), "node_client.py").await;
+    assert!(said.contains("all routes: taken") && said.contains("nothing: 401"), "{said}");
 }
 
 /// schemathesis over the OpenAPI document: every operation with generated requests, no 5xx, no undocumented status or shape.
