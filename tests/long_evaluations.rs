@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::replay_cli::{Scene, corpus, scene};
 use crate::support::client::{self, find};
+use crate::support::documents::chat_body;
 use crate::support::{envelope, until};
 
 const EVALUATE: &str = "/v1/router/replay/evaluate";
@@ -77,4 +78,39 @@ async fn people_see_how_far_an_evaluation_has_come() {
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("[###") && shown.contains(" %") && shown.contains("2000 captures"), "{shown}");
     assert!(shown.contains("2500 captures decided"), "{shown}");
+}
+
+/// The most memory that the gateway has had, in bytes.
+fn peak(scene: &Scene) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", scene.gateway.process())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// As many rules as there may be, each condition as large as it may be, as many words as there may be: from a key that may
+/// evaluate it is bounded work in bounded memory, and requests are answered meanwhile.
+#[tokio::test]
+async fn the_dearest_document_that_is_taken_costs_time_and_nothing_else() {
+    let scene = scene().await;
+    scene.write("corpus.jsonl", &corpus(&scene, 2_000, |_| "small").await);
+    assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "2000 imported\n");
+    let condition = |n: usize| vec![format!("prompt_tokens > {}", 6_000_000 - n); 120].join(" || ");
+    assert!(condition(0).len() <= bounds::CEL_BYTES && 120 * 4 <= bounds::CEL_NODES);
+    let rule = |n: usize| format!("      - {{ name: r{n}, when: \"{}\", targets: [ {{ target: p/large }} ] }}\n", condition(n));
+    let rules: String = (0..bounds::RULES - 2).map(rule).collect();
+    let words = |set: usize| (0..200).map(|n| format!("word{set}x{n}")).collect::<Vec<_>>().join(", ");
+    let sets: String = (1..bounds::KEYWORD_SETS).map(|set| format!(", s{set}: [{}]", words(set))).collect();
+    let document =
+        scene.text.replacen("    rules:\n", &format!("    rules:\n{rules}"), 1).replace("[refactor]", &format!("[refactor]{sets}"));
+    assert!(document.len() < bounds::DOCUMENT_BYTES);
+    let scopes = json!({ "scopes": ["replay", "evaluate"] });
+    let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&scopes)).await.json();
+    let (key, body, before) = (made["key"].as_str().unwrap(), json!({ "document": document, "limit": 2_000 }), peak(&scene));
+    let evaluation = scene.gateway.manage("POST", EVALUATE, key, Some(&body));
+    let asked = chat_body("auto", false);
+    let (answer, chat) = tokio::join!(evaluation, scene.gateway.chat(&scene.key, asked.as_bytes()));
+    assert_eq!(chat.status, 200, "{}", chat.text());
+    let report = answer.json();
+    assert_eq!((answer.status, &report["evaluated"], &report["changed"]), (200, &json!(2_000), &json!(0)), "{}", answer.text());
+    assert!(peak(&scene) - before < 200 << 20, "{} bytes more than before", peak(&scene) - before);
 }

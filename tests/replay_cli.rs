@@ -12,7 +12,7 @@ use crate::support::provider::{self as scripted, Provider};
 
 pub struct Scene {
     pub gateway: Gateway,
-    key: Key,
+    pub key: Key,
     pub text: String,
     /// What models say.
     provider: Provider,
