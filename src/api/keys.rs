@@ -193,6 +193,11 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     if !may_hold(app, who, key.row()) {
         return Err(Error::new(Kind::Forbidden, "This key may do more than yours: rotate it by itself or by a session."));
     }
+    let built_in = UserId::admin();
+    if key.row().owner == built_in && who.user_id() != Some(built_in) {
+        // An admin who is one no longer would have it still.
+        return Err(Error::new(Kind::Forbidden, "The keys of usr_admin are rotated by ADMIN_API_KEY and by themselves."));
+    }
     if is_open(who) && !key.row().made_open {
         // Its new secret would be good once AGENT is enforced again, and nobody has shown who they are.
         return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not rotated while it is open."));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::auth::{AgentCredential, Credential};
+use crate::store::{Role, UserRow};
 
 /// A request for the object `id` below `path`.
 pub(super) fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
@@ -125,6 +126,17 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
 }
 
 /// What is counted of one key is not counted of another: with the secret of one as narrow a key would have its limits twice.
+#[tokio::test]
+async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
+    let world = world().await;
+    let Principal::User { user, via } = world.user("ann@example.com").await else { panic!("a user") };
+    let admin = Principal::User { user: std::sync::Arc::new(UserRow { role: Role::Admin, ..UserRow::clone(&user) }), via };
+    let made = world.create(&Principal::Admin, json!({"scopes": ["admin", "keys"]})).await.unwrap();
+    let refused = kind(world.rotate(&admin, text(&made["id"]), json!({})).await);
+    assert_eq!((refused.0, world.why(&made["key"])), (Kind::Forbidden, "good"));
+    world.rotate(&Principal::Admin, text(&made["id"]), json!({})).await.unwrap();
+}
+
 #[tokio::test]
 async fn no_key_leaves_its_limits_behind_by_a_rotation() {
     let world = world().await;
