@@ -12,7 +12,7 @@ use super::filters::Filters;
 use super::progress::Progress;
 use super::replay::{CAPTURES, dollars, say, word};
 use super::table::Table;
-use super::verdict::{Bounds, Verdict, cost_increase, percent};
+use super::verdict::{Bounds, Verdict, changed_share, cost_increase, percent};
 use super::{corpus, listed};
 use crate::bounds;
 use crate::config::{self, Env, Server};
@@ -217,7 +217,7 @@ fn told(report: &Value) -> String {
     let at = |pointer: &str| word(report.pointer(pointer));
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
     let listed = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let share = if number("/evaluated") > 0.0 { number("/changed") / number("/evaluated") } else { 0.0 };
+    let share = changed_share(report);
     let mut text = format!(
         "{} captures decided by {}, compared with {}\n{} changed ({}), {} by another rule, {} with another plan, {} unroutable\n",
         at("/evaluated"),

@@ -14,7 +14,7 @@ const ROUNDING: f64 = 1e-9;
 /// The bounds of a gate.
 #[derive(Args)]
 pub(super) struct Bounds {
-    /// Fail when more than this part of the captures would go elsewhere: 2% or 0.02.
+    /// Fail when more than this part of the captures that found a target would go elsewhere: 2% or 0.02.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_changed: Option<f64>,
     /// Fail when a request that found a target would find none.
@@ -50,6 +50,17 @@ fn number(report: &Value, pointer: &str) -> f64 {
     report.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
+/// The captures that found a target before: of them a change is a part.
+fn routed(report: &Value) -> f64 {
+    (number(report, "/evaluated") - number(report, "/unroutable_before")).max(0.0)
+}
+
+/// Which part of those that found a target before goes elsewhere, as the gate of `PUT /v1/router/config` reckons it.
+pub(super) fn changed_share(report: &Value) -> f64 {
+    let changed = number(report, "/changed");
+    if changed > 0.0 { (changed / routed(report)).min(1.0) } else { 0.0 }
+}
+
 /// By how much more the captures would cost, as a part of what they cost before; `None` where no cost is known.
 pub(super) fn cost_increase(report: &Value) -> Option<f64> {
     let (before, after) = (number(report, "/cost/before"), number(report, "/cost/after"));
@@ -82,8 +93,8 @@ impl Bounds {
         let none = evaluated == 0.0;
         add("captures", (none && !self.allow_empty).then(|| "there are no captures to judge by".to_owned()));
         if let Some(most) = self.max_changed {
-            let part = if none { 0.0 } else { changed / evaluated };
-            let why = || format!("{changed} of {evaluated} captures ({}) would go elsewhere, at most {} may", percent(part), percent(most));
+            let (part, routed) = (changed_share(report), routed(report));
+            let why = || format!("{changed} of {routed} captures ({}) would go elsewhere, at most {} may", percent(part), percent(most));
             add("max-changed", (part > most).then(why));
         }
         if self.forbid_unroutable {
@@ -227,6 +238,16 @@ mod tests {
         assert_eq!(broken(&Bounds { allow_empty: true, ..bounds }, &report(0, 0, 0, 0.0, 0.0, 0)), [""; 0]);
         let none = Bounds { max_changed: None, forbid_unroutable: false, max_cost_increase: None, allow_empty: false, junit: None };
         assert_eq!(none.judge(&report(0, 0, 0, 0.0, 0.0, 0)), []);
+    }
+
+    #[test]
+    fn what_nobody_could_serve_before_makes_no_change_smaller() {
+        let mut report = report(100, 2, 0, 1.0, 1.0, 0);
+        assert_eq!(broken(&bounds(), &report), [""; 0]);
+        report["unroutable_before"] = json!(50);
+        assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 0.04));
+        report["unroutable_before"] = json!(100);
+        assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 1.0));
     }
 
     #[test]
