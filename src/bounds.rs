@@ -351,7 +351,7 @@ pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
 /// Rows of the index that are looked at for one page of a list, one after another: a few milliseconds.
 pub const LIST_ROWS: usize = 20_000;
 /// The same where each is looked up by itself, as an owner's are and failures: as long for fewer.
-pub const LIST_LOOKUPS: usize = 5_000;
+pub const LIST_LOOKUPS: usize = 1_500;
 /// How exact the time in an id is, in microseconds.
 pub const ID_PRECISION_US: i64 = 1_000;
 /// Bytes of an index that is read through at the start to see whether it is whole; of a larger one only its length is looked at.
