@@ -325,8 +325,13 @@ pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 pub const CAPTURE_BATCH: usize = 1_000;
 /// Longest a record waits for company before it is written: with the write itself the quarter of a second that a crash may lose.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
-/// Part of the queue's bytes beyond which nothing waits for company: far below those at which less work goes into blocks.
-pub const CAPTURE_LINGER_SHARE: usize = 8;
+/// Records that are company enough: a block of heads or two. Many small bursts of work delay requests less than few large ones,
+/// and what was written is memory that the next requests find warm.
+pub const CAPTURE_COMPANY: usize = 64;
+/// Part of the queue's bytes that is company enough: a mebibyte.
+pub const CAPTURE_LINGER_SHARE: usize = 64;
+/// Bytes that are compressed without giving way to other threads: a tenth of a millisecond.
+pub const CAPTURE_PIECE: usize = 64 << 10;
 /// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
 /// Bytes of heads of captures that are compressed together: a list of rare captures opens such a block for each of them.

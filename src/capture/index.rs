@@ -132,7 +132,10 @@ impl Archive {
         self.store
             .write_captures(move |index| {
                 archive.unsynced();
-                let ready = captures.iter().filter_map(|capture| prepare::ready(capture, &archive.redactor));
+                let ready = captures.iter().filter_map(|capture| {
+                    effort.give_way();
+                    prepare::ready(capture, &archive.redactor)
+                });
                 archive.lock().append(index, ready, effort)
             })
             .await

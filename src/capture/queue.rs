@@ -113,7 +113,7 @@ impl CaptureQueue {
         }
         // A batch is there, or memory is taken that need not be: nobody lingers for more.
         let records = self.sender.max_capacity() - self.sender.capacity();
-        let enough = records >= bounds::CAPTURE_BATCH.min(self.sender.max_capacity() / 2)
+        let enough = records >= bounds::CAPTURE_COMPANY.min(self.sender.max_capacity() / 2)
             || waiting.is_none_or(|bytes| bytes > self.waiting.limit / bounds::CAPTURE_LINGER_SHARE);
         if enough {
             self.hurry.notify_one();
@@ -210,12 +210,16 @@ impl CaptureWriter {
         self.waiting.give_back(deleted.iter().map(|(draft, _)| draft.size()).sum());
         let size = left.iter().map(|(draft, _)| draft.size()).sum();
         // The others stay in the table until they can be read: a deletion waits for the flush.
-        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().map(|(draft, coming)| (draft.finish(), coming)).unzip();
+        let effort = self.effort();
+        let finish = |(draft, coming): (Draft, Coming)| {
+            effort.give_way();
+            (draft.finish(), coming)
+        };
+        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().map(finish).unzip();
         if batch.is_empty() {
             return;
         }
         let batch = Arc::new(batch);
-        let effort = self.effort();
         let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {
             match archive.append_with(Arc::clone(&batch), effort).await {

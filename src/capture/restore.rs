@@ -139,7 +139,7 @@ impl Archive {
         }
         row.bytes = self.end(row.number, &scanned)?;
         (row.synced, row.sealed) = (row.bytes, true);
-        index.append(&row, &rows)
+        index.append(&row, &rows, || Effort::Usual.give_way())
     }
 
     /// The same for those that this process could not close.
@@ -270,7 +270,7 @@ impl Archive {
             count += step.len();
             row.newest_us = step.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN).max(row.newest_us);
             let row = row.clone();
-            self.store.write_captures(move |index| index.append(&row, &step)).await?;
+            self.store.write_captures(move |index| index.append(&row, &step, || Effort::Usual.give_way())).await?;
         }
         let scanned = match reading.await.map_err(StoreError::unavailable)? {
             Ok(scanned) => scanned,

@@ -100,7 +100,7 @@ impl Shelf {
         effort: Effort,
     ) -> Result<usize, StoreError> {
         self.write(index, |index, open| {
-            open.writer.set_effort(effort)?;
+            open.writer.set_effort(effort);
             let rows = group::push(&mut open.writer, captures)?;
             open.writer.commit()?;
             let newest = rows.iter().map(|(row, _)| row.created_at_us).max();
@@ -109,7 +109,7 @@ impl Shelf {
             if open.synced.elapsed() >= bounds::CAPTURE_SYNC {
                 open.sync()?;
             }
-            index.append(&open.row, &rows)?;
+            index.append(&open.row, &rows, || effort.give_way())?;
             Ok(rows.len())
         })
     }

@@ -40,7 +40,7 @@ fn placed(rows: &[CaptureRow], segment: i64) -> Vec<(CaptureRow, Place)> {
 
 async fn append(store: &Store, rows: &[CaptureRow], number: i64) {
     let rows = placed(rows, number);
-    store.write_captures(move |index| index.append(&segment(number), &rows)).await.unwrap();
+    store.write_captures(move |index| index.append(&segment(number), &rows, || ())).await.unwrap();
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ fn what_is_pushed_is_read_whatever_the_effort() {
         let (master, random) = (master(), Random::System);
         let head = begin(9, 4, 7, sealed.then_some((&master, &random))).unwrap();
         let mut writer = Writer::create(dir.path(), head, None).unwrap();
-        writer.set_effort(effort).unwrap();
+        writer.set_effort(effort);
         let rows = push(&mut writer, (0..5).map(ready)).unwrap();
         writer.commit().unwrap();
         let segment = Segment::open(dir.path(), 9, &master).unwrap();
@@ -224,5 +224,29 @@ fn a_block_of_heads_is_small_also_where_no_bodies_are_kept() {
     assert!(blocks.len() > 1 && rows.len() as i64 == count);
     for at in blocks {
         assert!(segment.block_head(at).unwrap().raw as usize <= bounds::HEADS_BLOCK + largest + 4 * rows.len());
+    }
+}
+
+#[test]
+fn blocks_of_all_lengths_are_read_whatever_is_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(dir.path(), begin(1, 0, 7, None).unwrap(), None).unwrap();
+    let noise: Vec<u8> = (0..100_000_u64).flat_map(|word| crc32fast::hash(&word.to_le_bytes()).to_le_bytes()).collect();
+    let piece = crate::bounds::CAPTURE_PIECE;
+    let mut pushed = Vec::new();
+    for effort in [Effort::Usual, Effort::Less, Effort::None, Effort::Usual] {
+        writer.set_effort(effort);
+        for length in [0, 1, piece - 1, piece, piece + 1, 4 * piece, noise.len()] {
+            for raw in [noise[..length].to_vec(), vec![b'a'; length]] {
+                pushed.push((writer.push(Kind::Heads, 1, &raw).unwrap(), raw));
+            }
+        }
+    }
+    writer.commit().unwrap();
+    let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+    for (offset, raw) in pushed {
+        let (head, read) = segment.block(offset, Kind::Heads).unwrap();
+        assert_eq!(head.raw as usize, raw.len());
+        assert!(read == raw, "{} bytes", raw.len());
     }
 }

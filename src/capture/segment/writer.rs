@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use zstd::bulk::Compressor;
+use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
 
 use super::format::{self, BlockHead, FIRST, FileHead, Kind};
+use crate::bounds;
 use crate::id::Random;
 use crate::secret::{BlockKey, SecretBytes};
 use crate::store::Faults;
@@ -32,6 +33,15 @@ impl Effort {
             _ => Effort::Usual,
         }
     }
+
+    /// Lets a thread that waits for this processor go first, unless too much waits to be written. Work beside the requests'
+    /// path says this every tenth of a millisecond or so: else the scheduler lets it use up its slice, of milliseconds, while
+    /// requests wait. Costs next to nothing when nobody waits.
+    pub fn give_way(self) {
+        if self == Effort::Usual {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// A new segment. Dropped without [`Writer::finish`] it is left as after a crash, but for what was not committed.
@@ -39,7 +49,7 @@ pub struct Writer {
     file: File,
     head: FileHead,
     key: Option<BlockKey>,
-    compressor: Compressor<'static>,
+    compressor: Encoder<'static>,
     effort: Effort,
     /// Bytes in the file.
     length: u64,
@@ -61,7 +71,7 @@ impl Writer {
             let _none = std::fs::remove_file(&path);
         }
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        let compressor = Compressor::new(1)?;
+        let compressor = Encoder::new(1)?;
         let mut made = Writer {
             file,
             head,
@@ -105,25 +115,45 @@ impl Writer {
     }
 
     /// From now on blocks are compressed so.
-    pub fn set_effort(&mut self, effort: Effort) -> io::Result<()> {
-        if effort != self.effort && effort != Effort::None {
-            self.compressor.set_compression_level(if effort == Effort::Less { -3 } else { 1 })?;
-        }
+    pub fn set_effort(&mut self, effort: Effort) {
         self.effort = effort;
-        Ok(())
     }
 
     /// Adds a block; gives where it begins.
     pub fn push(&mut self, kind: Kind, count: u32, raw: &[u8]) -> io::Result<u64> {
-        let compressed = if self.effort == Effort::None { None } else { Some(self.compressor.compress(raw)?) };
+        let compressed = if self.effort == Effort::None { None } else { Some(self.compress(raw)?) };
         match compressed.filter(|compressed| compressed.len() < raw.len()) {
             Some(compressed) => self.push_as(kind, count, raw.len(), true, compressed),
             None => self.push_as(kind, count, raw.len(), false, raw.to_vec()),
         }
     }
 
+    /// In pieces, with way given between them: a block takes longer than a request may have to wait.
+    fn compress(&mut self, raw: &[u8]) -> io::Result<Vec<u8>> {
+        self.compressor.reinit()?;
+        self.compressor.set_parameter(CParameter::CompressionLevel(if self.effort == Effort::Less { -3 } else { 1 }))?;
+        // Said in the frame, as by those who compress at once.
+        self.compressor.set_pledged_src_size(Some(raw.len() as u64))?;
+        let mut stored = Vec::with_capacity(zstd::zstd_safe::compress_bound(raw.len()));
+        let mut out = OutBuffer::around(&mut stored);
+        for piece in raw.chunks(bounds::CAPTURE_PIECE) {
+            self.effort.give_way();
+            let mut piece = InBuffer::around(piece);
+            self.compressor.run(&mut piece, &mut out)?;
+            // There is room for whatever it is.
+            if piece.pos() < piece.src.len() {
+                return Err(io::Error::other(NOT_WHOLE));
+            }
+        }
+        match self.compressor.finish(&mut out, true)? {
+            0 => Ok(stored),
+            _ => Err(io::Error::other(NOT_WHOLE)),
+        }
+    }
+
     /// Adds a block that is compressed, or not, already: of `raw` bytes before that.
     pub fn push_as(&mut self, kind: Kind, count: u32, raw: usize, compressed: bool, mut stored: Vec<u8>) -> io::Result<u64> {
+        self.effort.give_way();
         let offset = self.length();
         let seals = self.key.is_some() && kind != Kind::End;
         let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
@@ -192,6 +222,8 @@ impl Writer {
         Ok(self.length)
     }
 }
+
+const NOT_WHOLE: &str = "a block was not compressed whole";
 
 /// The head and key of a segment that begins now.
 pub fn begin(
