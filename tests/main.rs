@@ -61,8 +61,12 @@ mod limits;
 mod long_evaluations;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
-/// `rerouter node` beside scripted servers.
+/// `rerouter node` under load: in turn, dead, killed, drained, and back.
+mod node_load;
+/// `rerouter node` beside scripted servers: it serves, leaves, and bears what gateways and its like do.
 mod node_processes;
+/// `rerouter node` beside servers of each kind, as they change, and by wrong clocks.
+mod node_servers;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
 /// The library in another Pingora server, beside a proxy of its own.
