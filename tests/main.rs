@@ -9,8 +9,12 @@ mod support;
 
 /// One JSON line a request, whatever its end.
 mod access_log;
+/// Agents as models: credentials, streams and reroutes of each dialect, names, what strangers left behind.
+mod agent_surface;
 /// Agents as models: each dialect's bytes, trust, limits, captures, replays, shadows.
 mod agents;
+/// Traffic of nodes and agents, evaluated while they are there, changed and gone.
+mod agents_on_nodes;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.

@@ -1,7 +1,9 @@
 //! `rerouter node` as a process beside scripted servers: it serves, leaves, and bears what servers, gateways and its like do.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use rerouter::bounds;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -45,11 +47,13 @@ async fn two_node_processes_serve_survive_a_restart_and_leave() {
     };
     assert_eq!(ask(&gateway).await, "idle");
     gateway.restart().await;
+    let restarted = Instant::now();
     until("both to report again", async || {
         let states = [a.shown(&gateway).await["state"].clone(), b.shown(&gateway).await["state"].clone()];
         (states == ["ready", "ready"]).then_some(())
     })
     .await;
+    assert!(restarted.elapsed() < bounds::NODE_HEARTBEAT + Duration::from_secs(1), "back after {:?}", restarted.elapsed());
     assert_eq!(ask(&gateway).await, "idle");
     assert_eq!((second.end().await, b.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
     assert_eq!(ask(&gateway).await, "busy");
