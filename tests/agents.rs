@@ -9,12 +9,12 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::until;
 
-const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
-const CHAT: &str = "/v1/chat/completions";
+pub const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
+pub const CHAT: &str = "/v1/chat/completions";
 const COUNT: &str = "/v1/messages/count_tokens";
 
 /// `oa` and `an` are one place that speaks each endpoint as it is asked.
-fn speak(request: &Received) -> Vec<Step> {
+pub fn speak(request: &Received) -> Vec<Step> {
     let usage = json!({"input_tokens": 3, "output_tokens": 2});
     match request.target.as_str() {
         "/v1/messages" => scripted::json_answer(
@@ -30,7 +30,7 @@ fn speak(request: &Received) -> Vec<Step> {
     }
 }
 
-fn document(url: &str) -> String {
+pub fn document(url: &str) -> String {
     let an = provider("an", url, "k2").replace("protocol: openai", "protocol: anthropic");
     format!(
         "providers:\n{}{an}keywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n      \
@@ -41,10 +41,10 @@ fn document(url: &str) -> String {
     )
 }
 
-struct Scene {
-    gateway: Gateway,
-    key: Key,
-    provider: Provider,
+pub struct Scene {
+    pub gateway: Gateway,
+    pub key: Key,
+    pub provider: Provider,
 }
 
 async fn scene(setup: impl FnOnce(Setup) -> Setup) -> Scene {
@@ -55,7 +55,7 @@ async fn scene(setup: impl FnOnce(Setup) -> Setup) -> Scene {
 }
 
 /// One who says a lot, and one who has a tool and a temperature.
-fn reviewer() -> Value {
+pub fn reviewer() -> Value {
     json!({
         "name": "reviewer", "model": "auto", "instructions": "Be \"brief\".", "defaults": {"temperature": 0.25, "max_tokens": 50},
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
@@ -64,37 +64,37 @@ fn reviewer() -> Value {
 
 impl Scene {
     /// A call of AGENT without a credential.
-    async fn agents(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub async fn agents(&self, method: &str, path: &str, body: &Value) -> Answer {
         let headers = [("content-type", "application/json")];
         self.gateway.send(method, &format!("/v1/agents{path}"), &headers, Some(body.to_string().as_bytes())).await
     }
 
-    async fn make(&self, agent: &Value) -> Value {
+    pub async fn make(&self, agent: &Value) -> Value {
         let made = self.agents("POST", "", agent).await;
         assert_eq!(made.status, 201, "{}", made.text());
         made.json()
     }
 
-    async fn post_as(&self, key: &Key, path: &str, body: &str) -> Answer {
+    pub async fn post_as(&self, key: &Key, path: &str, body: &str) -> Answer {
         let bearer = format!("Bearer {}", key.secret);
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         self.gateway.send("POST", path, &headers, Some(body.as_bytes())).await
     }
 
-    async fn post(&self, path: &str, body: &str) -> Answer {
+    pub async fn post(&self, path: &str, body: &str) -> Answer {
         self.post_as(&self.key, path, body).await
     }
 
     /// What the provider got last.
-    fn got(&self) -> String {
+    pub fn got(&self) -> String {
         String::from_utf8(self.provider.last().body.clone()).unwrap()
     }
 
-    async fn reroute(&self, id: &str, query: &str) -> Answer {
+    pub async fn reroute(&self, id: &str, query: &str) -> Answer {
         self.gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &self.key.secret, None).await
     }
 
-    async fn ids(&self, key: &Key) -> Vec<String> {
+    pub async fn ids(&self, key: &Key) -> Vec<String> {
         let list = self.gateway.manage("GET", "/v1/models", &key.secret, None).await.json();
         list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
     }

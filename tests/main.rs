@@ -9,8 +9,12 @@ mod support;
 
 /// One JSON line a request, whatever its end.
 mod access_log;
+/// Agents as models: credentials, streams and reroutes of each dialect, names, what strangers left behind.
+mod agent_surface;
 /// Agents as models: each dialect's bytes, trust, limits, captures, replays, shadows.
 mod agents;
+/// Traffic of nodes and agents, evaluated while they are there, changed and gone.
+mod agents_on_nodes;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
@@ -61,8 +65,12 @@ mod limits;
 mod long_evaluations;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
-/// `rerouter node` beside scripted servers.
+/// `rerouter node` under load: in turn, dead, killed, drained, and back.
+mod node_load;
+/// `rerouter node` beside scripted servers: it serves, leaves, and bears what gateways and its like do.
 mod node_processes;
+/// `rerouter node` beside servers of each kind, as they change, and by wrong clocks.
+mod node_servers;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
 /// The library in another Pingora server, beside a proxy of its own.

@@ -11,7 +11,7 @@ use crate::support::node::{Node, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 
 /// Nodes first, then a provider.
-fn document(other: &str) -> String {
+pub fn document(other: &str) -> String {
     format!(
         "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\nrecipes:\n  main:\n    rules:\n      \
          - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n    retry: {{ attempts: 4, on: [connect, timeout, 429, 5xx] }}\n  \

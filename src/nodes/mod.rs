@@ -2,6 +2,9 @@
 //! registrations change only by following the store; leases, reported load and breakers are this process's own, and begin anew
 //! with it: a node that is known to the store is unreachable until its next report.
 
+mod standing;
+mod turn;
+
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,6 +12,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+pub use self::standing::Standing;
+use self::turn::Turn;
 use crate::auth::signature::Signed;
 use crate::bounds;
 use crate::id::{NodeId, Random};
@@ -16,7 +21,7 @@ use crate::routing::decide::state_against;
 use crate::routing::health::TargetState;
 use crate::routing::inputs::{Breaker, NodeFacts, TargetHealth};
 use crate::routing::on_nodes;
-use crate::routing::provider::{Base, Provider};
+use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::{Routing, Target};
 use crate::secret::{Secret, SecretBytes, derive, open, seal};
 use crate::store::{Change, Committed, NodeRow};
@@ -30,7 +35,11 @@ pub struct Nodes(Arc<Table>);
 
 struct Table {
     sealing: SecretBytes,
+    /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
+    authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
+    /// With which all of them take turns.
+    turns: Turn,
 }
 
 impl fmt::Debug for Nodes {
@@ -55,6 +64,7 @@ struct Serving {
     epoch: u64,
     provider: Arc<Provider>,
     state: Arc<TargetState>,
+    turn: Turn,
 }
 
 /// What is known by reports only.
@@ -103,37 +113,6 @@ impl Status {
             "draining" => Some(Status::Draining),
             "error" => Some(Status::Error),
             _ => None,
-        }
-    }
-}
-
-/// How a node stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Enrolled, and never heard of.
-    Pending,
-    /// It serves.
-    Ready,
-    /// It is there and takes no new requests: it drains, or said that it cannot.
-    Draining,
-    /// Its lease ran out.
-    Unreachable,
-    /// It said that it leaves.
-    Gone,
-}
-
-impl Standing {
-    /// All of them.
-    pub const ALL: [Standing; 5] = [Standing::Pending, Standing::Ready, Standing::Draining, Standing::Unreachable, Standing::Gone];
-
-    /// The word in answers and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Standing::Pending => "pending",
-            Standing::Ready => "ready",
-            Standing::Draining => "draining",
-            Standing::Unreachable => "unreachable",
-            Standing::Gone => "gone",
         }
     }
 }
@@ -207,6 +186,7 @@ pub struct Ready {
     models: Vec<String>,
     load: u32,
     inflight: u32,
+    turn: Turn,
 }
 
 impl Ready {
@@ -215,8 +195,9 @@ impl Ready {
         state_against(&self.state.at_node(&self.provider, now), now).is_none()
     }
 
-    /// The target as it is at this node.
+    /// The target as it is at this node, which is about to be asked.
     pub fn target(&self, planned: &Target) -> Target {
+        self.turn.take();
         planned.at_node(self.provider.clone(), self.state.clone())
     }
 }
@@ -224,7 +205,14 @@ impl Ready {
 impl Nodes {
     /// An empty table. `master` is what the key that seals secrets is derived from.
     pub fn new(master: &SecretBytes) -> Nodes {
-        Nodes(Arc::new(Table { sealing: derive(master, SEALING), known: RwLock::default() }))
+        Nodes(Arc::new(Table { sealing: derive(master, SEALING), authorities: None, known: RwLock::default(), turns: Turn::default() }))
+    }
+
+    /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
+    #[must_use]
+    pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
+        let Table { sealing, turns, .. } = &*self.0;
+        Nodes(Arc::new(Table { sealing: sealing.clone(), authorities, known: RwLock::default(), turns: turns.clone() }))
     }
 
     /// Takes in what the store has at the start.
@@ -279,8 +267,12 @@ impl Nodes {
                 }
             },
         };
-        let provider = Provider::of_node(base, key, registration.max_concurrency, before.map(|before| &*before.provider));
-        Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default() })
+        let ca = self.0.authorities.clone().filter(|_| base.tls);
+        let before_it = before.map(|before| &*before.provider);
+        let mut provider = Provider::of_node(base, key, registration.max_concurrency, before_it);
+        provider.ca = ca;
+        let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
+        Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default(), turn })
     }
 
     /// Seals a secret of a generation; `None` only if the cipher refuses.
@@ -379,10 +371,11 @@ impl Nodes {
         ids.iter().map(|id| life.events.is_new(id)).collect()
     }
 
-    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first.
+    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
+    /// one that was asked longest ago.
     pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
         let mut ready: Vec<Ready> = self.all().iter().filter(|node| node.serves(model)).filter_map(|node| node.ready(now)).collect();
-        ready.sort_by(|a, b| (a.load, a.inflight, &a.id).cmp(&(b.load, b.inflight, &b.id)));
+        ready.sort_by_cached_key(|ready| (ready.load, ready.inflight, ready.turn.last(), ready.id.clone()));
         ready
     }
 
@@ -452,6 +445,7 @@ impl Node {
             models: registration.models.iter().map(|model| model.id.clone()).collect(),
             load,
             inflight,
+            turn: serving.turn.clone(),
         })
     }
 

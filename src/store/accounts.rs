@@ -78,12 +78,6 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
 /// the limit together, and no child outlives the revocation that it raced with. Keys that nobody in particular made while AGENT
 /// was open take the room of their like only: they sleep while it is enforced.
 pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>, StoreError> {
-    let live: i64 = transaction.query_row(
-        "SELECT count(*) FROM keys
-         WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
-        params![key.owner.as_str(), key.created_at.as_microsecond(), key.made_open],
-        |row| row.get(0),
-    )?;
     let parent = match &key.parent {
         None => Limits::default(),
         Some(parent) => {
@@ -97,13 +91,7 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Optio
             limits
         }
     };
-    let owner = "SELECT limits FROM users WHERE id = ?1";
-    let owner: Option<Limits> = transaction.query_row(owner, [key.owner.as_str()], |row| from_json(row, "limits")).optional()?;
-    let owner = owner.and_then(|limits| limits.keys_per_user);
-    let most = [owner, parent.keys_per_user].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
-    if u64::try_from(live).unwrap_or(u64::MAX) >= most {
-        return Err(StoreError::LimitReached);
-    }
+    room_for_key(transaction, &key, key.created_at, parent.keys_per_user)?;
     let mut changes = forget_keys(transaction, &key.owner, key.created_at)?;
     transaction.execute(
         "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
@@ -139,6 +127,21 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Optio
     )?;
     changes.push(Change::Key(key.into()));
     Ok(changes)
+}
+
+/// Whether one more key like this one has room among its owner's that are live at `at`.
+pub(super) fn room_for_key(transaction: &Transaction<'_>, key: &KeyRow, at: Timestamp, of_parent: Option<u64>) -> Result<(), StoreError> {
+    let live: i64 = transaction.query_row(
+        "SELECT count(*) FROM keys
+         WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
+        params![key.owner.as_str(), at.as_microsecond(), key.made_open],
+        |row| row.get(0),
+    )?;
+    let owner = "SELECT limits FROM users WHERE id = ?1";
+    let owner: Option<Limits> = transaction.query_row(owner, [key.owner.as_str()], |row| from_json(row, "limits")).optional()?;
+    let owner = owner.and_then(|limits| limits.keys_per_user);
+    let most = [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    if u64::try_from(live).unwrap_or(u64::MAX) >= most { Err(StoreError::LimitReached) } else { Ok(()) }
 }
 
 /// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. One from which

@@ -34,7 +34,8 @@ impl Store {
 
     /// Changes a key's record, narrows those that descend from it to its new limits and end, and gives its new labels to those that
     /// had its old ones. [`StoreError::KeyRevoked`] when it has ended, [`StoreError::Conflict`] when it, or what else the change was
-    /// decided on, is no more what was `seen`.
+    /// decided on, is no more what was `seen`, [`StoreError::LimitReached`] when one that is vouched for finds no room among its
+    /// owner's.
     pub async fn patch_key(&self, id: &KeyId, patch: KeyPatch, seen: Seen) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
@@ -84,10 +85,14 @@ fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen
         limits: patch.limits.unwrap_or_else(|| old.limits.clone()),
         status: patch.status.unwrap_or(old.status),
         expires_at: patch.expires_at.or(old.expires_at),
+        made_open: old.made_open && patch.vouched_at.is_none(),
         ..old.clone()
     };
     if new == old {
         return Ok(Vec::new());
+    }
+    if let Some(at) = patch.vouched_at.filter(|_| new.made_open != old.made_open) {
+        accounts::room_for_key(transaction, &new, at, None)?;
     }
     let followed = new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
     let mut changes = vec![write(transaction, new)?];
@@ -139,7 +144,8 @@ fn follow(
 fn write(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
     let mut update = transaction.prepare_cached(
-        "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6, expires_at = ?7, generation = ?8 WHERE id = ?1",
+        "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6, expires_at = ?7, generation = ?8, made_open = ?9
+         WHERE id = ?1",
     )?;
     update.execute(params![
         row.id.as_str(),
@@ -149,7 +155,8 @@ fn write(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreErro
         json(&row.limits)?,
         row.status.as_str(),
         row.expires_at.map(Timestamp::as_microsecond),
-        row.generation
+        row.generation,
+        row.made_open
     ])?;
     Ok(Change::Key(row.into()))
 }

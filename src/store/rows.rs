@@ -150,6 +150,8 @@ pub struct KeyPatch {
     pub status: Option<KeyStatus>,
     /// An earlier end. No key that descends from it ends later.
     pub expires_at: Option<Timestamp>,
+    /// When somebody who showed a credential vouched for a key that was made while AGENT was open: from then on it is as any other.
+    pub vouched_at: Option<Timestamp>,
 }
 
 /// A key of any interface.

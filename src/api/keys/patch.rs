@@ -134,6 +134,8 @@ impl Target<'_> {
         let maker = row.parent.as_ref().and_then(|id| self.app.auth.key(row.interface, id));
         let maker = maker.as_ref().map(|key| key.row());
         let patch = KeyPatch {
+            // To switch on what nobody in particular made is to vouch for it.
+            vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant()).then_some(self.now),
             name,
             metadata,
             labels: labels.map(|labels| self.labels(labels)).transpose()?,
@@ -213,13 +215,8 @@ impl Target<'_> {
     /// for those only whose secret it could have.
     fn switch(&self, asked: KeyStatus) -> Result<KeyStatus> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
-        if on && self.key.is_dormant() {
-            return Err(Error::new(
-                Kind::Conflict,
-                "The key was made while AGENT was open: it is inactive for as long as AGENT is enforced.",
-            ));
-        }
-        if on && row.status == KeyStatus::Inactive && !may_hold(self.app, self.who, row) {
+        let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
+        if on && off && !may_hold(self.app, self.who, row) {
             return Err(Error::new(Kind::Forbidden, "This key may do more than yours: a session switches it on.").at("status"));
         }
         Ok(asked)

@@ -240,8 +240,21 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     // Another secret does not wake it.
     let rotated = keys::rotate(&world.app, &cloud, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap();
     world.start_again(Some("cloud")).await;
-    assert_eq!(world.bearer(Surface::Agent, text(&read(&rotated)["key"])).unwrap_err(), "inactive");
+    let theirs = text(&read(&rotated)["key"]).to_owned();
+    assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive");
+    // Nor does a key that may do less. Who switches it on by a credential vouches for it, for good.
+    let patch = async |world: &World, who: &Principal, status: &str| {
+        let request = of("/v1/api-keys", text(&made["id"]), Some(json!({ "status": status })));
+        keys::patch(&world.app, who, &request).await.map(|answer| read(&answer))
+    };
+    assert_eq!(kind(patch(&world, &by_key, "active").await).0, Kind::Forbidden);
+    patch(&world, &cloud, "active").await.unwrap();
+    for _ in 0..2 {
+        world.start_again(Some("cloud")).await;
+        assert!(world.bearer(Surface::Agent, &theirs).is_ok());
+    }
     world.start_again(None).await;
+    assert_eq!(kind(patch(&world, &OPEN, "inactive").await).0, Kind::Forbidden, "it is no stranger's any more");
     assert_eq!(read(&keys::get(&world.app, &OPEN, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap())["status"], "active");
 }
 

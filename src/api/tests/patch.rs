@@ -232,13 +232,19 @@ async fn keys_of_the_enforced_days_are_not_ended_while_agent_is_open_and_those_o
     let create = async |world: &World, who: &Principal| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({})))).await.map(|answer| read(&answer))
     };
-    for _ in 0..bounds::KEYS_PER_OWNER {
+    let theirs = create(&world, &OPEN).await.unwrap();
+    for _ in 1..bounds::KEYS_PER_OWNER {
         create(&world, &OPEN).await.unwrap();
     }
     assert_eq!(kind(create(&world, &OPEN).await).0, Kind::KeyLimitReached);
     world.reload(Some("cloud")).await;
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
     let own = create(&world, &cloud).await.unwrap();
+    for _ in 1..bounds::KEYS_PER_OWNER {
+        create(&world, &cloud).await.unwrap();
+    }
+    let on = || super::identity::of("/v1/api-keys", text(&theirs["id"]), Some(json!({"status": "active"})));
+    assert_eq!(kind(keys::patch(&world.app, &cloud, &on()).await).0, Kind::KeyLimitReached, "vouched for, it takes room");
     world.reload(None).await;
     assert_eq!(kind(create(&world, &OPEN).await).0, Kind::KeyLimitReached);
     for query in ["", "?descendants=true"] {
@@ -301,7 +307,7 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
 }
 
 #[tokio::test]
-async fn keys_of_the_open_days_are_not_woken_by_a_patch() {
+async fn keys_of_the_open_days_are_woken_by_who_switches_them_on() {
     let mut world = world().await;
     let create = async |world: &World, who: &Principal| {
         keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({})))).await.map(|answer| read(&answer)).unwrap()
@@ -314,9 +320,14 @@ async fn keys_of_the_open_days_are_not_woken_by_a_patch() {
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
     let late = create(&world, &cloud).await;
     world.reload(Some("cloud")).await;
-    assert_eq!(kind(patch(&world, &cloud, &early, json!({"status": "active"})).await).0, Kind::Conflict);
-    assert_eq!(patch(&world, &cloud, &early, json!({"name": "kept"})).await.unwrap()["status"], "inactive");
-    assert_eq!(world.bearer(Surface::Agent, text(&early["key"])).unwrap_err(), "inactive");
+    for asleep in [json!({"name": "kept"}), json!({}), json!({"status": "inactive"})] {
+        assert_eq!(patch(&world, &cloud, &early, asleep.clone()).await.unwrap()["status"], "inactive", "{asleep}");
+        world.reload(Some("cloud")).await;
+        assert_eq!(world.bearer(Surface::Agent, text(&early["key"])).unwrap_err(), "inactive", "{asleep}");
+    }
+    patch(&world, &cloud, &early, json!({"status": "active"})).await.unwrap();
+    world.reload(Some("cloud")).await;
+    assert!(world.bearer(Surface::Agent, text(&early["key"])).is_ok());
     patch(&world, &cloud, &late, json!({"limits": {"models": ["auto"]}})).await.unwrap();
     assert_eq!(kind(patch(&world, &cloud, &late, json!({"labels": {"a": "b"}})).await).0, Kind::Forbidden, "AGENT has no admin");
     world.reload(Some("cloud")).await;

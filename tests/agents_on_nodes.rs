@@ -1,0 +1,158 @@
+//! Traffic that went to nodes and through agents, decided again: the same, also when nodes and agents are gone.
+
+use serde_json::{Value, json};
+
+use crate::support::documents::{chat_body, provider};
+use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::node::Node;
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::until;
+
+/// Nodes before a provider, nodes alone, and a rule for an agent.
+fn document(other: &str) -> String {
+    format!(
+        "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\nrecipes:\n  main:\n    rules:\n      \
+         - {{ name: wordy, when: \"agent == 'wordy' && prompt_tokens > 1000\", targets: [ {{ target: other/long }} ] }}\n      \
+         - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n  \
+         only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\naliases: {{ auto: main, local: only }}\n",
+        provider("other", other, "k")
+    )
+}
+
+struct Scene {
+    gateway: Gateway,
+    key: Key,
+}
+
+impl Scene {
+    /// A chat that is answered so.
+    async fn ask(&self, model: &str, stream: bool, status: u16) -> String {
+        let answer = self.gateway.chat(&self.key, chat_body(model, stream).as_bytes()).await;
+        assert_eq!(answer.status, status, "{model}: {}", answer.text());
+        answer.request_id()
+    }
+
+    async fn agent(&self, method: &str, path: &str, body: Value) {
+        let headers = [("content-type", "application/json")];
+        let answer = self.gateway.send(method, &format!("/v1/agents{path}"), &headers, Some(body.to_string().as_bytes())).await;
+        assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.text());
+    }
+
+    async fn evaluate(&self, body: Value) -> Value {
+        let told = self.gateway.manage("POST", "/v1/router/replay/evaluate", &self.gateway.admin_key, Some(&body)).await;
+        assert_eq!(told.status, 200, "{}", told.text());
+        told.json()
+    }
+}
+
+#[tokio::test]
+async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let served = [(); 2].map(|()| {
+        Provider::start(|request, _| if request.json()["stream"] == true { scripted::stream("near") } else { scripted::completion("near") })
+    });
+    let [first, second] = served;
+    let served = [first.await, second.await];
+    let gateway = Setup::new(&document(&other.url())).env("ANY_API_KEY", "k").start().await;
+    let key = gateway.create_key().await;
+    let nodes = [Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await];
+    let scene = Scene { gateway, key };
+    for (name, model, words) in [("brief", "auto", 1), ("wordy", "auto", 4000), ("near", "local", 1)] {
+        scene.agent("POST", "", json!({"name": name, "model": model, "instructions": "word ".repeat(words)})).await;
+    }
+    // Nobody serves: what only nodes serve finds no target, the rest goes elsewhere.
+    for model in ["local", "agent/near"] {
+        scene.ask(model, false, 503).await;
+    }
+    for model in ["auto", "agent/brief"] {
+        scene.ask(model, false, 200).await;
+    }
+    for (node, server) in nodes.iter().zip(&served) {
+        node.serve(&scene.gateway, &server.url(), &["qwen"], json!({"max_concurrency": 4})).await;
+    }
+    nodes[0].beat(&scene.gateway, 2, "ready", 2).await;
+    for _ in 0..3 {
+        for (model, stream) in [("auto", false), ("local", true), ("agent/brief", true), ("agent/near", false), ("agent/wordy", false)] {
+            scene.ask(model, stream, 200).await;
+        }
+    }
+    let near = scene.ask("agent/near", true, 200).await;
+    // Refused before anything was decided.
+    scene.ask("agent/none", false, 404).await;
+    let capture = scene.gateway.capture(&near).await;
+    assert_eq!((&capture["inputs"]["request"]["model"], &capture["inputs"]["request"]["name"]), (&json!("agent/near"), &json!("local")));
+    assert_eq!((&capture["decision"]["recipe"], &capture["decision"]["served"]["node"]), (&json!("only"), &json!(nodes[1].id)));
+    let path = format!("/v1/router/replay/{near}/reroute");
+    let rerouted = scene.gateway.manage("POST", &path, &scene.key.secret, None).await;
+    assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+
+    // 2 elsewhere and 2 nowhere before the nodes came, 15 and 1 after; where there was no target, or no agent, nothing was decided.
+    let (decided, near, far, undecided) = (18, 13, 5, 3);
+    let whole = until("the captures", async || {
+        let told = scene.evaluate(json!({})).await;
+        (told["evaluated"] == decided && told["skipped"]["replays"] == 1 && told["skipped"]["undecided"] == undecided).then_some(told)
+    })
+    .await;
+    for name in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
+        assert_eq!(whole[name], 0, "{name} of {whole}");
+    }
+    assert_eq!((&whole["unroutable_before"], &whole["by_change"]), (&json!(0), &json!([])), "{whole}");
+    let share =
+        |target: &str| whole["shift"].as_array().unwrap().iter().find(|row| row["target"] == target).unwrap_or(&Value::Null).clone();
+    let row = |target: &str, count: u64| json!({"target": target, "before": count, "after": count});
+    assert_eq!(
+        (share("nodes/qwen"), share("other/long"), share("other/m")),
+        (row("nodes/qwen", near), row("other/long", 3), row("other/m", far - 3))
+    );
+
+    decided_again(scene, &nodes, &whole, &document(&other.url()), near).await;
+}
+
+/// The same of the same traffic whatever became of nodes and agents since, and of another document what can be counted.
+async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text: &str, near: u64) {
+    for node in nodes {
+        assert_eq!(node.call(&scene.gateway, "deregister", &json!({})).await.status, 204);
+    }
+    assert_eq!(scene.evaluate(json!({})).await, *whole, "the nodes have left");
+    scene.gateway.restart().await;
+    assert_eq!(scene.evaluate(json!({})).await, *whole, "restarted");
+    for name in ["brief", "near", "wordy"] {
+        scene.agent("PATCH", &format!("/{name}"), json!({"model": "auto", "instructions": "Something else."})).await;
+    }
+    assert_eq!(scene.evaluate(json!({})).await, *whole, "the agents are others");
+    for name in ["brief", "near", "wordy"] {
+        scene.agent("DELETE", &format!("/{name}"), json!({})).await;
+    }
+    for node in nodes {
+        assert_eq!(scene.gateway.manage("DELETE", &format!("/v1/nodes/{}", node.id), &scene.gateway.admin_key, None).await.status, 204);
+    }
+    assert_eq!(scene.evaluate(json!({})).await, *whole, "agents and nodes are deleted");
+    let given = text.replace("\"k\"", "\"${ANY_API_KEY}\"");
+    let same = scene.evaluate(json!({ "document": given })).await;
+    for name in [
+        "evaluated",
+        "changed",
+        "rule_changed",
+        "plan_changed",
+        "unroutable",
+        "unroutable_before",
+        "inexact",
+        "assumed",
+        "skipped",
+        "shift",
+    ] {
+        assert_eq!(same[name], whole[name], "{name} of the same document, given");
+    }
+    // Without nodes what they served goes elsewhere, or nowhere: 6 and 7 of the 13.
+    let without = given.replace("{ target: nodes/qwen }, { target: other/m }", "{ target: other/m }");
+    let told = scene.evaluate(json!({ "document": without })).await;
+    assert_eq!(
+        (&told["evaluated"], &told["changed"], &told["unroutable"], &told["inexact"]),
+        (&json!(18), &json!(6), &json!(0), &json!(0)),
+        "{told}"
+    );
+    let moved = &told["by_change"][0];
+    assert_eq!((&moved["from"], &moved["to"], &moved["count"]), (&json!("nodes/qwen"), &json!("other/m"), &json!(6)), "{told}");
+    assert_eq!(near, 13);
+    assert_eq!(scene.evaluate(json!({})).await, *whole);
+}
