@@ -67,6 +67,17 @@ impl Host {
 
     /// One whose gateway fails as `faults` says.
     pub async fn start_failing(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults) -> Host {
+        Host::start_enforced(dir, own_upstream, routing, faults, None).await
+    }
+
+    /// The same with an `AGENT_CLOUD_API_KEY`.
+    pub async fn start_enforced(
+        dir: &std::path::Path,
+        own_upstream: SocketAddr,
+        routing: &str,
+        faults: Faults,
+        agent_key: Option<&str>,
+    ) -> Host {
         let [own, gateway, metrics] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         std::fs::write(dir.join("routing.yaml"), routing).unwrap();
         let document = format!(
@@ -76,7 +87,8 @@ impl Host {
             json!(dir.join("routing.yaml")),
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
-        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), ..Environment::default() };
+        let agent_key = agent_key.map(Secret::new);
+        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), agent_key, ..Environment::default() };
         let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -107,6 +119,11 @@ impl Host {
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
         exchange(self.metrics, "GET", "/metrics", &[], None).await.text()
+    }
+
+    /// Where the gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway
     }
 
     /// Leaves, and waits until it has.
