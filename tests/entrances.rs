@@ -12,7 +12,7 @@ use rerouter::store::{FaultPlace, Faults};
 use serde_json::{Value, json};
 
 use crate::identity::{CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, session, start, without_object};
-use crate::plugin::{ADMIN, Host};
+use crate::plugin::{ADMIN, Extras, Host};
 use crate::support::client::{Answer, Connection, request};
 use crate::support::documents::in_order;
 use crate::support::gateway::Gateway;
@@ -131,7 +131,14 @@ impl Mined {
     async fn start(dir: &std::path::Path, provider: &Provider) -> Mined {
         let faults = Faults::default();
         let document = in_order(&[("up", &provider.url())], "");
-        let host = Host::start_enforced(dir, provider.address(), &document, faults.clone(), Some(CLOUD_KEY)).await;
+        let host = Host::start_with(
+            dir,
+            provider.address(),
+            &document,
+            faults.clone(),
+            Extras { agent_key: Some(CLOUD_KEY), ..Extras::default() },
+        )
+        .await;
         let mut secrets = BTreeMap::from([("admin", ADMIN.to_owned()), ("cloud", CLOUD_KEY.to_owned())]);
         for (interface, path, _) in KEYS {
             let maker = if interface == "agent" { CLOUD_KEY } else { ADMIN };

@@ -8,9 +8,9 @@ use rerouter::store::{FaultPlace, Faults};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::plugin::{ADMIN, Host};
+use crate::plugin::{ADMIN, Extras, Host};
 use crate::secrets::files;
-use crate::support::client::{Answer, Connection, find, request};
+use crate::support::client::{Answer, Connection, H2, find, request};
 use crate::support::documents::in_order;
 use crate::support::node::{Node, now};
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -55,7 +55,8 @@ impl World {
         let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
         let priced = "models:\n  up/model: { input_per_mtok: 1, output_per_mtok: 1 }\n";
         let document = in_order(&[("up", &provider.url())], priced);
-        let host = Host::start_failing(dir.path(), provider.address(), &document, faults.clone()).await;
+        let extras = Extras { tls: true, ..Extras::default() };
+        let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
         let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&key.to_string())).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let key = made.json()["key"].as_str().unwrap().to_owned();
@@ -272,6 +273,49 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     }
     assert_eq!((world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await), (0.0, 1.0));
     assert_eq!(world.provider.count(), 2);
+    world.end().await;
+}
+
+/// The streams of one connection are requests of their own, and so are their panics.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let provider = Provider::start(move |request, _| {
+        if !String::from_utf8_lossy(&request.body).contains("\"stream\":true") {
+            return scripted::completion("well");
+        }
+        let first = [scripted::role_event(), scripted::content_event("one")].concat().into_bytes();
+        let last = Step::Chunk(scripted::last_events().into_bytes());
+        vec![scripted::stream_head(), Step::Chunk(first), waits.clone(), last, Step::Chunk(vec![])]
+    })
+    .await;
+    let mut world = World::start(provider, json!({})).await;
+    let connection = H2::open(world.host.tls()).await;
+    let bearer = format!("Bearer {}", world.key);
+    let ask = |stream: bool| {
+        let (mut connection, bearer) = (connection.clone(), bearer.clone());
+        async move {
+            let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+            connection.send("POST", CHAT, &headers, prompt(stream).as_bytes(), false).await
+        }
+    };
+    for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
+        world.faults.panic_at(place, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+        let answer = ask(false).await;
+        envelope::openai(&answer, 500, "server_error", Some("internal"));
+        world.shown.push(format!("{answer:?}"));
+        assert_eq!(ask(false).await.status, 200, "{place:?}: on the same connection");
+    }
+    let (cut, other) = (tokio::spawn(ask(true)), tokio::spawn(ask(true)));
+    until("both to be under way", async || (world.metric("rerouter_inflight{").await == 2.0).then_some(())).await;
+    world.faults.panic_at(FaultPlace::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    gate.notify_one();
+    until("one of them to end", async || (world.metric("rerouter_inflight{").await == 1.0).then_some(())).await;
+    gate.notify_one();
+    let ends = [cut.await.unwrap(), other.await.unwrap()].map(|answer| (answer.status, answer.whole, answer.text().contains("[DONE]")));
+    assert!(ends.contains(&(200, false, false)) && ends.contains(&(200, true, true)), "one is reset, the other whole: {ends:?}");
+    assert_eq!(ask(false).await.status, 200, "and the connection lives on");
     world.end().await;
 }
 
