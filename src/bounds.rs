@@ -419,8 +419,19 @@ pub const MOCK_NUMBERS: u64 = 1 << 20;
 pub const MOCK_BODY: usize = 32 << 20;
 /// Connections that the mock provider serves at once; more wait to be accepted.
 pub const MOCK_CONNECTIONS: usize = 1_024;
-/// Keys that are forgotten, and copies of a capture that are deleted, in one transaction.
+/// Keys that are forgotten, rows that leave the audit, and copies of a capture that are deleted, in one transaction.
 pub const RETENTION_BATCH: usize = 500;
+/// Steps, of [`RETENTION_BATCH`] rows each, in which rows leave the audit at one look: more than can be added until the next one.
+pub const AUDIT_STEPS: usize = 1_000;
+/// Part of the audit's rows that what strangers do may take where there are too many: a tenth, so that a flood of it is seen and
+/// washes nothing away.
+pub const AUDIT_STRANGERS: u64 = 10;
+/// The same of what users do: a half.
+pub const AUDIT_USERS: u64 = 2;
+/// Least rows that the audit may be kept at, and most.
+pub const AUDIT_ROWS_LEAST: u64 = 100;
+/// See [`AUDIT_ROWS_LEAST`].
+pub const AUDIT_ROWS_MOST: u64 = 1_000_000_000;
 /// Characters that are kept of a client's own name for its request.
 pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
 /// Looked-up names that are kept; beyond it those that are old go first.

@@ -25,7 +25,7 @@
 //! ```text
 //! edge.rs       Edge::process_new_http    one request of a connection; the head under its deadline
 //!               └ Edge::serve             gate::check: framing, Host, target (400, 421, 431)
-//!                 └ Edge::admit           api::find (method, path) → Auth::identify → policy; no body is read yet
+//!                 └ Edge::admit           api::find (method, path) → Auth::identify → Admission::of, by the route's policy; no body is read yet
 //! inference.rs  └ run                     all that follows
 //!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
 //!                 ├ take_agent            the room `prompt`, where `agent/…` is asked for: the agent's part, protocol/agent.rs

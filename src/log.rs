@@ -1,8 +1,10 @@
 //! Two streams of JSON lines: diagnostics to standard error, one line a request to standard output. A slow reader of
 //! either never delays a request, and no credential, header value or body is ever written.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::net::IpAddr;
+use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -35,6 +37,22 @@ pub fn init(filter: &str) -> Result<(), String> {
         })
         .try_init()
         .map_err(|error| error.to_string())
+}
+
+/// Has panics logged as [`panicked`] tells them. Once a process, and for a process of ours only: another one's are its own.
+pub fn tell_panics() {
+    std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
+}
+
+/// What is logged of a panic: where it was, and with `RUST_BACKTRACE` how it came there. Never what it says: that may be made of
+/// whatever was at hand, a prompt or a key.
+pub fn panicked(info: &PanicHookInfo<'_>) -> String {
+    let at = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => format!("a panic at {at}\n{trace}"),
+        _ => format!("a panic at {at}"),
+    }
 }
 
 /// What other crates say at their lower levels is not ours to vouch for: Pingora prints whole heads there, provider

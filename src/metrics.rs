@@ -24,6 +24,7 @@
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
+//! | `rerouter_panics_total` | | mistakes of ours that ended a request: it was answered with 500, or cut off |
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -74,6 +75,7 @@ pub struct Metrics {
     changing: Arc<Mutex<()>>,
     reloads: IntCounterVec,
     log_dropped: IntCounter,
+    panics: IntCounter,
 }
 
 fn opts(name: &str, help: &str) -> Opts {
@@ -123,6 +125,7 @@ impl Metrics {
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
+            panics: kept(r, IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request.")))?,
             log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
             registry,
         };
@@ -249,6 +252,11 @@ impl Metrics {
     /// An access log line found no room.
     pub fn log_line_dropped(&self) {
         self.log_dropped.inc();
+    }
+
+    /// Counts a mistake of ours that ended a request.
+    pub fn panic(&self) {
+        self.panics.inc();
     }
 
     /// Removes the series of every (provider, model) that is not in this list.
@@ -397,13 +405,14 @@ mod tests {
         metrics.live_revision("r");
         metrics.reload("success");
         metrics.log_line_dropped();
+        metrics.panic();
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 21);
+        assert_eq!(listed.len(), 22);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 21);
+        assert_eq!(text.matches("# TYPE").count(), 22);
     }
 }

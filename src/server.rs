@@ -374,6 +374,7 @@ impl BackgroundService for Sweeping {
                     if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
                         warn!("when keys were last used could not be written, and is kept until it can: {error}");
                     }
+                    sweep_audit(&self.app).await;
                     self.app.limits.sweep(&self.app.auth, self.app.clock.now());
                     if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
                         warn!("old usage could not be deleted: {error}");
@@ -381,6 +382,17 @@ impl BackgroundService for Sweeping {
                 }
             }
         }
+    }
+}
+
+/// Keeps the audit for as long and as large as the server document says.
+async fn sweep_audit(app: &App) {
+    let kept = &app.server.audit;
+    let before = app.clock.now().checked_sub(kept.age).unwrap_or(Timestamp::MIN);
+    match app.store.trim_audit(before, kept.rows).await {
+        Ok(0) => {}
+        Ok(left) => info!("{left} rows of the audit were beyond its retention, and have left"),
+        Err(error) => warn!("rows of the audit that are beyond its retention could not be deleted: {error}"),
     }
 }
 

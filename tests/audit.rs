@@ -285,3 +285,36 @@ async fn what_cannot_be_noted_is_not_shown_and_not_done() {
     assert_eq!(host.ask("GET", &path, Some(&token), None).await.status, 404);
     host.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let document = in_order(&[("a", &provider.url())], "");
+    let mut gateway = Setup::new(&document).server("audit: { retention: { rows: 100 } }").start().await;
+    for name in ["one", "two"] {
+        gateway.manage("POST", "/v1/nodes", &gateway.admin_key, Some(&json!({"name": name}))).await;
+    }
+    // AGENT is open: anybody makes agents, as many as they like one after another.
+    for n in 0..60 {
+        let body = json!({"name": format!("agent-{n}"), "model": "auto"}).to_string();
+        assert_eq!(gateway.send("POST", "/v1/agents", &[JSON], Some(body.as_bytes())).await.status, 201);
+        assert_eq!(gateway.send("DELETE", &format!("/v1/agents/agent-{n}"), &[], None).await.status, 204);
+    }
+    gateway.restart().await;
+    let whole = async |gateway: &Gateway| {
+        let rows = gateway.manage("GET", "/v1/audit?limit=100", &gateway.admin_key, None).await.json();
+        (rows["data"].as_array().unwrap().clone(), rows["has_more"].clone())
+    };
+    let (rows, more) = until("the sweep of the start", async || Some(whole(&gateway).await).filter(|(_, more)| *more == false)).await;
+    assert_eq!((rows.len(), more), (100, json!(false)));
+    let actions: Vec<&str> = rows.iter().map(|row| row["action"].as_str().unwrap()).collect();
+    assert_eq!(actions[98..], ["node.create", "node.create"], "the oldest of all, and an admin's");
+    assert_eq!(rows[..98].iter().filter(|row| row["actor"]["type"] == "anonymous").count(), 98, "of strangers the newest");
+    let file = gateway.dir().join("rerouter.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("rows: 100", "age: 1s")).unwrap();
+    let newest: jiff::Timestamp = rows[0]["at"].as_str().unwrap().parse().unwrap();
+    until("a second", async || (jiff::Timestamp::now() > newest + std::time::Duration::from_secs(1)).then_some(())).await;
+    gateway.restart().await;
+    until("all of them to be too old", async || whole(&gateway).await.0.is_empty().then_some(())).await;
+}

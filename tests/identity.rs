@@ -15,7 +15,7 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
+pub const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
 const NO_KEY: &str = "key_00000000000000000000000000";
 const NO_CAPTURE: &str = "req_00000000000000000000000000";
 const NO_NODE: &str = "node_00000000000000000000000000";
@@ -23,7 +23,7 @@ const NO_AGENT: &str = "agent_00000000000000000000000000";
 
 /// What the `{…}` of a path stands for.
 #[derive(Clone, Copy, PartialEq)]
-enum Object {
+pub enum Object {
     /// The path has none.
     None,
     PinKey,
@@ -38,11 +38,11 @@ enum Object {
 }
 
 /// Method, path, object, and the status for a good credential of the interface with no body and an object that does not exist.
-type Row = (&'static str, &'static str, Object, u16);
+pub type Row = (&'static str, &'static str, Object, u16);
 
 /// One row for each of `api::ROUTES`; a route without one fails.
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
+pub const ROWS: &[Row] = &[
     ("GET", "/health", Object::None, 200),
     ("GET", "/version", Object::None, 200),
     ("GET", "/openapi.json", Object::None, 200),
@@ -118,16 +118,16 @@ const ROWS: &[Row] = &[
 ];
 
 /// The collection of keys of each interface, and a path that shows whether a credential is good there.
-const KEYS: [(&str, &str, &str); 3] =
+pub const KEYS: [(&str, &str, &str); 3] =
     [("pin", "/v1/apikeys", "/v1/auth/me"), ("agent", "/v1/api-keys", "/v1/agents"), ("router", "/v1/router/keys", "/v1/router/keys")];
 
-async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
+pub async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
     let a = Provider::always(scripted::completion("hello")).await;
     (setup(Setup::new(&in_order(&[("a", &a.url())], ""))).start().await, a)
 }
 
 /// Registers and logs in; the session's token.
-async fn session(gateway: &Gateway, email: &str) -> String {
+pub async fn session(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": "a long enough password"});
     let send =
         async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().as_bytes())).await;
@@ -137,7 +137,7 @@ async fn session(gateway: &Gateway, email: &str) -> String {
     answer.json()["token"].as_str().unwrap().to_owned()
 }
 
-async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
+pub async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
     let answer = gateway.manage("POST", path, credential, None).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let record = answer.json();
@@ -151,7 +151,7 @@ async fn revoke(gateway: &Gateway, path: &str, credential: &str, key: &Key) {
 }
 
 /// The contracted 401 of a surface: envelope and challenges.
-fn check_401(surface: Surface, answer: &Answer) {
+pub fn check_401(surface: Surface, answer: &Answer) {
     let challenges = match surface {
         Surface::Agent => {
             envelope::agent(answer, 401, "Unauthorized");
@@ -185,7 +185,6 @@ fn check_401(surface: Surface, answer: &Answer) {
 fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     let (word, phrase) = match status {
         // By default a key may not see to the routing document.
-        403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         400 => ("invalid_request", "Bad Request"),
         403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         403 => ("forbidden", "Forbidden"),
@@ -202,12 +201,12 @@ fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
 }
 
 /// The pattern with `id` for each of its `{…}`.
-fn fill(pattern: &str, id: &str) -> String {
+pub fn fill(pattern: &str, id: &str) -> String {
     let segments = pattern.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
     segments.collect::<Vec<_>>().join("/")
 }
 
-fn without_object(object: Object) -> &'static str {
+pub fn without_object(object: Object) -> &'static str {
     match object {
         Object::None => "",
         Object::PinKey | Object::RouterKey | Object::AgentKey => NO_KEY,
@@ -242,14 +241,14 @@ fn every_route_has_a_row() {
 }
 
 /// Registers if need be, and logs in; the session's cookie.
-async fn cookie(gateway: &Gateway, email: &str) -> String {
+pub async fn cookie(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": "a long enough password"}).to_string();
     let answer = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(body.as_bytes())).await;
     answer.header("set-cookie").unwrap_or_else(|| panic!("{}", answer.text())).split(';').next().unwrap().to_owned()
 }
 
 /// Credentials that were good, each spent in another way, as `Authorization` has them.
-async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
+pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut spent = BTreeMap::new();
     let mut note = |name: String, secret: &str| _ = spent.insert(name, format!("Bearer {secret}"));
     let carl = session(gateway, "carl@example.com").await;

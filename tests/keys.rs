@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer, Connection};
+use crate::support::client::{self, Answer, Connection, H2};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -121,7 +121,7 @@ async fn a_budget_that_is_changed_keeps_what_was_spent() {
 }
 
 #[tokio::test]
-async fn ten_dollars_over_a_hundred_children_are_ten_dollars() {
+async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars() {
     // A hundredth of a dollar a token: an answer of ten tokens costs ten cents.
     let priced = "models:\n  a/model: { input_per_mtok: 10000, output_per_mtok: 10000 }\n";
     let a = Provider::always(scripted::completion("a word")).await;
@@ -132,9 +132,15 @@ async fn ten_dollars_over_a_hundred_children_are_ten_dollars() {
     let ann = gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await.json()["user"]["id"].clone();
     let budget = json!({"budget": {"usd": 10, "per": "month"}});
     let maker = make(&gateway, &admin, json!({"scopes": ["admin", "keys", "inference"], "limits": budget})).await;
-    let mut children = Vec::new();
-    for _ in 0..100 {
-        children.push(make(&gateway, &maker.secret, json!({"owner": ann, "scopes": ["inference"], "limits": budget})).await);
+    let mut children: Vec<Key> = Vec::new();
+    for n in 0..100 {
+        // Every other one is made by the one before it, with the budget of that.
+        let child = json!({"owner": ann, "scopes": ["inference", "keys"], "limits": budget});
+        let made = match children.last().filter(|_| n % 2 == 1) {
+            Some(before) => make(&gateway, &before.secret, json!({"scopes": ["inference"]})).await,
+            None => make(&gateway, &maker.secret, child).await,
+        };
+        children.push(made);
     }
     let body = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
     let (gateway, answered) = (&gateway, &AtomicUsize::new(0));
@@ -228,14 +234,37 @@ async fn hammer(mut connection: Connection, ask: Vec<u8>, dead: Arc<AtomicBool>,
     connection
 }
 
+/// The same on one of the streams of an HTTP/2 connection.
+async fn hammer_h2(mut connection: H2, bearer: String, dead: Arc<AtomicBool>, good: Arc<AtomicUsize>) {
+    let mut after = 0;
+    while after < 2 {
+        let begun_after = dead.load(Ordering::SeqCst);
+        let answer = connection.send("GET", PROBE, &[("authorization", &bearer)], b"", false).await;
+        if begun_after {
+            assert_eq!(answer.status, 401, "a stream that began after the 204");
+            after += 1;
+        } else {
+            assert!(matches!(answer.status, 200 | 401), "{}", answer.text());
+            good.fetch_add(usize::from(answer.status == 200), Ordering::SeqCst);
+        }
+    }
+}
+
 #[tokio::test]
 async fn no_request_that_begins_after_a_revocation_succeeds() {
     const CLIENTS: usize = 64;
-    let (gateway, _a) = start(2).await;
+    // Of HTTP/2, and the streams that each has at once.
+    const CONNECTIONS: usize = 4;
+    const STREAMS: usize = 4;
+    let a = Provider::always(scripted::completion("a word")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).threads(2).tls().start().await;
     let admin = gateway.admin_key.clone();
-    let mut connections = Vec::new();
+    let (mut connections, mut multiplexed) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
         connections.push(gateway.connect().await);
+    }
+    for _ in 0..CONNECTIONS {
+        multiplexed.push(H2::open(gateway.tls()).await);
     }
     for round in 0..count("REROUTER_ROUNDS", 4) {
         let key = make(&gateway, &admin, json!({})).await;
@@ -246,13 +275,21 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
             .drain(..)
             .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
             .collect();
-        until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS).then_some(())).await;
+        let streams: Vec<_> = multiplexed
+            .iter()
+            .flat_map(|connection| std::iter::repeat_n(connection, STREAMS))
+            .map(|connection| tokio::spawn(hammer_h2(connection.clone(), bearer.clone(), Arc::clone(&dead), Arc::clone(&good))))
+            .collect();
+        until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS + CONNECTIONS * STREAMS).then_some(())).await;
         // With its descent in every other round: the same promise.
         let target = format!("{ROUTER}/{}{}", key.id, if round % 2 == 0 { "" } else { "?descendants=true" });
         assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
         dead.store(true, Ordering::SeqCst);
         for client in clients {
             connections.push(client.await.expect("no client saw it alive"));
+        }
+        for stream in streams {
+            stream.await.expect("no stream saw it alive");
         }
     }
 }

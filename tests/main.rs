@@ -35,6 +35,8 @@ mod configuration;
 mod decide;
 /// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
 mod endpoints;
+/// Every way in beside `Authorization`, and that nothing is entered by another one.
+mod entrances;
 /// Estimates of prompts beside what providers counted, over the recorded exchanges.
 mod estimates;
 /// Captured traffic under other documents, and the gate that asks for it.
@@ -55,6 +57,8 @@ mod health;
 mod hostile;
 /// Every route with every kind of credential; keys, sessions and agents from beginning to end.
 mod identity;
+/// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told of them.
+mod journal;
 /// Keys changed, ended with their descent, made once, under load and `kill -9`.
 mod keys;
 /// The arrows between the rooms, the doors of external crates, the form of every source file.
@@ -73,6 +77,8 @@ mod node_processes;
 mod node_servers;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
+/// A panic anywhere in a request ends that request, tells nothing, and leaves nothing behind.
+mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
 mod plugin;
 /// `decide` gives the stored plan again.
@@ -89,7 +95,7 @@ mod replay_cli;
 mod replays;
 /// The official SDKs and LangChain, unmodified, against the gateway.
 mod sdk;
-/// Nothing secret in logs, metrics, captures or the data directory.
+/// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
 mod secrets;
 /// Each key of the server document: what it changes, seen from outside.
 mod settings;
@@ -97,6 +103,8 @@ mod settings;
 mod shadows;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
+/// Every change with a store that cannot be written.
+mod store_down;
 /// A stream's usage is asked for where a limit or the document wants it, and kept from clients that did not ask.
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.

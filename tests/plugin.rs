@@ -16,7 +16,7 @@ use rerouter::store::Faults;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::support::client::{Answer, Connection, request};
+use super::support::client::{Answer, Connection, Tls, request};
 use super::support::documents::{chat_body, in_order};
 use super::support::provider::{Provider, answer, completion};
 use super::support::{PATIENCE, free_port, until};
@@ -51,11 +51,21 @@ impl ShutdownSignalWatch for Told {
     }
 }
 
+/// What is not in every test.
+#[derive(Default)]
+pub struct Extras<'a> {
+    /// `AGENT_CLOUD_API_KEY`.
+    pub agent_key: Option<&'a str>,
+    /// A second listener, with TLS.
+    pub tls: bool,
+}
+
 /// Another server, on a thread of this process, with both on board.
 pub struct Host {
     own: SocketAddr,
     gateway: SocketAddr,
     metrics: SocketAddr,
+    tls: Option<(SocketAddr, Tls)>,
     leave: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -67,16 +77,25 @@ impl Host {
 
     /// One whose gateway fails as `faults` says.
     pub async fn start_failing(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults) -> Host {
-        let [own, gateway, metrics] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        Host::start_with(dir, own_upstream, routing, faults, Extras::default()).await
+    }
+
+    /// The same with what is not in every test.
+    pub async fn start_with(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, extras: Extras<'_>) -> Host {
+        let [own, gateway, metrics, secure] = [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         std::fs::write(dir.join("routing.yaml"), routing).unwrap();
+        let tls = extras.tls.then(|| Tls::make(dir));
+        let files = format!("{{ cert: {}, key: {} }}", json!(dir.join("cert.pem")), json!(dir.join("key.pem")));
+        let second = tls.as_ref().map(|_| format!(", {{ address: \"{secure}\", tls: {files} }}")).unwrap_or_default();
         let document = format!(
-            "listeners: [ {{ address: \"{gateway}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: off }}\n\
+            "listeners: [ {{ address: \"{gateway}\" }}{second} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: off }}\n\
              data_dir: {}\nrouting: {{ file: {} }}\n",
             json!(dir.join("data")),
             json!(dir.join("routing.yaml")),
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
-        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), ..Environment::default() };
+        let agent_key = extras.agent_key.map(Secret::new);
+        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), agent_key, ..Environment::default() };
         let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -89,10 +108,10 @@ impl Host {
             prepared.add_to(&mut server).expect("our services");
             server.run(RunArgs { shutdown_signal: Box::new(Told(Mutex::new(Some(told)))) });
         });
-        for address in [own, gateway] {
+        for address in [own, gateway].into_iter().chain(tls.as_ref().map(|_| secure)) {
             until("the server to listen", async || Connection::try_open(address).await).await;
         }
-        Host { own, gateway, metrics, leave, thread }
+        Host { own, gateway, metrics, tls: tls.map(|tls| (secure, tls)), leave, thread }
     }
 
     pub async fn ask(&self, method: &str, target: &str, credential: Option<&str>, body: Option<&str>) -> Answer {
@@ -107,6 +126,17 @@ impl Host {
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
         exchange(self.metrics, "GET", "/metrics", &[], None).await.text()
+    }
+
+    /// Where the gateway listens with TLS, and whom to trust there.
+    pub fn tls(&self) -> (SocketAddr, &Tls) {
+        let (address, tls) = self.tls.as_ref().expect("started with TLS");
+        (*address, tls)
+    }
+
+    /// Where the gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway
     }
 
     /// Leaves, and waits until it has.

@@ -1,16 +1,14 @@
-//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success, error, timeout, panic and reroute.
+//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success, error, timeout and reroute; through
+//! panics in `panics`.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use rerouter::store::Faults;
 use serde_json::json;
 
-use crate::plugin::{ADMIN, Host};
 use crate::support::client::find;
 use crate::support::documents::{chat_body, in_order};
-use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
+use crate::support::node::Node;
 use crate::support::provider::{self as scripted, Provider, Step};
 
 const PROVIDER_KEY: &str = "sk-provider-canary-5d41402abc4b2a76";
@@ -20,6 +18,10 @@ const PASSWORD: &str = "password-canary-7d793037a0760186";
 const AGENT_KEY: &str = "agent-canary-b9719d911017c592abcdef01";
 /// A wrong one, as somebody types that of another account.
 const WRONG_PASSWORD: &str = "wrong-canary-900150983cd24fb0";
+/// What that account's password is changed to.
+const NEW_PASSWORD: &str = "new-password-canary-8f14e45fceea167a";
+/// What a node wants to be asked with.
+const NODE_KEY: &str = "node-key-canary-c9f0f895fb98ab91";
 /// Of a tool, inside a body.
 const TOOL_KEY: &str = "mcp-canary-f96b697d7cb7938d";
 /// 32 bytes in base64: `master-canary-0123456789abcdef01`.
@@ -27,7 +29,7 @@ const MASTER_KEY: &str = "bWFzdGVyLWNhbmFyeS0wMTIzNDU2Nzg5YWJjZGVmMDE=";
 const MASTER_BYTES: &str = "master-canary-0123456789abcdef01";
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
+pub fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -108,6 +110,81 @@ async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static s
     shown.push(("the audit", gateway.manage("GET", "/v1/audit?limit=100", &gateway.admin_key, None).await.text()));
 }
 
+/// The other secret of a session, a new password, and the answers that repeat a key; the secrets that came of it.
+async fn accounts(gateway: &Gateway, token: &str, shown: &mut Vec<(&'static str, String)>) -> Vec<String> {
+    for (current, status) in [(WRONG_PASSWORD, 401), (PASSWORD, 204)] {
+        let body = json!({"current_password": current, "new_password": NEW_PASSWORD});
+        let changed = gateway.manage("POST", "/v1/auth/password", token, Some(&body)).await;
+        assert_eq!(changed.status, status, "{}", changed.text());
+        shown.push(("a change of a password", format!("{changed:?}")));
+    }
+    let again = json!({"email": "canary@example.com", "password": NEW_PASSWORD}).to_string();
+    assert_eq!(gateway.send("POST", "/v1/auth/login", &[JSON], Some(again.as_bytes())).await.status, 200);
+    let bearer = format!("Bearer {token}");
+    let named = |body: &'static [u8]| {
+        let headers =
+            [("authorization", bearer.as_str()), JSON, ("idempotency-key", "canary")].map(|(name, value)| (name, value.to_owned()));
+        async move {
+            let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            gateway.send("POST", "/v1/router/keys", &headers, Some(body)).await
+        }
+    };
+    let (first, second) = (named(b"{}").await, named(b"{}").await);
+    assert_eq!((first.status, first.text()), (201, second.text()), "told once more");
+    shown.push(("a name that is taken", format!("{:?}", named(br#"{"name": "other"}"#).await)));
+    vec![first.json()["key"].as_str().unwrap().to_owned()]
+}
+
+/// A key with two secrets, both of which are used.
+async fn within_its_grace(gateway: &Gateway, shown: &mut Vec<(&'static str, String)>) -> [Key; 2] {
+    let old = gateway.create_key().await;
+    let path = format!("/v1/router/keys/{}", old.id);
+    let grace = json!({"grace_period_seconds": 600});
+    let rotated = gateway.manage("POST", &format!("{path}/rotate"), &gateway.admin_key, Some(&grace)).await.json();
+    let new = Key { id: old.id.clone(), secret: rotated["key"].as_str().unwrap().to_owned() };
+    for key in [&old, &new] {
+        let answer = gateway.chat(key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "both are good: {}", answer.text());
+        shown.push(("an answer", format!("{answer:?}{}", gateway.capture(&answer.request_id()).await)));
+    }
+    shown.push(("a record", gateway.manage("GET", &path, &gateway.admin_key, None).await.text()));
+    [old, new]
+}
+
+/// A node that answers, refuses while it says back what it was asked with, and breaks off; what it signs with.
+async fn nodes(gateway: &Gateway, key: &Key, document: &str, shown: &mut Vec<(&'static str, String)>) -> Vec<String> {
+    let serving = Provider::start(|request, n| match n % 3 {
+        0 => scripted::completion("from a node"),
+        1 => scripted::failure(401, &format!("bad key: {:?}", request.header("authorization"))),
+        _ => vec![scripted::stream_head(), Step::Cut],
+    })
+    .await;
+    gateway.write_routing(document).await;
+    let node = Node::enrol(gateway, "rack", json!({})).await;
+    node.serve(gateway, &serving.url(), &["qwen"], json!({ "api_key": NODE_KEY })).await;
+    let forged = Node { secret: format!("{}x", node.secret), ..node.clone() };
+    shown.push(("a refusal", format!("{:?}", forged.call(gateway, "deregister", &json!({})).await)));
+    for status in [200, 502, 502] {
+        let answer = gateway.chat(key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        shown.push(("an answer of a node", format!("{answer:?}{}", gateway.capture(&answer.request_id()).await)));
+        if status == 200 {
+            assert_eq!(serving.last().header("authorization"), Some(format!("Bearer {NODE_KEY}")), "the canary was in play");
+        }
+    }
+    let id = gateway.chat(key, chat_body("auto", false).as_bytes()).await.request_id();
+    gateway.capture(&id).await;
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+    shown.push(("a reroute", rerouted.text()));
+    let path = format!("/v1/nodes/{}", node.id);
+    let rotated = Node::of(&gateway.manage("POST", &format!("{path}/rotate"), &gateway.admin_key, None).await.json());
+    rotated.beat(gateway, 2, "ready", 0).await;
+    for path in [path.as_str(), "/v1/nodes"] {
+        shown.push(("a record of a node", gateway.manage("GET", path, &gateway.admin_key, None).await.text()));
+    }
+    vec![node.secret, rotated.secret]
+}
+
 /// A provider that says nothing until it is too late.
 async fn too_late(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
     let silent = Provider::always(vec![Step::Hang]).await;
@@ -117,48 +194,6 @@ async fn too_late(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, S
     assert!(late.status >= 500, "{}", late.text());
     assert_eq!(silent.last().header("authorization"), Some(format!("Bearer {PROVIDER_KEY}")), "the canary was in play");
     shown.push(("a timeout", format!("{late:?}{}", gateway.capture(&late.request_id()).await)));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_tells_nothing_and_ends_one_call_only() {
-    let said = Arc::new(Mutex::new(String::new()));
-    let (hears, before) = (Arc::clone(&said), std::panic::take_hook());
-    std::panic::set_hook(Box::new(move |info| {
-        hears.lock().unwrap().push_str(&format!("{info}\n"));
-        before(info);
-    }));
-    let dir = tempfile::tempdir().unwrap();
-    let (provider, faults) = (Provider::always(scripted::completion("well")).await, Faults::default());
-    let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("up", &provider.url())], ""), faults.clone()).await;
-    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
-    let mut shown = Vec::new();
-    for (target, credential, body) in [
-        ("/v1/auth/register", None, Some(account.as_str())),
-        ("/v1/auth/login", None, Some(&account)),
-        ("/v1/router/keys", Some(ADMIN), None),
-    ] {
-        faults.panic_in_handlers(1);
-        let answer = host.ask("POST", target, credential, body).await;
-        envelope::management(&answer, 500, "internal");
-        shown.push(format!("{answer:?}"));
-    }
-    let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), None).await;
-    assert_eq!(made.status, 201, "it goes on: {}", made.text());
-    faults.panic_in_handlers(1);
-    let secret = made.json()["key"].as_str().unwrap().to_owned();
-    shown.push(format!("{:?}", host.ask("GET", "/v1/router/keys", Some(&secret), None).await));
-    shown.push(host.metrics().await);
-    host.stop().await;
-    shown.push(said.lock().unwrap().clone());
-    assert_eq!(shown.last().unwrap().matches("a handler panicked on demand").count(), 4, "{shown:?}");
-    let mut stored = Vec::new();
-    files(dir.path(), &mut stored);
-    stored.extend(shown.into_iter().map(|text| ("what was shown".to_owned(), text.into_bytes())));
-    for canary in [PASSWORD, ADMIN, &secret] {
-        for (place, bytes) in &stored {
-            assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
-        }
-    }
 }
 
 /// That no canary is where it may not be.
@@ -171,6 +206,34 @@ fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
             if !is_body || at_rest {
                 assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
             }
+        }
+    }
+}
+
+/// A key and a cookie in every place where a credential may be, good ones and wrong ones.
+async fn in_every_place(gateway: &Gateway, b: &Provider, key: &Key, cookie: &str, shown: &mut Vec<(&'static str, String)>) {
+    let (body, bearer, wrong) = (chat_body("auto", false), format!("Bearer {}", key.secret), format!("{}x", key.secret));
+    for headers in [
+        vec![("authorization", bearer.as_str())],
+        vec![("x-api-key", key.secret.as_str())],
+        vec![("cookie", cookie)],
+        vec![("cookie", cookie), ("x-api-key", key.secret.as_str()), ("proxy-authorization", bearer.as_str())],
+        vec![("authorization", wrong.as_str())],
+        vec![("x-api-key", wrong.as_str()), ("cookie", cookie)],
+    ] {
+        let headers: Vec<(&str, &str)> = headers.into_iter().chain([JSON]).collect();
+        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
+        if answer.status == 200 {
+            assert_eq!(b.last().header("x-goog-api-key").as_deref(), Some(HEADER_KEY), "the canary was in play");
+            shown.push(("an answer", format!("{answer:?}")));
+            let id = answer.request_id();
+            shown.push(("a capture", gateway.capture(&id).await.to_string()));
+            let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+            assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+            shown.push(("a reroute", rerouted.text()));
+            shown.push(("its capture", gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await.to_string()));
+        } else {
+            shown.push(("a refusal", format!("{answer:?}")));
         }
     }
 }
@@ -196,33 +259,17 @@ async fn no_canary_comes_out_anywhere() {
     let mut shown = Vec::new();
     let body = chat_body("auto", false);
     let bearer = format!("Bearer {}", key.secret);
-    let wrong = format!("{}x", key.secret);
-    for headers in [
-        vec![("authorization", bearer.as_str())],
-        vec![("x-api-key", key.secret.as_str())],
-        vec![("cookie", cookie.as_str())],
-        vec![("cookie", cookie.as_str()), ("x-api-key", key.secret.as_str()), ("proxy-authorization", bearer.as_str())],
-        vec![("authorization", wrong.as_str())],
-        vec![("x-api-key", wrong.as_str()), ("cookie", cookie.as_str())],
-    ] {
-        let headers: Vec<(&str, &str)> = headers.into_iter().chain(json_type).collect();
-        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
-        if answer.status == 200 {
-            assert_eq!(b.last().header("x-goog-api-key").as_deref(), Some(HEADER_KEY), "the canary was in play");
-            shown.push(("an answer", format!("{answer:?}")));
-            let id = answer.request_id();
-            shown.push(("a capture", gateway.capture(&id).await.to_string()));
-            let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
-            assert_eq!(rerouted.status, 200, "{}", rerouted.text());
-            shown.push(("a reroute", rerouted.text()));
-            shown.push(("its capture", gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await.to_string()));
-        } else {
-            shown.push(("a refusal", format!("{answer:?}")));
-        }
-    }
-    let others = other_keys(&gateway, &token, &mut shown).await;
+    in_every_place(&gateway, &b, &key, &cookie, &mut shown).await;
+    let mut others = other_keys(&gateway, &token, &mut shown).await;
+    others.extend(accounts(&gateway, &token, &mut shown).await);
     inside_bodies(&gateway, &key, &mut shown).await;
-    too_late(&gateway, &key, &mut shown).await;
+    let graced = within_its_grace(&gateway, &mut shown).await;
+    for key in &graced {
+        too_late(&gateway, key, &mut shown).await;
+    }
+    let on_nodes = in_order(&[("b", &header)], "").replace("{ target: b/model }", "{ target: nodes/qwen }");
+    others.extend(nodes(&gateway, &graced[0], &on_nodes, &mut shown).await);
+    others.extend(graced.map(|key| key.secret));
     // Only the first provider left: the last answer is ours, without its words.
     gateway.write_routing(&in_order(&[("a", &a.url())], "")).await;
     let failed = gateway.chat(&key, body.as_bytes()).await;
@@ -243,8 +290,9 @@ async fn no_canary_comes_out_anywhere() {
     assert!(stored.iter().any(|(name, bytes)| name.ends_with(".db") && !bytes.is_empty()), "something was stored");
     stored.extend(shown.into_iter().map(|(what, text)| (what.to_owned(), text.into_bytes())));
 
-    let of_shape = [PROVIDER_KEY, HEADER_KEY, PASSWORD, WRONG_PASSWORD, AGENT_KEY, TOOL_KEY, MASTER_KEY, MASTER_BYTES];
+    let of_accounts = [PASSWORD, WRONG_PASSWORD, NEW_PASSWORD];
+    let of_shape = [PROVIDER_KEY, HEADER_KEY, AGENT_KEY, TOOL_KEY, NODE_KEY, MASTER_KEY, MASTER_BYTES].into_iter().chain(of_accounts);
     let made = [&gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
-    let canaries = of_shape.into_iter().chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
+    let canaries = of_shape.chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
     check_absent(&stored, &canaries);
 }

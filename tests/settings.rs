@@ -22,6 +22,8 @@ use crate::support::{PATIENCE, until};
 const SHOWN: &[(&str, &str)] = &[
     ("access_log.format", "access_log::an_access_log_that_is_off_says_nothing"),
     ("agent.call_untrusted", "agents::untrusted_agents_are_called_where_the_document_says_so"),
+    ("audit.retention.age", "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away"),
+    ("audit.retention.rows", "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away"),
     ("capture.bodies", "settings::without_bodies_a_capture_is_its_head"),
     ("capture.client_opt_out", "settings::a_client_keeps_its_bodies_out_where_it_may"),
     ("capture.enabled", "settings::captures_that_are_off_leave_nothing"),

@@ -6,7 +6,7 @@ use crate::support::client::{self, Answer};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::{envelope, until};
+use crate::support::{envelope, full, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
@@ -164,6 +164,41 @@ async fn who_is_no_admin_any_more_acts_as_none_and_the_last_one_stays() {
     assert_eq!(me(&gateway, &key.secret).await, 200, "a key of a user all the same");
     envelope::management(&patch(&gateway, &eves, &eve, json!({"role": "user"})).await, 409, "conflict");
     assert_eq!(patch(&gateway, &admin, &eve, json!({"disabled": true})).await.status, 200, "whoever holds ADMIN_API_KEY gets in");
+}
+
+#[tokio::test]
+async fn two_admins_who_end_each_other_at_once_are_one_then() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("a", &provider.url())], "")).threads(2).start().await;
+    let admin = gateway.admin_key.clone();
+    let mut users = Vec::new();
+    for email in ["bob@example.com", "eve@example.com"] {
+        users.push(user(&gateway, email, "admin").await.0);
+    }
+    let (out, demoted) = (json!({"disabled": true}), json!({"role": "user"}));
+    let ways = [(&demoted, &demoted), (&out, &out), (&out, &demoted), (&demoted, &out)];
+    for (of_bob, of_eve) in ways.repeat(if full() { 100 } else { 4 }) {
+        let mut keys = Vec::new();
+        for id in &users {
+            let back = patch(&gateway, &admin, id, json!({"role": "admin", "disabled": false})).await;
+            assert_eq!(back.status, 200, "{}", back.text());
+            // By keys, as logins are throttled; those of `ADMIN_API_KEY` are good for as long as their owner is an admin.
+            keys.push(make(&gateway, "/v1/apikeys", &admin, json!({"scopes": ["user", "admin"], "owner": id})).await);
+        }
+        let (eve, bob) = tokio::join!(
+            patch(&gateway, &keys[0].secret, &users[1], of_eve.clone()),
+            patch(&gateway, &keys[1].secret, &users[0], of_bob.clone())
+        );
+        let statuses = [eve.status, bob.status];
+        assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}: one wins");
+        assert!(statuses.iter().all(|status| matches!(status, 200 | 401 | 403 | 409)), "{statuses:?}");
+        let left = gateway.manage("GET", "/v1/users", &admin, None).await.json();
+        let left = left["data"].as_array().unwrap().iter().filter(|user| user["role"] == "admin" && user["disabled"] == false).count();
+        assert_eq!(left, 1);
+        for key in keys {
+            assert_eq!(gateway.manage("DELETE", &format!("/v1/apikeys/{}", key.id), &admin, None).await.status, 204);
+        }
+    }
 }
 
 #[tokio::test]

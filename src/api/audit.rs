@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::page::{self, Query};
 use super::{Client, answer};
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{AgentCredential, Principal};
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::id::{AuditId, RequestId, UserId};
-use crate::store::{Action, AuditFilter, AuditRow, Event};
+use crate::store::{Action, AuditFilter, AuditRow, Event, Rank};
 
 /// What the list may be asked for.
 pub(super) const PARAMETERS: &[&str] = &["limit", "after", "since", "until", "actor", "action", "target"];
@@ -72,10 +72,19 @@ pub const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/messages/count_tokens",      "captured itself"),
 ];
 
+/// Whose doing something is, for the retention of the audit.
+fn rank(who: &Principal) -> Rank {
+    match who {
+        who if who.is_admin() => Rank::Admin,
+        Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open } => Rank::Stranger,
+        _ => Rank::User,
+    }
+}
+
 /// An action of this request, for [`Store::noting`](crate::store::Store::noting).
 pub(super) fn event(app: &App, who: &Principal, request: &Request<Bytes>, action: Action, kind: &str, id: &str) -> Event {
     let address = request.extensions().get::<Client>().and_then(|client| client.address);
-    Event::new(app.clock.now(), who.actor(), action, kind, id).by(request.extensions().get::<RequestId>().cloned(), address)
+    Event::new(app.clock.now(), (who.actor(), rank(who)), action, kind, id).by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
 /// Notes that an admin is about to see somebody else's capture, or to run it again; an owner's own is not noted. 503 when the
@@ -90,7 +99,7 @@ pub async fn foreign(
     if who.user_id().as_ref() == Some(owner) {
         return Ok(());
     }
-    let event = Event::new(app.clock.now(), who.actor(), action, "capture", capture.as_str()).by(request, address);
+    let event = Event::new(app.clock.now(), (who.actor(), rank(who)), action, "capture", capture.as_str()).by(request, address);
     Ok(app.store.note(event).await?)
 }
 

@@ -17,7 +17,8 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal, Standing, token,
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal,
+    RESERVED_SCOPES, Standing, token,
 };
 use crate::bounds;
 use crate::clock::rfc3339;
@@ -46,13 +47,7 @@ struct Shelf {
 const SHELVES: &[Shelf] = &[
     Shelf { interface: Interface::Pin, path: "/v1/apikeys", defaults: &PIN_SCOPES, reserved: &[ADMIN_SCOPE], needed: "user" },
     Shelf { interface: Interface::Agent, path: "/v1/api-keys", defaults: &AGENT_SCOPES, reserved: &[], needed: "keys" },
-    Shelf {
-        interface: Interface::Router,
-        path: "/v1/router/keys",
-        defaults: &DEFAULT_SCOPES,
-        reserved: &["evaluate", "config", ADMIN_SCOPE],
-        needed: "keys",
-    },
+    Shelf { interface: Interface::Router, path: "/v1/router/keys", defaults: &DEFAULT_SCOPES, reserved: &RESERVED_SCOPES, needed: "keys" },
 ];
 
 /// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
@@ -198,6 +193,12 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         // An admin who is one no longer would have it still.
         return Err(Error::new(Kind::Forbidden, "The keys of usr_admin are rotated by ADMIN_API_KEY and by themselves."));
     }
+    if !may_keep(who, key.row()) {
+        return Err(Error::new(
+            Kind::Forbidden,
+            "What another admin granted is rotated by the key's owner, by that admin or by ADMIN_API_KEY.",
+        ));
+    }
     if is_open(who) && !key.row().made_open {
         // Its new secret would be good once AGENT is enforced again, and nobody has shown who they are.
         return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not rotated while it is open."));
@@ -306,6 +307,14 @@ fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> bool {
     let labels = who.is_admin() || own.labels == wanted.labels;
     let draws = counted(app, own).is_subset(&counted(app, wanted));
     wanted.scopes.iter().all(|scope| who.has_scope(scope)) && wanted.limits.within(&own.limits) && lasting && labels && draws
+}
+
+/// A secret outlasts its rotation: an admin who is one no longer would have by it what only an admin grants. What that admin
+/// granted ends by itself, what is its own it has anyway.
+fn may_keep(who: &Principal, wanted: &KeyRow) -> bool {
+    let reserved = wanted.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
+    let user = who.user_id();
+    !reserved || matches!(who, Principal::Admin) || user.as_ref() == Some(&wanted.owner) || user.is_some() && user == wanted.maker
 }
 
 /// The keys with limits that are counted on which a request of `key` draws: those above it, and itself.

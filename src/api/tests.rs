@@ -1,7 +1,9 @@
 //! The endpoints as plain calls, on a real store.
 
 mod audit_of_documents;
+mod climb;
 mod creation;
+mod grants;
 mod identity;
 mod patch;
 mod presets;

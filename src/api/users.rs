@@ -93,6 +93,10 @@ pub async fn update(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let disables = wanted.disabled && (!user.disabled || app.auth.is_being_disabled(&user.id));
     // Whoever holds ADMIN_API_KEY gets in whatever becomes of the users.
     let last_may_go = matches!(who, Principal::Admin);
+    if !disables && !last_may_go && wanted.role != Role::Admin && app.auth.is_last_admin(&user.id) {
+        // The store looks again; it does not know yet who is only being disabled.
+        return Err(StoreError::LastAdmin.into());
+    }
     let action = if disables { Action::UserDisable } else { Action::UserUpdate };
     let store = app.store.noting(audit::event(app, who, request, action, "user", user.id.as_str()));
     let change = Arc::new(move |user: &mut UserRow| patch.apply(user).map_err(|_| StoreError::Conflict));

@@ -1,8 +1,8 @@
 //! A user disabled from end to end, as a revocation is: out in memory, then durable, then answered. When the store fails the
 //! caller hears of it, the user stays out of this process, and the write is tried until the store takes it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -20,10 +20,14 @@ impl Auth {
     /// Makes a change that disables a user. With `last_may_go` the last admin, too. An error that may pass by itself says that
     /// this is not yet durable; then it is being tried on. The work goes on when the caller goes away.
     pub async fn disable(&self, store: &Store, id: &UserId, last_may_go: bool, change: ChangeUser) -> Result<Committed, StoreError> {
-        if !last_may_go && self.is_last_admin(id) {
-            return Err(StoreError::LastAdmin);
-        }
-        let tries = self.shut_out(id);
+        let tries = {
+            // One after another: of two admins who are disabled at once each would find that the other stays.
+            let _turn = self.0.shutting_out.lock().unwrap_or_else(PoisonError::into_inner);
+            if !last_may_go && self.is_last_admin(id) {
+                return Err(StoreError::LastAdmin);
+            }
+            self.shut_out(id)
+        };
         let (reply, first) = oneshot::channel();
         tokio::spawn(bring(self.clone(), store.clone(), id.clone(), last_may_go, change, tries, reply));
         first.await.map_err(|_| StoreError::Unavailable("the change was cut short".into()))?
@@ -34,9 +38,11 @@ impl Auth {
         self.0.disabling.contains(id)
     }
 
-    fn is_last_admin(&self, id: &UserId) -> bool {
+    /// Whether nobody but this user is an admin now. Who is being disabled is none.
+    pub fn is_last_admin(&self, id: &UserId) -> bool {
         let is = |user: &UserRow| user.role == Role::Admin && !user.disabled;
-        self.user(id).is_some_and(|user| is(&user)) && self.users_with(|user| is(user) && user.id != *id).is_empty()
+        let other = |user: &UserRow| is(user) && user.id != *id;
+        self.user(id).is_some_and(|user| is(&user)) && self.users_with(other).iter().all(|user| self.is_being_disabled(&user.id))
     }
 
     /// Marks a user, who is out from now on whatever the store knows yet; whether the mark is new.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use dashmap::{DashMap, DashSet};
 use jiff::Timestamp;
 
+use super::principal::RESERVED_SCOPES;
 use super::tally::{Sort, Tally};
 use crate::bounds;
 use crate::id::{KeyId, UserId};
@@ -21,6 +22,8 @@ pub struct Key {
     row: Arc<KeyRow>,
     /// Switched off by where it comes from, whatever its row says.
     dormant: bool,
+    /// It has a scope that only an admin grants: then it matters who granted it.
+    reserved: bool,
     dead: AtomicBool,
     /// Microseconds since the epoch; [`NEVER`] before the first use.
     used_us: AtomicI64,
@@ -83,6 +86,11 @@ impl Key {
     /// When it was last used, by any of its secrets.
     pub fn last_used(&self) -> Option<Timestamp> {
         Timestamp::from_microsecond(self.used_us.load(Ordering::Acquire)).ok()
+    }
+
+    /// Whether it has a scope that only an admin grants.
+    pub(super) fn has_reserved(&self) -> bool {
+        self.reserved
     }
 
     /// Whether it was made while AGENT was open, and so is nobody's while AGENT is enforced.
@@ -226,7 +234,8 @@ impl Keys {
         let old = table.by_id.get(&id).map(|old| Arc::clone(old.value()));
         let used_us = old.as_ref().map_or(NEVER, |old| old.used_us.load(Ordering::Acquire)).max(stored_us);
         let unsaved = old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire));
-        let key = Arc::new(Key { row, dormant, dead: dead.into(), used_us: used_us.into(), unsaved: unsaved.into() });
+        let reserved = row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
+        let key = Arc::new(Key { row, dormant, reserved, dead: dead.into(), used_us: used_us.into(), unsaved: unsaved.into() });
         let digests = secrets(&key.row);
         table.by_id.insert(id.clone(), Arc::clone(&key));
         for digest in &digests {

@@ -4,6 +4,7 @@
 mod agents;
 mod browser;
 mod disabling;
+mod grants;
 mod keys;
 mod password;
 mod principal;
@@ -35,7 +36,9 @@ pub use agents::{Agent, Agents};
 pub use browser::browser_allows;
 pub use keys::{Key, Standing};
 pub use password::Passwords;
-pub use principal::{ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept, PIN_SCOPES, Principal};
+pub use principal::{
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept, PIN_SCOPES, Principal, RESERVED_SCOPES,
+};
 pub use session::{clear_cookie, set_cookie};
 pub use throttle::{Throttle, UNKNOWN_USER};
 
@@ -83,6 +86,8 @@ struct Tables {
     revoking: Mutex<HashSet<(KeyId, revocation::Reach)>>,
     /// Users who are disabled here, and not yet in the store.
     disabling: DashSet<UserId>,
+    /// Held while it is looked whether one more may be.
+    shutting_out: Mutex<()>,
     /// At least as many as those: mostly none, and then no request looks for them.
     being_disabled: AtomicUsize,
 }
@@ -133,6 +138,7 @@ impl Auth {
             applied: Mutex::new(0),
             revoking: Mutex::default(),
             disabling: DashSet::new(),
+            shutting_out: Mutex::default(),
             being_disabled: AtomicUsize::new(0),
         }))
     }
@@ -391,7 +397,7 @@ impl Auth {
             return Err("disabled");
         }
         self.0.keys.used(key, now);
-        Ok(Principal::User { user, via: Credential::Key(Arc::clone(key.row())) })
+        Ok(Principal::User { user, via: Credential::Key(self.as_granted(key)) })
     }
 
     fn by_session(&self, digest: &[u8; 32], shown: Shown, now: Timestamp) -> Result<Principal, &'static str> {

@@ -15,6 +15,8 @@ pub const PIN_SCOPES: [&str; 1] = ["user"];
 pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope that makes a key of an admin act as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
+/// What only an admin grants. It holds for as long as whoever granted it is one: no key has more than its creator.
+pub const RESERVED_SCOPES: [&str; 3] = ["evaluate", "config", ADMIN_SCOPE];
 
 /// The label of a key that says what is kept of its requests; only an admin sets labels.
 pub const CAPTURE_LABEL: &str = "capture";

@@ -86,6 +86,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
     log::init(variable("RUST_LOG").as_deref().unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"))?;
+    log::tell_panics();
     check_both(path.as_deref(), None)?;
     let document = config::load_server(path.as_deref(), &variable).map_err(|problems| listed(&problems))?;
     let environment = Environment {

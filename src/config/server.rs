@@ -48,6 +48,8 @@ pub struct Server {
     pub egress_deny: Vec<Net>,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Net>,
+    /// How long, and how much, is kept of who did what.
+    pub audit: AuditRetention,
     /// Whether each request is logged, as JSON.
     pub access_log: bool,
 }
@@ -120,6 +122,15 @@ pub struct Retention {
     pub size: u64,
 }
 
+/// For how long rows of the audit are kept, and how many of them.
+#[derive(Clone)]
+pub struct AuditRetention {
+    /// Older ones go.
+    pub age: Duration,
+    /// Beyond it those go first that are strangers' doing, then users', the oldest of them.
+    pub rows: u64,
+}
+
 /// How long logins last.
 #[derive(Clone)]
 pub struct SessionSettings {
@@ -169,6 +180,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
         trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
+        audit: audit(&mut top, faults),
         access_log: access_log(&mut top, faults),
         listeners,
     };
@@ -380,6 +392,18 @@ fn retention(capture: &mut Section<'_>, faults: &mut Faults) -> Retention {
         size: section.read("size", faults, |f, p| f.size(p)).unwrap_or(10 << 30),
     };
     section.finish(faults);
+    found
+}
+
+fn audit(top: &mut Section<'_>, faults: &mut Faults) -> AuditRetention {
+    let mut audit = top.below("audit", faults);
+    let mut section = audit.below("retention", faults);
+    let found = AuditRetention {
+        age: section.read("age", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(400 * 24 * 3600)),
+        rows: section.read("rows", faults, |f, p| f.whole(p, bounds::AUDIT_ROWS_LEAST, bounds::AUDIT_ROWS_MOST)).unwrap_or(1_000_000),
+    };
+    section.finish(faults);
+    audit.finish(faults);
     found
 }
 

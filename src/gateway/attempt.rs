@@ -28,6 +28,7 @@ use crate::capture::scrub::credentials;
 use crate::protocol::anthropic;
 use crate::routing::provider::{Protocol, Provider};
 use crate::secret::Secret;
+use crate::store::FaultPlace;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
 static FORWARDED: [HeaderName; 3] = [HeaderName::from_static("openai-beta"), ANTHROPIC_VERSION, HeaderName::from_static("anthropic-beta")];
@@ -70,6 +71,7 @@ pub(super) async fn peer(app: &Arc<App>, reach: &Reach, call: &Arc<Call>) -> Res
         error.set_retry(call.attempt_failed(barred, false));
         return Err(error);
     }
+    call.faults.pass(FaultPlace::Attempt);
     let found = reach.peer(&target.provider).await.map(Box::new);
     found.map_err(|why| unresolved(call, &target.provider.name, &why))
 }
@@ -146,6 +148,7 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
     }
+    call.faults.pass(FaultPlace::Head);
     let mut parts = ResponseParts::from(std::mem::replace(head, ResponseHeader::build_no_case(head.status, Some(0))?));
     // The version speaks of one connection (RFC 9110 section 2.5); a client of HTTP/1.1 would close after an answer of 1.0.
     parts.version = Version::HTTP_11;

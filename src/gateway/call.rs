@@ -2,6 +2,7 @@
 //! the progress of the attempts. The lock is held for the handling of one batch, never across an await.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use crate::routing::decide::Decision;
 use crate::routing::health::Budget;
 use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
+use crate::store::{FaultPlace, Faults};
 
 /// What a call is made of; see the module.
 pub(super) struct Call {
@@ -44,6 +46,8 @@ pub(super) struct Call {
     pub(super) clock: Clock,
     /// Who serves targets on nodes.
     pub(super) nodes: Nodes,
+    /// Where tests have it fail.
+    pub(super) faults: Faults,
     /// What is asked of providers.
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
@@ -62,6 +66,8 @@ pub(super) struct Call {
     pub(super) coming: Table,
     pub(super) state: Mutex<Progress>,
     pub(super) home: Mutex<Option<Box<ServerSession>>>,
+    /// Set when the way through the engine ended in a panic.
+    pub(super) panicked: AtomicBool,
 }
 
 /// How far the call has come.
@@ -114,6 +120,17 @@ impl Call {
 
     pub(super) fn take_home(&self) -> Option<Box<ServerSession>> {
         self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The way through the engine ended in a panic: so did the attempt under way.
+    pub(super) fn panics(&self) {
+        self.panicked.store(true, Ordering::Release);
+        self.attempt_failed(Failure::Internal, false);
+    }
+
+    /// Whether it did: then nothing that its progress says of what was written can be relied on.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
     }
 
     pub(super) fn client_body(&self) -> Bytes {
@@ -250,6 +267,9 @@ impl Call {
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> Verdict {
         let mut state = self.state();
         let state = &mut *state;
+        if state.relay.committed {
+            self.faults.pass(FaultPlace::Content);
+        }
         let rules = Rules {
             mode: self.mode,
             // Once it is the client's, nothing asks any more.

@@ -18,10 +18,11 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use super::admission::Admission;
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
-use super::{Gateway, allowance, gate, inference, reply, reroute, slow};
-use crate::api::{self, Answer, Found, PathParams, Policy, Route, Takes};
+use super::{Gateway, allowance, gate, inference, panicked, reply, reroute, slow};
+use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
 use crate::auth::signature::{Covered, Signed};
 use crate::auth::{self, Principal};
@@ -30,7 +31,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
 use crate::repeats::Repeats;
-use crate::store::{SpentNonce, StoreError};
+use crate::store::{FaultPlace, SpentNonce, StoreError};
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
@@ -40,16 +41,16 @@ pub struct Edge {
     options: HttpServerOptions,
 }
 
-/// What a request leads to, and who it is.
-type Admitted = (&'static Route, PathParams, Principal);
-
-/// How a request ended: the session, what was sent, and whether the connection may be used again.
+/// How a request ended: what was sent, and whether the connection may be used again.
 pub(super) struct Ended {
-    /// Absent when the engine did not give it back: then there is no connection to speak of.
-    pub(super) session: Option<Box<ServerSession>>,
     pub(super) status: u16,
     pub(super) sent: usize,
     pub(super) reusable: bool,
+}
+
+impl Ended {
+    /// For when there is no session: the engine did not give it back.
+    pub(super) const GONE: Ended = Ended { status: 500, sent: 0, reusable: false };
 }
 
 impl Edge {
@@ -66,36 +67,38 @@ impl Edge {
         Box::new(move |now| repeats.sweep(now))
     }
 
-    /// One request whose head has been read.
-    async fn serve(&self, session: Box<ServerSession>, exchange: &mut Exchange, shutdown: &ShutdownWatch) -> Ended {
+    /// One request whose head has been read. Its session stays in its `place`, but for as long as the engine has it.
+    async fn serve(&self, place: &mut Option<Box<ServerSession>>, exchange: &mut Exchange, shutdown: &ShutdownWatch) -> Ended {
+        let Some(session) = place.as_deref_mut() else { return Ended::GONE };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         if let Err(error) = gate::check(session.req_header(), raw.as_deref()) {
             // The framing itself is in doubt: nothing after this head can be trusted.
             return refuse(session, exchange, error, false).await;
         }
-        let mut admitted = self.admit(exchange, &session);
+        let mut admitted = self.admit(exchange, session);
         if let Some((node, signed)) = exchange.signed.take()
             && let Err(error) = Box::pin(self.spend(node, &signed)).await
         {
             // Whatever else is wrong with the request: what was sent twice is nobody's.
             admitted = Err(error);
         }
-        let (route, params, principal) = match admitted {
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return refuse(session, exchange, error, true).await,
         };
-        exchange.principal(&principal);
-        match route.answer {
-            Answer::Inference(endpoint) => inference::run(self, session, exchange, endpoint, &principal, shutdown).await,
+        exchange.principal(admitted.principal());
+        self.app.store.faults().pass(FaultPlace::Entry);
+        match admitted.route().answer {
+            Answer::Inference(endpoint) => inference::run(self, place, exchange, endpoint, &admitted, shutdown).await,
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
-            Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), params, principal)).await,
-            Answer::Slow(handler, takes) => Box::pin(slow::run(self, session, exchange, (handler, takes), &principal)).await,
-            Answer::Reroute => Box::pin(reroute::run(self, session, exchange, params.first(), &principal, shutdown)).await,
+            Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), &admitted)).await,
+            Answer::Slow(handler, takes) => Box::pin(slow::run(self, session, exchange, (handler, takes), &admitted)).await,
+            Answer::Reroute => Box::pin(reroute::run(self, session, exchange, &admitted, shutdown)).await,
         }
     }
 
     /// Everything that can be refused before the body is read, in the order of the contract.
-    fn admit(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Admitted> {
+    fn admit(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Admission> {
         let headers = &session.req_header().headers;
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         if !self.app.server.accepts_host(&exchange.authority, listener) {
@@ -126,8 +129,7 @@ impl Edge {
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
         }
-        may_call(route.policy, &principal)?;
-        Ok((route, params, principal))
+        Admission::of(route, params, principal)
     }
 
     fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
@@ -179,7 +181,8 @@ impl Edge {
 
     /// Looks at the credential and the policy once more when the body was long in coming: what was revoked meanwhile does
     /// nothing, and who may do less does no more than that. Gives the principal to go on with, where it is another look at it.
-    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, principal: &Principal) -> Result<Option<Principal>> {
+    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, admitted: &Admission) -> Result<Option<Principal>> {
+        let principal = admitted.principal();
         if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
             return Ok(None);
         }
@@ -193,34 +196,31 @@ impl Edge {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
             refused.into()
         })?;
-        if let Found::Route(route, _) = api::find(&exchange.method, &exchange.path) {
-            may_call(route.policy, &fresh)?;
-        }
-        Ok(Some(fresh))
+        admitted.again(fresh).map(Some)
     }
 
     /// A handler of `api/`: its body within the management bound, its answer written whole.
     async fn handle(
         &self,
-        mut session: Box<ServerSession>,
+        session: &mut ServerSession,
         exchange: &mut Exchange,
         (handler, takes): (api::Handler, Takes),
-        params: PathParams,
-        principal: Principal,
+        admitted: &Admission,
     ) -> Ended {
-        let body = match self.management_body(&mut session, takes).await {
+        let body = match self.management_body(session, takes).await {
             Ok(body) => body,
             Err(error) => {
                 let framed = error.kind() == Kind::UnsupportedMediaType;
                 return refuse(session, exchange, error, framed).await;
             }
         };
-        let principal = match self.still_good(exchange, &session, &principal) {
-            Ok(fresh) => fresh.unwrap_or(principal),
+        let fresh = match self.still_good(exchange, session, admitted) {
+            Ok(fresh) => fresh,
             Err(error) => return refuse(session, exchange, error, true).await,
         };
+        let principal = fresh.as_ref().unwrap_or(admitted.principal());
         exchange.line.bytes_in = body.len() as u64;
-        if let Principal::Node { signed, .. } = &principal
+        if let Principal::Node { signed, .. } = principal
             && !signed.covers(&body)
         {
             return refuse(session, exchange, self.no_node("digest"), true).await;
@@ -229,15 +229,18 @@ impl Edge {
         *request.method_mut() = exchange.method.clone();
         *request.uri_mut() = session.req_header().uri.clone();
         *request.headers_mut() = session.req_header().headers.clone();
-        request.extensions_mut().insert(params);
+        request.extensions_mut().insert(admitted.params().clone());
         request.extensions_mut().insert(exchange.client.clone());
         request.extensions_mut().insert(exchange.id.clone());
         let answering = async {
-            self.app.store.faults().before_handler();
-            handler(&self.app, &principal, &request).await
+            self.app.store.faults().pass(FaultPlace::Handler);
+            handler(&self.app, principal, &request).await
         };
         // A mistake of ours in one call is that call's end, and not its connection's. What it held is dropped, locks included.
-        let answered = AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| Err(Error::internal("a handler panicked")));
+        let answered = AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| {
+            self.app.metrics.panic();
+            Err(panicked::error())
+        });
         match answered {
             Ok(response) => answer(session, exchange, response, true).await,
             Err(error) => refuse(session, exchange, error, true).await,
@@ -345,9 +348,18 @@ impl HttpServerApp for Edge {
         session.set_read_timeout(Some(bounds::BODY_SILENCE));
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let mut exchange = Box::new(Exchange::open(&self.app, &session));
-        let ended = self.serve(session, &mut exchange, shutdown).await;
+        let mut place = Some(session);
+        let serving = AssertUnwindSafe(self.serve(&mut place, &mut exchange, shutdown)).catch_unwind().await;
+        let ended = match (serving, place.as_deref_mut()) {
+            (Ok(ended), _) => ended,
+            (Err(_), Some(session)) => Box::pin(panicked::end(&self.app, session, &mut exchange)).await.0,
+            (Err(_), None) => {
+                self.app.metrics.panic();
+                Ended::GONE
+            }
+        };
         exchange.close(&self.app, ended.status, ended.sent);
-        let mut session = ended.session?;
+        let mut session = place?;
         if !ended.reusable {
             session.shutdown().await;
             return None;
@@ -368,25 +380,25 @@ impl HttpServerApp for Edge {
 
 /// Writes an error in its envelope. `framed` says that the request itself was well framed: then its unread body is
 /// drained and the connection kept, where that costs little.
-pub(super) async fn refuse(session: Box<ServerSession>, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
+pub(super) async fn refuse(session: &mut ServerSession, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
     exchange.refused(&error);
     let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
     answer(session, exchange, response, framed).await
 }
 
 /// Writes a whole answer of ours.
-pub(super) async fn answer(mut session: Box<ServerSession>, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
+pub(super) async fn answer(session: &mut ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
-    let keep = framed && intake::drain(&mut session).await;
-    match reply::write(&mut session, response, keep).await {
+    let keep = framed && intake::drain(session).await;
+    match reply::write(session, response, keep).await {
         Ok(sent) => {
             if !keep && !session.is_body_done() {
-                intake::discard(&mut session, bounds::DISCARD_BYTES).await;
+                intake::discard(session, bounds::DISCARD_BYTES).await;
             }
-            Ended { session: Some(session), status, sent, reusable: keep }
+            Ended { status, sent, reusable: keep }
         }
-        Err(_) => Ended { session: Some(session), status, sent: 0, reusable: false },
+        Err(_) => Ended { status, sent: 0, reusable: false },
     }
 }
 
@@ -398,17 +410,6 @@ pub(super) fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) 
         if exchange.surface == Surface::Messages {
             response.headers_mut().insert("request-id", id);
         }
-    }
-}
-
-/// Whether a principal may call a route of this policy.
-fn may_call(policy: Policy, principal: &Principal) -> Result<()> {
-    match policy {
-        Policy::Scope(scope) if !principal.has_scope(scope) => {
-            Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
-        }
-        Policy::Admin if !principal.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
-        _ => Ok(()),
     }
 }
 

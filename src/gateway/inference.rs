@@ -1,10 +1,12 @@
 //! The data plane, top-down: body, decision, the call through Pingora's proxy, and what remains of it: the last
 //! answer or an error event, the capture, the counters, the access line. A reroute takes the same steps.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderValue, Response, StatusCode};
 use pingora::apps::HttpServerApp;
@@ -13,6 +15,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 
+use super::admission::Admission;
 use super::attempt::forwarded;
 use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
@@ -21,7 +24,7 @@ use super::failure::Failure;
 use super::record::{Outcome, Record};
 use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
-use super::{Gateway, allowance, broken_off, intake, reply, shadow};
+use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
@@ -31,26 +34,28 @@ use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
+use crate::store::FaultPlace;
 
 /// An inference call at one of the data plane's endpoints.
 pub(super) async fn run(
     edge: &Edge,
-    mut session: Box<ServerSession>,
+    place: &mut Option<Box<ServerSession>>,
     exchange: &mut Exchange,
     endpoint: Endpoint,
-    principal: &Principal,
+    admitted: &Admission,
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let app = &edge.app;
-    let (mut prompt, waited) = match read(edge, exchange, &mut session, endpoint).await {
+    let Some(session) = place.as_deref_mut() else { return Ended::GONE };
+    let (mut prompt, waited) = match read(edge, exchange, session, endpoint).await {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
-    let fresh = match edge.still_good(exchange, &session, principal) {
+    let fresh = match edge.still_good(exchange, session, admitted) {
         Ok(fresh) => fresh,
         Err(error) => return refuse(session, exchange, error, true).await,
     };
-    let principal = fresh.as_ref().unwrap_or(principal);
+    let principal = fresh.as_ref().unwrap_or(admitted.principal());
     exchange.line.model = Some(prompt.request.model.clone());
     let allowed = may_ask_for(principal, prompt.asked()).and_then(|()| prompt.take_agent(app));
     let live = app.live();
@@ -74,12 +79,13 @@ pub(super) async fn run(
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
     app.metrics.overhead(exchange.started.elapsed().saturating_sub(waited));
-    let session = proxy(&edge.proxy, Some(session), &call, shutdown).await;
+    *place = proxy(&edge.proxy, place.take(), &call, shutdown).await;
     let outcome = Outcome::take(&call, record.prompt_tokens());
     allowance::settle(permit, &outcome);
-    let (ended, said) = match session {
+    let (ended, said) = match place.as_deref_mut() {
+        Some(session) if call.has_panicked() => Box::pin(panicked::end(app, session, exchange)).await,
         Some(session) => conclude(session, exchange, &call, &outcome).await,
-        None => (Ended { session: None, status: 500, sent: 0, reusable: false }, Bytes::new()),
+        None => (Ended::GONE, Bytes::new()),
     };
     record.close(app, exchange, outcome, ended.status, said);
     ended
@@ -94,6 +100,7 @@ pub(super) fn choose(
     inputs: &Inputs,
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
+    app.store.faults().pass(FaultPlace::Decision);
     let decision = decide(&live.routing, inputs)?;
     allowance::reserve(app, &mut permit, live, &decision, inputs)?;
     Ok((Arc::new(decision), permit))
@@ -149,6 +156,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         budget,
         clock: app.clock.clone(),
         nodes: app.nodes.clone(),
+        faults: app.store.faults().clone(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
         rates: exchange.rates.clone(),
@@ -162,6 +170,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         coming: app.captures.coming().clone(),
         state: Default::default(),
         home: Default::default(),
+        panicked: Default::default(),
     }
 }
 
@@ -177,20 +186,24 @@ pub(super) async fn proxy(
         Some(session) => Wrap::around(session, head, call.clone()),
         None => Wrap::memory(head, call.clone()),
     };
-    // For a session of ours it always gives `None`; the connection is the edge's to keep.
-    let _ = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown).await;
+    let through = proxy.process_new_http(ServerSession::new_custom(Box::new(wrap)), shutdown);
+    // For a session of ours it always gives `None`; the connection is the edge's to keep. Should anything in there panic, our hooks
+    // or the engine, what they held is dropped and the session comes home all the same.
+    if AssertUnwindSafe(through).catch_unwind().await.is_err() {
+        call.panics();
+    }
     call.take_home()
 }
 
 /// Writes what is left to write once the proxy is done, and gives what it wrote beside the provider's answer.
-async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
+async fn conclude(session: &mut ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
     let status = outcome.status.unwrap_or(502);
     if outcome.complete {
         let sent = session.body_bytes_sent();
-        return (Ended { session: Some(session), status, sent, reusable: true }, Bytes::new());
+        return (Ended { status, sent, reusable: true }, Bytes::new());
     }
     if outcome.failure == Some(Failure::ClientGone) {
-        return (Ended { session: Some(session), status: 499, sent: 0, reusable: false }, Bytes::new());
+        return (Ended { status: 499, sent: 0, reusable: false }, Bytes::new());
     }
     call.ends();
     if outcome.committed {
@@ -200,7 +213,7 @@ async fn conclude(mut session: Box<ServerSession>, exchange: &mut Exchange, call
         let event = if breaks { broken_off::event(call, outcome) } else { Bytes::new() };
         let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
-        return (Ended { session: Some(session), status, sent, reusable }, event);
+        return (Ended { status, sent, reusable }, event);
     }
     let mut response = match &outcome.answer {
         Some(last) => pass_on(last),

@@ -6,6 +6,7 @@
 //! edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply
 //! ```
 
+mod admission;
 mod allowance;
 mod attempt;
 mod broken_off;
@@ -17,6 +18,7 @@ mod gate;
 mod inference;
 mod intake;
 mod masked;
+mod panicked;
 mod reach;
 mod record;
 mod relay;

@@ -10,6 +10,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use serde_json::{Value, json};
 
+use super::admission::Admission;
 use super::call::Call;
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
@@ -18,7 +19,7 @@ use super::inference::{choose, prepare, provider_failed, proxy};
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
-use super::{allowance, intake};
+use super::{allowance, intake, panicked};
 use crate::api::{audit, replays};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
@@ -47,20 +48,20 @@ pub(super) struct Told {
 /// Answers a reroute.
 pub(super) async fn run(
     edge: &Edge,
-    mut session: Box<ServerSession>,
+    session: &mut ServerSession,
     exchange: &mut Exchange,
-    id: &str,
-    principal: &Principal,
+    admitted: &Admission,
     shutdown: &ShutdownWatch,
 ) -> Ended {
-    if let Err(error) = intake::read_body(&mut session, bounds::MANAGEMENT_BODY, edge.pace()).await {
+    let id = admitted.params().first();
+    if let Err(error) = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace()).await {
         return refuse(session, exchange, error, false).await;
     }
-    let fresh = match edge.still_good(exchange, &session, principal) {
+    let fresh = match edge.still_good(exchange, session, admitted) {
         Ok(fresh) => fresh,
         Err(error) => return refuse(session, exchange, error, true).await,
     };
-    let principal = fresh.as_ref().unwrap_or(principal);
+    let principal = fresh.as_ref().unwrap_or(admitted.principal());
     let key = match repeats::key(&session.req_header().headers) {
         Ok(key) => key,
         Err(error) => return refuse(session, exchange, error, true).await,
@@ -70,7 +71,7 @@ pub(super) async fn run(
         outcome = once(edge, exchange, (id, key), principal, shutdown) => outcome,
         _ = session.read_body_or_idle(true) => {
             // The client is gone, or talks out of turn; the provider is not kept at work for nobody.
-            return Ended { session: Some(session), status: 499, sent: 0, reusable: false };
+            return Ended { status: 499, sent: 0, reusable: false };
         }
     };
     match outcome {
@@ -184,7 +185,12 @@ async fn reroute(
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
     proxy(&edge.proxy, None, &call, shutdown).await;
-    Ok(unfinished.finish(&original.head))
+    let response = unfinished.finish(&original.head);
+    if call.has_panicked() {
+        app.metrics.panic();
+        return Err(panicked::error());
+    }
+    Ok(response)
 }
 
 /// A reroute under way; dropped early it is recorded as aborted.
@@ -216,9 +222,10 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.call.attempt_failed(Failure::ClientGone, false);
+            let (failure, status) = if std::thread::panicking() { (Failure::Internal, 500) } else { (Failure::ClientGone, 499) };
+            self.call.attempt_failed(failure, false);
             let outcome = self.take(&record);
-            record.close(&self.edge.app, self.exchange, outcome, 499, Bytes::new());
+            record.close(&self.edge.app, self.exchange, outcome, status, Bytes::new());
         }
     }
 }

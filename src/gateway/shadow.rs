@@ -90,6 +90,9 @@ impl Copied {
             _ = proxy(&self.proxy, None, &call, &shutdown) => {}
             () = over(shutdown.clone()) => { call.attempt_failed(Failure::ClientGone, false); }
         }
+        if call.has_panicked() {
+            self.app.metrics.panic();
+        }
         let outcome = Outcome::take(&call, self.record.prompt_tokens());
         let state = self.record.close_shadow(&self.app, outcome);
         self.app.metrics.shadow(state.as_str());
@@ -113,6 +116,7 @@ impl Copied {
             budget: None,
             clock: self.app.clock.clone(),
             nodes: self.app.nodes.clone(),
+            faults: self.app.store.faults().clone(),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),
@@ -125,6 +129,7 @@ impl Copied {
             counted: false,
             state: Default::default(),
             home: Default::default(),
+            panicked: Default::default(),
         })
     }
 }

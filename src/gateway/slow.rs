@@ -6,33 +6,33 @@ use http::{HeaderValue, Request, Response, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
+use super::admission::Admission;
 use super::edge::{Edge, Ended, answer, name_request, refuse};
 use super::exchange::Exchange;
 use super::reply;
 use crate::api::{Slow, SlowHandler, Step, Takes};
-use crate::auth::Principal;
 use crate::error::{Error, Kind, Result};
 
 /// Answers a call whose work ends when the client leaves.
 pub(super) async fn run(
     edge: &Edge,
-    mut session: Box<ServerSession>,
+    session: &mut ServerSession,
     exchange: &mut Exchange,
     (handler, takes): (SlowHandler, Takes),
-    principal: &Principal,
+    admitted: &Admission,
 ) -> Ended {
-    let body = match edge.management_body(&mut session, takes).await {
+    let body = match edge.management_body(session, takes).await {
         Ok(body) => body,
         Err(error) => {
             let framed = error.kind() == Kind::UnsupportedMediaType;
             return refuse(session, exchange, error, framed).await;
         }
     };
-    let fresh = match edge.still_good(exchange, &session, principal) {
+    let fresh = match edge.still_good(exchange, session, admitted) {
         Ok(fresh) => fresh,
         Err(error) => return refuse(session, exchange, error, true).await,
     };
-    let principal = fresh.as_ref().unwrap_or(principal);
+    let principal = fresh.as_ref().unwrap_or(admitted.principal());
     exchange.line.bytes_in = body.len() as u64;
     let mut request = Request::new(body);
     *request.method_mut() = exchange.method.clone();
@@ -47,7 +47,7 @@ pub(super) async fn run(
 }
 
 /// Nothing is written until there is something to write: what is refused before the first line has its own status.
-async fn follow(mut session: Box<ServerSession>, exchange: &mut Exchange, mut slow: Slow) -> Ended {
+async fn follow(session: &mut ServerSession, exchange: &mut Exchange, mut slow: Slow) -> Ended {
     let mut sent = None;
     loop {
         let step = tokio::select! {
@@ -55,14 +55,14 @@ async fn follow(mut session: Box<ServerSession>, exchange: &mut Exchange, mut sl
             step = slow.steps.recv() => step,
             // The client is gone, or talks out of turn: nobody reads what is being worked out.
             _ = session.read_body_or_idle(true) => {
-                return Ended { session: Some(session), status: 499, sent: sent.unwrap_or(0), reusable: false };
+                return Ended { status: 499, sent: sent.unwrap_or(0), reusable: false };
             }
         };
         let done = match step {
             Some(Step::Line(_)) if !slow.lines => continue,
             Some(Step::Line(line)) => {
-                if write_line(&mut session, exchange, &mut sent, line.to_string()).await.is_err() {
-                    return Ended { session: Some(session), status: 200, sent: sent.unwrap_or(0), reusable: false };
+                if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
+                    return Ended { status: 200, sent: sent.unwrap_or(0), reusable: false };
                 }
                 continue;
             }
@@ -74,7 +74,7 @@ async fn follow(mut session: Box<ServerSession>, exchange: &mut Exchange, mut sl
 }
 
 async fn finish(
-    session: Box<ServerSession>,
+    session: &mut ServerSession,
     exchange: &mut Exchange,
     done: Result<Response<Bytes>>,
     lines: bool,
@@ -93,12 +93,12 @@ async fn finish(
     }
 }
 
-async fn last_line(mut session: Box<ServerSession>, exchange: &Exchange, mut sent: Option<usize>, line: &str) -> Ended {
-    let written = write_line(&mut session, exchange, &mut sent, line.to_owned()).await.is_ok();
+async fn last_line(session: &mut ServerSession, exchange: &Exchange, mut sent: Option<usize>, line: &str) -> Ended {
+    let written = write_line(session, exchange, &mut sent, line.to_owned()).await.is_ok();
     let ended = written && session.finish_body().await.is_ok();
     // To a client of HTTP/1.0 the end of the connection is the end of the lines.
     let framed = session.req_header().version != Version::HTTP_10;
-    Ended { session: Some(session), status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
+    Ended { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
 }
 
 /// Writes a line, the head before the first.

@@ -1,5 +1,5 @@
 //! The audit: who did what to what, one row an action, in `accounts.db` beside what was changed. A row is written in the
-//! transaction of its change, or before what the database does not hold; nothing is ever changed or taken out again.
+//! transaction of its change, or before what the database does not hold; it is never changed, and leaves by retention only.
 
 use std::net::IpAddr;
 
@@ -86,6 +86,18 @@ pub struct Target {
     pub id: String,
 }
 
+/// Whose doing something is. Where there are too many rows those of lower rank leave first: nobody makes room for what they do
+/// by doing much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Nobody's in particular: registrations, refused logins, AGENT while it is open.
+    Stranger = 0,
+    /// A user's, or that of AGENT's tenant by a key.
+    User = 1,
+    /// An admin's.
+    Admin = 2,
+}
+
 /// What is to be written of an action. Nothing in it is secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -93,6 +105,8 @@ pub struct Event {
     pub at: Timestamp,
     /// Who.
     pub actor: Actor,
+    /// Whose doing that is.
+    pub rank: Rank,
     /// What.
     pub action: Action,
     /// To what.
@@ -104,10 +118,10 @@ pub struct Event {
 }
 
 impl Event {
-    /// An action, not by any request.
-    pub fn new(at: Timestamp, actor: Actor, action: Action, kind: &str, id: &str) -> Self {
+    /// An action, not by any request, of somebody of that rank.
+    pub fn new(at: Timestamp, (actor, rank): (Actor, Rank), action: Action, kind: &str, id: &str) -> Self {
         let target = Target { kind: kind.to_owned(), id: id.to_owned() };
-        Event { at, actor, action, target, request: None, address: None }
+        Event { at, actor, rank, action, target, request: None, address: None }
     }
 
     /// The request that it came by, and from where that came.
@@ -154,7 +168,8 @@ pub struct AuditFilter {
 /// Writes a row.
 pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
     let mut write = transaction.prepare_cached(
-        "INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, request, address) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, request, address, rank)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
     write.execute(params![
         AuditId::new(event.at, &Random::System).as_str(),
@@ -165,7 +180,8 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(),
         event.target.kind,
         event.target.id,
         event.request.as_ref().map(RequestId::as_str),
-        event.address.map(|address| address.to_string())
+        event.address.map(|address| address.to_string()),
+        event.rank as u8
     ])?;
     Ok(())
 }

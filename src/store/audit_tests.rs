@@ -9,7 +9,8 @@ use crate::store::{Faults, Store};
 
 fn event(second: i64, action: Action, target: &str) -> Event {
     let actor = Actor { kind: "session".into(), id: "sess_1".into() };
-    Event::new(at(second), actor, action, "key", target).by(Some(RequestId::known("req_1")), Some("192.0.2.1".parse().unwrap()))
+    Event::new(at(second), (actor, Rank::User), action, "key", target)
+        .by(Some(RequestId::known("req_1")), Some("192.0.2.1".parse().unwrap()))
 }
 
 async fn open(dir: &Path) -> Store {
@@ -97,8 +98,8 @@ async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
     for statement in [
         "UPDATE audit SET actor = 'x'",
         "DELETE FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, target_type, target, request, address FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, target_type, target, request, address FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq, 'aud_x', at, actor_type, 'x', action, target_type, target, request, address, rank FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT seq + 1, id, at, actor_type, 'x', action, target_type, target, request, address, rank FROM audit",
     ] {
         let refused = file.execute(statement, []).unwrap_err().to_string();
         assert!(refused.contains("the audit is only added to"), "{statement}: {refused}");

@@ -7,6 +7,30 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
 
+/// Where a request can be made to panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where it is known who it is, and what answers begins: all that answers, on every interface.
+    Entry,
+    /// Within the handler of a management call.
+    Handler,
+    /// Where a route is chosen.
+    Decision,
+    /// Where an attempt at a target begins, in a hook of the proxy.
+    Attempt,
+    /// Where the head of a provider's answer has come, in a hook of the proxy.
+    Head,
+    /// Where an answer comes of which the client has something already.
+    Content,
+    /// On the thread that writes accounts.
+    Store,
+}
+
+impl Place {
+    /// All of them, each at its own number.
+    pub const ALL: [Place; 7] = [Place::Entry, Place::Handler, Place::Decision, Place::Attempt, Place::Head, Place::Content, Place::Store];
+}
+
 /// Switches shared by a test and the store that it broke.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
@@ -23,7 +47,8 @@ struct Switches {
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
     syncs_left: AtomicU32,
-    panics_left: AtomicU32,
+    panics: [AtomicU32; Place::ALL.len()],
+    said: Mutex<String>,
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
@@ -76,9 +101,12 @@ impl Faults {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
-    /// The next `count` handlers of management calls panic.
-    pub fn panic_in_handlers(&self, count: u32) {
-        self.0.panics_left.store(count, Ordering::Release);
+    /// The next `count` times that a request comes to `place` it panics, with these words.
+    pub fn panic_at(&self, place: Place, count: u32, saying: &str) {
+        saying.clone_into(&mut self.0.said.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(left) = self.0.panics.get(place as usize) {
+            left.store(count, Ordering::Release);
+        }
     }
 
     /// Appends of captures hang until [`Faults::clear`].
@@ -102,7 +130,7 @@ impl Faults {
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
-        self.0.panics_left.store(0, Ordering::Release);
+        self.0.panics.iter().for_each(|left| left.store(0, Ordering::Release));
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
     }
@@ -114,6 +142,7 @@ impl Faults {
 
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
+        self.pass(Place::Store);
         if self.0.accounts_full.load(Ordering::Acquire) {
             return Err(StoreError::Full("on demand".into()));
         }
@@ -136,11 +165,12 @@ impl Faults {
         if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
     }
 
-    /// Where a handler begins.
+    /// Where a request comes to `place`.
     #[allow(clippy::panic)] // it is the fault
-    pub fn before_handler(&self) {
-        if spend(&self.0.panics_left) {
-            std::panic::panic_any("a handler panicked on demand");
+    pub fn pass(&self, place: Place) {
+        if self.0.panics.get(place as usize).is_some_and(|left| left.load(Ordering::Acquire) > 0 && spend(left)) {
+            let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            std::panic::panic_any(said);
         }
     }
 

@@ -4,6 +4,7 @@
 mod accounts;
 mod agents;
 mod audit;
+mod audit_retention;
 mod books;
 mod capture_list;
 mod captures;
@@ -28,10 +29,10 @@ use jiff::Timestamp;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
 
-pub use audit::{Action, AuditFilter, AuditRow, Event, Target};
+pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
-pub use faults::Faults;
+pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;

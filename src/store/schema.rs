@@ -71,7 +71,7 @@ ALTER TABLE keys ADD COLUMN maker TEXT;
 ALTER TABLE keys ADD COLUMN last_used_at INTEGER;
 CREATE INDEX keys_live ON keys (owner, expires_at) WHERE revoked_at IS NULL;
 ",
-    // The audit, to which rows are only ever added. `seq` is the order of commits.
+    // The audit, to which rows are only added. `seq` is the order of commits.
     "
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at INTEGER NOT NULL, actor_type TEXT NOT NULL, actor TEXT NOT NULL,
@@ -88,6 +88,16 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM a
     // The newest signature of a node whose nonce was forgotten, in seconds since the epoch.
     "
 ALTER TABLE nodes ADD COLUMN nonces_forgotten INTEGER NOT NULL DEFAULT 0;
+",
+    // Whose doing a row of the audit is, by how much that is worth: what is there already counts as an admin's. Rows leave by
+    // retention only: for as long as `audit_leaving` holds a row, which is within one transaction.
+    "
+ALTER TABLE audit ADD COLUMN rank INTEGER NOT NULL DEFAULT 2;
+CREATE INDEX audit_rank ON audit (rank, seq);
+CREATE TABLE audit_leaving (one INTEGER PRIMARY KEY CHECK (one = 1)) STRICT;
+DROP TRIGGER audit_delete;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit WHEN NOT EXISTS (SELECT 1 FROM audit_leaving)
+    BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
 ",
 ];
 

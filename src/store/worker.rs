@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -28,7 +29,11 @@ impl Worker {
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
-                job(&mut connection);
+                // A mistake of ours in one job is the end of that job, which is rolled back and answered as a failure, and not of
+                // all that is still to be written.
+                if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
+                    log::error!("a job of the store panicked");
+                }
             }
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(StoreError::unavailable)?;

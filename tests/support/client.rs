@@ -308,7 +308,8 @@ impl Tls {
 /// The body of an HTTP/2 request: of known length (then there is a content-length), or in frames of unknown number.
 type H2Body = Either<Full<Bytes>, StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>>;
 
-/// One HTTP/2 connection over TLS.
+/// One HTTP/2 connection over TLS; a clone sends on the same.
+#[derive(Clone)]
 pub struct H2 {
     sender: hyper::client::conn::http2::SendRequest<H2Body>,
     authority: String,

@@ -58,6 +58,48 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
 }
 
 #[tokio::test]
+async fn the_last_admin_stays_whatever_is_still_on_its_way_to_the_store() {
+    let world = world().await;
+    let mut ids = Vec::new();
+    for email in ["ann@example.com", "bob@example.com"] {
+        ids.push(world.user(email).await.user_id().unwrap());
+    }
+    let session = async |email: &str| {
+        let body = json!({"email": email, "password": "correct horse"});
+        let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap();
+        world.router(text(&read(&answer)["token"]))
+    };
+    let change = async |who: &Principal, id: &UserId, body: Value| {
+        users::update(&world.app, who, &super::identity::of("/v1/users", id.as_str(), Some(body))).await.map(|_| ())
+    };
+    for (round, (first, second)) in [("disabled", "disabled"), ("role", "role"), ("disabled", "role")].into_iter().enumerate() {
+        let body = |word: &str| if word == "role" { json!({"role": "user"}) } else { json!({"disabled": true}) };
+        for id in &ids {
+            world.change_user(id.as_str(), json!({"role": "admin", "disabled": false})).await.unwrap();
+        }
+        let (ann, bob) = (session("ann@example.com").await, session("bob@example.com").await);
+        let done = tokio::join!(change(&ann, &ids[1], body(first)), change(&bob, &ids[0], body(second)));
+        let done = [done.0, done.1];
+        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{done:?}");
+        assert!(done.into_iter().filter_map(Result::err).all(|error| error.kind() == Kind::Conflict));
+        let left = world.app.auth.users_with(|user| user.role == crate::store::Role::Admin && !user.disabled).len();
+        assert_eq!((round, left), (round, 1));
+    }
+    // Bob is out, and the store does not know it yet: Ann is the last one already.
+    for id in &ids {
+        world.change_user(id.as_str(), json!({"role": "admin", "disabled": false})).await.unwrap();
+    }
+    let ann = session("ann@example.com").await;
+    world.faults.fail_every_write();
+    assert_eq!(kind(change(&ann, &ids[1], json!({"disabled": true})).await).0, Kind::Unavailable);
+    for body in [json!({"disabled": true}), json!({"role": "user"})] {
+        assert_eq!(kind(change(&ann, &ids[0], body).await).0, Kind::Conflict);
+    }
+    assert!(!world.app.auth.user(&ids[0]).unwrap().disabled);
+    world.faults.clear();
+}
+
+#[tokio::test]
 async fn a_patch_that_says_nothing_new_leaves_no_row() {
     let world = world().await;
     let id = world.user("ann@example.com").await.user_id().unwrap();

@@ -1,0 +1,397 @@
+//! Whatever is asked for, by keys, by members, by an admin who is one and then is none, and by `ADMIN_API_KEY`: nobody ever has a
+//! scope, a label, a limit, an end or an owner beyond what its creator may give.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+use crate::api::users;
+use crate::auth::{Credential, Key, RESERVED_SCOPES};
+use crate::id::KeyId;
+use crate::interface::Interface;
+
+/// Who does a step. Places of keys beyond those that there are count from the beginning again.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Key(usize),
+    /// A session of one of [`USERS`].
+    Session(usize),
+    Operator,
+}
+
+/// Two members, and one who is an admin in the beginning.
+const USERS: [&str; 3] = ["ann@example.com", "carl@example.com", "bob@example.com"];
+/// Of [`USERS`] the admin.
+const BOB: usize = 2;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create {
+        by: By,
+        body: Value,
+    },
+    Patch {
+        by: By,
+        of: usize,
+        body: Value,
+    },
+    Rotate {
+        by: By,
+        of: usize,
+    },
+    /// Makes the admin one, or none.
+    Role {
+        admin: bool,
+    },
+}
+
+fn scalar() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-2i64..200).prop_map(Value::from),
+        (-1f64..200.0).prop_map(Value::from),
+        proptest::sample::select(vec!["", "a", "active", "inactive", "revoked", "usr_admin", "auto", "*"]).prop_map(Value::from),
+        (0i64..400).prop_map(|hours| Value::from(crate::clock::rfc3339(Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap()))),
+    ]
+}
+
+/// Any JSON of little depth.
+fn anything() -> impl Strategy<Value = Value> {
+    scalar().prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::hash_map("[a-c]|rpm|tpm|budget|usd|per|models", inner, 0..3)
+                .prop_map(|members| Value::Object(members.into_iter().collect()))
+        ]
+    })
+}
+
+fn limit() -> impl Strategy<Value = (String, Value)> {
+    let number = || prop_oneof![4 => (1u64..12).prop_map(Value::from), 1 => scalar()];
+    let name = || proptest::sample::select(vec!["a", "a/x", "a/*", "b*", "*", "auto"]);
+    prop_oneof![
+        ("rpm|tpm|concurrency|keys_per_user", number()),
+        (1u64..9, proptest::sample::select(vec!["day", "month"]))
+            .prop_map(|(usd, per)| ("budget".to_owned(), json!({"usd": usd, "per": per}))),
+        proptest::collection::vec(name(), 0..4).prop_map(|names| ("models".to_owned(), json!(names))),
+        ("rpm|tpm|concurrency|budget|models|rps", anything()),
+    ]
+}
+
+/// Pairs, some of which mean something: `capture` what is kept, `recipe` what a document's rules may look at.
+fn labels() -> impl Strategy<Value = Value> {
+    proptest::sample::select(vec![
+        json!({}),
+        json!({"capture": "off"}),
+        json!({"capture": "heads"}),
+        json!({"capture": "on", "recipe": "dear"}),
+        json!({"recipe": "dear"}),
+        json!({"a": "b"}),
+        json!({"capture": "never"}),
+        json!({"a": null}),
+        Value::Null,
+    ])
+}
+
+/// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is one of [`USERS`].
+fn member() -> impl Strategy<Value = (String, Value)> {
+    let limits = || proptest::collection::vec(limit(), 0..4).prop_map(|limits| Value::Object(limits.into_iter().collect()));
+    let scope = || proptest::sample::select(vec!["inference", "replay", "keys", "evaluate", "config", "admin", "user", "none"]);
+    let pairs = || proptest::collection::hash_map("[a-b]", "[a-b]", 0..2).prop_map(|pairs| json!(pairs));
+    let owner = vec!["usr_admin", "usr_agent", "usr_00000000000000000000000000", "@0", "@1", "@2"];
+    let record = "object|id|interface|redacted|owner|created_by|scopes|labels|limits|status|created_at|expires_at|last_used_at|revoked_at\
+                  |rotated_at|previous_secret_expires_at|metadata|name|key|parent|maker|generation|made_open";
+    prop_oneof![
+        6 => limits().prop_map(|limits| ("limits".to_owned(), limits)),
+        4 => proptest::collection::vec(scope(), 0..4).prop_map(|scopes| ("scopes".to_owned(), json!(scopes))),
+        3 => (1i64..400).prop_map(|hours| {
+            ("expires_at".to_owned(), json!(crate::clock::rfc3339(Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap())))
+        }),
+        2 => labels().prop_map(|labels| ("labels".to_owned(), labels)),
+        1 => pairs().prop_map(|pairs| ("metadata".to_owned(), pairs)),
+        1 => proptest::sample::select(vec!["active", "inactive"]).prop_map(|status| ("status".to_owned(), json!(status))),
+        2 => proptest::sample::select(owner).prop_map(|user| ("owner".to_owned(), json!(user))),
+        1 => (record, anything()),
+    ]
+}
+
+fn body() -> impl Strategy<Value = Value> {
+    proptest::collection::vec(member(), 0..3).prop_map(|members| Value::Object(members.into_iter().collect()))
+}
+
+fn by() -> impl Strategy<Value = By> {
+    prop_oneof![
+        6 => (0usize..12).prop_map(By::Key),
+        4 => (0..USERS.len()).prop_map(By::Session),
+        1 => Just(By::Operator),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (by(), body()).prop_map(|(by, body)| Step::Create { by, body }),
+        6 => (by(), 0usize..12, body()).prop_map(|(by, of, body)| Step::Patch { by, of, body }),
+        3 => (by(), 0usize..12).prop_map(|(by, of)| Step::Rotate { by, of }),
+        1 => any::<bool>().prop_map(|admin| Step::Role { admin }),
+    ]
+}
+
+/// How much of what was asked for was done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// Keys that keys made.
+    made: u32,
+    /// Keys with a scope that only an admin grants.
+    reserved: u32,
+    /// Patches that changed something.
+    changed: u32,
+    /// Rotations of other keys than the one that asked.
+    rotated: u32,
+    /// Keys that were looked at whose granter was no admin any more.
+    lapsed: u32,
+}
+
+impl Done {
+    fn and(self, other: Done) -> Done {
+        Done {
+            made: self.made + other.made,
+            reserved: self.reserved + other.reserved,
+            changed: self.changed + other.changed,
+            rotated: self.rotated + other.rotated,
+            lapsed: self.lapsed + other.lapsed,
+        }
+    }
+}
+
+/// A key as the test knows it.
+struct Made {
+    id: String,
+    secret: String,
+    scopes: Vec<String>,
+    owner: UserId,
+    /// Who made it, as a user.
+    granter: UserId,
+    by_admin: bool,
+}
+
+/// Everything of one case.
+struct Case<'a> {
+    world: &'a World,
+    tokens: &'a [String; 3],
+    made: Vec<Made>,
+    /// Keys whose labels an admin wrote, in their making or later.
+    labelled: BTreeSet<String>,
+    done: Done,
+}
+
+impl World {
+    fn row(&self, id: &str) -> Arc<Key> {
+        self.app.auth.key(Interface::Router, &KeyId::known(id)).unwrap()
+    }
+
+    fn has_admin(&self, id: &UserId) -> bool {
+        self.app.auth.user(id).is_some_and(|user| user.role == crate::store::Role::Admin && !user.disabled)
+    }
+
+    pub(super) async fn set_role(&self, id: &UserId, role: &str) {
+        let mut request = request(&format!("/v1/users/{id}"), Some(json!({"role": role})));
+        request.extensions_mut().insert(PathParams(vec![id.to_string()]));
+        users::update(&self.app, &Principal::Admin, &request).await.unwrap();
+    }
+}
+
+/// What of a key holds it.
+fn holds(key: &Key) -> Value {
+    let row = key.row();
+    json!([row.limits, row.labels, row.status.as_str(), row.scopes, row.owner])
+}
+
+impl Case<'_> {
+    fn who(&self, by: By) -> Option<Principal> {
+        match by {
+            By::Operator => Some(Principal::Admin),
+            By::Session(user) => self.world.bearer(Surface::RouterManagement, &self.tokens[user]).ok(),
+            By::Key(place) => self.world.bearer(Surface::RouterManagement, &self.made[place % self.made.len()].secret).ok(),
+        }
+    }
+
+    fn user(&self, place: usize) -> UserId {
+        self.world.router(&self.tokens[place]).user_id().unwrap()
+    }
+
+    async fn create(&mut self, by: By, mut body: Value) {
+        let Some(who) = self.who(by) else { return };
+        let named = body["owner"].as_str().and_then(|owner| owner.strip_prefix('@')).map(|place| self.user(place.parse().unwrap()));
+        if let Some(user) = named {
+            body["owner"] = json!(user);
+        }
+        let Ok(key) = self.world.create(&who, body.clone()).await else { return };
+        let row = self.world.row(text(&key["id"])).row().clone();
+        let granter = who.user_id().unwrap();
+        assert_eq!(row.parent, who.key().map(|own| own.id.clone()));
+        assert!(row.owner == granter || who.is_admin(), "{body} by {by:?}");
+        assert!(row.owner != UserId::admin() || granter == UserId::admin(), "{body} by {by:?}");
+        let reserved = row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
+        self.done.made += u32::from(who.key().is_some());
+        self.done.reserved += u32::from(reserved);
+        if who.is_admin() && body.get("labels").is_some() {
+            self.labelled.insert(row.id.to_string());
+        }
+        self.made.push(Made {
+            id: row.id.to_string(),
+            secret: text(&key["key"]).to_owned(),
+            scopes: row.scopes.clone(),
+            owner: row.owner.clone(),
+            granter,
+            by_admin: who.is_admin(),
+        });
+    }
+
+    async fn patch(&mut self, by: By, of: usize, body: &Value) {
+        let id = self.made[of % self.made.len()].id.clone();
+        let Some(who) = self.who(by) else { return };
+        let before = self.world.row(&id);
+        let mut asked = request(&format!("/v1/router/keys/{id}"), Some(body.clone()));
+        *asked.method_mut() = http::Method::PATCH;
+        let answer = keys::patch(&self.world.app, &who, &asked).await;
+        let after = self.world.row(&id);
+        let (old, new) = (before.row(), after.row());
+        self.done.changed += u32::from(new.generation != old.generation);
+        let held = who.key().is_some_and(|own| own.id == old.id || self.above(own.id.as_str()).contains(&id));
+        assert!(!held || holds(&before) == holds(&after), "no key changes what holds it: {body} by {by:?}");
+        assert!(old.expires_at.is_none_or(|end| new.expires_at.is_some_and(|now| now <= end)), "{body}");
+        if who.is_admin() {
+            if answer.is_ok() && body.get("labels").is_some() {
+                self.labelled.insert(id);
+            }
+            return;
+        }
+        assert!(old.parent.is_some() || new.limits.within(&old.limits), "{body} by {by:?} of what no key made");
+        if Some(&old.owner) != who.user_id().as_ref() {
+            assert!(answer.is_err() && new.generation == old.generation, "{body} by {by:?} of somebody else's");
+        }
+    }
+
+    async fn rotate(&mut self, by: By, of: usize) {
+        let place = of % self.made.len();
+        let id = self.made[place].id.clone();
+        let Some(who) = self.who(by) else { return };
+        let before = self.world.row(&id).row().clone();
+        let asked = keys::rotate(&self.world.app, &who, &super::identity::of("/v1/router/keys", &id, Some(json!({})))).await;
+        let row = self.world.row(&id).row().clone();
+        let Ok(answer) = asked else { return assert_eq!(row.digest, before.digest) };
+        assert_eq!(
+            (&row.limits, &row.labels, &row.scopes, row.expires_at),
+            (&before.limits, &before.labels, &before.scopes, before.expires_at)
+        );
+        self.made[place].secret = text(&read(&answer)["key"]).to_owned();
+        let user = who.user_id().unwrap();
+        assert!(row.owner == user || who.is_admin(), "somebody else's by {by:?}");
+        assert!(row.owner != UserId::admin() || user == UserId::admin(), "the operator's by {by:?}");
+        let reserved = row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
+        let may = user == UserId::admin() || row.owner == user || self.made[place].granter == user;
+        assert!(!reserved || may, "whoever is an admin no more would have what another one granted");
+        if let Some(own) = who.key().filter(|own| own.id.as_str() != id) {
+            self.done.rotated += 1;
+            assert!(row.scopes.iter().all(|scope| who.has_scope(scope)), "{:?} by one of {:?}", row.scopes, own.scopes);
+            assert!(row.limits.within(&own.limits));
+            assert!(own.expires_at.is_none_or(|end| row.expires_at.is_some_and(|other| other <= end)));
+            assert!(who.is_admin() || row.labels == own.labels);
+        }
+    }
+
+    /// The keys above one, itself not.
+    fn above(&self, id: &str) -> Vec<String> {
+        self.world.app.auth.ancestors(self.world.row(id).row()).iter().map(|above| above.id.to_string()).collect()
+    }
+
+    /// Every key against the one that made it, and against what was seen of its making.
+    fn check(&mut self) {
+        for key in &self.made {
+            let row = self.world.row(&key.id).row().clone();
+            assert_eq!((&row.owner, &row.scopes, row.interface), (&key.owner, &key.scopes, Interface::Router));
+            assert!(key.by_admin || !row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())), "{:?}", row.scopes);
+            let above = row.parent.as_ref().map(|id| self.world.row(id.as_str()).row().clone());
+            let named = self.labelled.contains(&key.id) || self.above(&key.id).iter().any(|id| self.labelled.contains(id));
+            let inherited = above.as_ref().map(|above| above.labels.clone()).unwrap_or_default();
+            assert!(named || row.labels == inherited, "{:?} of {inherited:?}", row.labels);
+            if let Some(above) = above {
+                assert!(row.scopes.iter().all(|scope| above.scopes.contains(scope)) || key.by_admin, "{:?} {:?}", row.scopes, above.scopes);
+                assert!(row.limits.within(&above.limits), "{:?} {:?}", row.limits, above.limits);
+                assert!(above.expires_at.is_none_or(|end| row.expires_at.is_some_and(|own| own <= end)));
+            }
+            let Ok(who) = self.world.bearer(Surface::RouterManagement, &key.secret) else { continue };
+            assert!(!who.is_admin() || self.world.has_admin(&key.owner));
+            if !self.world.has_admin(&key.granter) {
+                self.done.lapsed += u32::from(key.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())));
+                assert!(RESERVED_SCOPES.iter().all(|scope| !who.has_scope(scope)), "granted by one who is no admin: {:?}", key.scopes);
+            }
+        }
+    }
+
+    async fn end(self) -> Done {
+        for key in &self.made {
+            self.world.app.auth.revoke_descent(&self.world.app.store, &KeyId::known(&key.id), self.world.app.clock.now()).await.unwrap();
+        }
+        assert!(self.made.iter().all(|key| self.world.bearer(Surface::DataPlane, &key.secret).is_err()));
+        self.done
+    }
+}
+
+async fn climb(world: &World, tokens: &[String; 3], steps: &[Step]) -> Done {
+    let mut case = Case { world, tokens, made: Vec::new(), labelled: BTreeSet::new(), done: Done::default() };
+    let bob = case.user(BOB);
+    world.set_role(&bob, "admin").await;
+    let limits = json!({"rpm": 9, "budget": {"usd": 5, "per": "day"}, "models": ["a/*", "b*"]});
+    let root =
+        json!({"scopes": ["inference", "keys", "config"], "labels": {"a": "b"}, "expires_at": "2025-12-09T00:00:00Z", "limits": limits});
+    case.create(By::Operator, root).await;
+    let given = json!({"owner": "@0", "scopes": ["inference", "keys", "evaluate"], "labels": {"capture": "heads"}, "limits": limits});
+    case.create(By::Session(BOB), given).await;
+    case.create(By::Session(BOB), json!({"scopes": ["inference", "keys", "config", "admin"]})).await;
+    case.create(By::Session(0), json!({"limits": {"rpm": 20}})).await;
+    assert_eq!(case.made.len(), 4);
+    for step in steps {
+        match step {
+            Step::Create { by, body } => case.create(*by, body.clone()).await,
+            Step::Patch { by, of, body } => case.patch(*by, *of, body).await,
+            Step::Rotate { by, of } => case.rotate(*by, *of).await,
+            Step::Role { admin } => world.set_role(&bob, if *admin { "admin" } else { "user" }).await,
+        }
+        case.check();
+    }
+    case.end().await
+}
+
+#[test]
+fn whatever_is_asked_for_no_key_has_more_than_the_one_that_made_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let world = runtime.block_on(world_with("session: { idle: 12h }"));
+    let mut tokens = BTreeMap::new();
+    for email in USERS {
+        runtime.block_on(world.user(email));
+        let body = json!({"email": email, "password": "correct horse"});
+        let answer = runtime.block_on(pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))).unwrap();
+        tokens.insert(email, text(&read(&answer)["token"]).to_owned());
+    }
+    let tokens = USERS.map(|email| tokens[email].clone());
+    assert!(tokens.iter().all(|token| matches!(world.router(token), Principal::User { via: Credential::Session(_), .. })));
+    let cases = Config::default().cases.div_ceil(4);
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let sum = Cell::new(Done::default());
+    runner
+        .run(&proptest::collection::vec(step(), 1..32), |steps| {
+            let done = runtime.block_on(climb(&world, &tokens, &steps));
+            sum.set(sum.get().and(done));
+            Ok(())
+        })
+        .unwrap();
+    // Much less than there is by chance: where next to nothing is taken, nothing is shown either.
+    let sum = sum.get();
+    let enough = sum.made >= cases / 4 && sum.changed >= cases / 4 && sum.rotated >= cases / 8 && sum.lapsed >= cases / 4;
+    assert!(enough && sum.reserved >= 3 * cases, "{sum:?} in {cases} cases");
+}
