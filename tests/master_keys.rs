@@ -230,6 +230,65 @@ async fn everything_of_the_key_before_is_good_under_the_next_and_moves_when_it_i
     no_key_is_anywhere(&scene.gateway, &metrics);
 }
 
+/// Made by an admin: their id, a PIN key of theirs and the token of a session.
+async fn member(gateway: &Gateway, email: &str) -> (String, Key, String) {
+    let id = user(gateway, email).await;
+    let token = log_in(gateway, email).await.json()["token"].as_str().unwrap().to_owned();
+    (id, make(gateway, "/v1/apikeys", &token, json!({})).await, token)
+}
+
+#[tokio::test]
+async fn changes_reach_secrets_of_the_time_before_as_they_reach_others() {
+    let (mut gateway, _upstream) = start(1).await;
+    let admin = gateway.admin_key.clone();
+    let (ann, ann_key, ann_token) = member(&gateway, "ann@example.com").await;
+    let (_, bob_key, bob_token) = member(&gateway, "bob@example.com").await;
+    let another = async || make(&gateway, "/v1/router/keys", &admin, json!({})).await;
+    let (graced, replaced, shortened, top) = (another().await, another().await, another().await, another().await);
+    let child = make(&gateway, "/v1/router/keys", &top.secret, json!({})).await;
+    give(&mut gateway, SECOND, Some(FIRST));
+    gateway.restart().await;
+
+    let me = async |credential: &str| status(&gateway, "/v1/auth/me", credential).await;
+    let disable = async |disabled: bool| {
+        let patched = gateway.manage("PATCH", &format!("/v1/users/{ann}"), &admin, Some(&json!({"disabled": disabled}))).await;
+        assert_eq!(patched.status, 200, "{}", patched.text());
+    };
+    disable(true).await;
+    assert_eq!((me(&ann_key.secret).await, me(&ann_token).await), (401, 401));
+    disable(false).await;
+    assert_eq!((me(&ann_key.secret).await, me(&ann_token).await), (200, 401), "keys are good again, sessions have ended");
+    assert_eq!(gateway.manage("POST", "/v1/auth/logout", &bob_token, None).await.status, 204);
+    assert_eq!((me(&bob_token).await, me(&bob_key.secret).await), (401, 200));
+
+    let good = async |key: &Key| status(&gateway, "/v1/models", &key.secret).await;
+    let rotate = async |key: &Key, grace: u64| {
+        make(&gateway, &format!("/v1/router/keys/{}/rotate", key.id), &admin, json!({"grace_period_seconds": grace})).await
+    };
+    let next = rotate(&graced, 600).await;
+    assert_eq!((good(&graced).await, good(&next).await), (200, 200));
+    let next = rotate(&replaced, 0).await;
+    assert_eq!((good(&replaced).await, good(&next).await), (401, 200));
+    let end = jiff::Timestamp::now() + Duration::from_millis(700);
+    let body = json!({"expires_at": end.to_string()});
+    let patched = gateway.manage("PATCH", &format!("/v1/router/keys/{}", shortened.id), &admin, Some(&body)).await;
+    assert_eq!(patched.status, 200, "{}", patched.text());
+    until("the key to expire", async || (good(&shortened).await == 401).then_some(())).await;
+    assert!(jiff::Timestamp::now() >= end);
+    assert_eq!(good(&child).await, 200);
+    let all = format!("/v1/router/keys/{}?descendants=true", top.id);
+    assert_eq!(gateway.manage("DELETE", &all, &admin, None).await.status, 204);
+    for _ in 0..2 {
+        for key in [&top, &child, &replaced, &shortened] {
+            assert_eq!(good(key).await, 401);
+        }
+        assert_eq!(me(&bob_token).await, 401);
+    }
+    let moved = format!("SELECT count(*) FROM keys WHERE id = '{}' AND pepper = 2 AND previous_pepper = 2", graced.id);
+    until("the secret before to move", async || (stored::<i64>(&gateway, &moved) == 1).then_some(())).await;
+    assert_eq!(good(&graced).await, 200, "within its grace");
+}
+
 /// No master key and nothing that comes of one is in the data directory, the log or metrics.
 fn no_key_is_anywhere(gateway: &Gateway, metrics: &str) {
     let mut places: Vec<(String, Vec<u8>)> =
@@ -393,7 +452,7 @@ async fn a_kill_amid_a_change_leaves_a_store_that_opens_with_the_right_keys_only
         let (now, next) = (nth(round), nth(round + 1));
         gateway.kill_9();
         give(&mut gateway, &next, Some(&now));
-        gateway.kill_amid_a_start(whole * (u32::from(round) % 10) / 10, |_| false).await;
+        gateway.kill_amid_a_start(whole * (u32::from(round) * 13 % 50) / 100, |_| false).await;
         // A wrong one opens nothing, whatever was done of it, and the one before opens it if nothing was.
         give(&mut gateway, THIRD, Some(SECOND));
         assert!(gateway.try_start_again().await.is_err());

@@ -138,8 +138,8 @@ impl Auth {
             // Others come meanwhile, and while the store fails it is not asked all the time.
             tokio::time::sleep(bounds::MOVES_INTERVAL).await;
             let moved = match self.move_due(store).await {
-                // That looks at every key of an older pepper, so it is not done after each batch.
-                Ok(()) if looks || self.unmoved(clock.now()).is_nothing() => self.forget_peppers(store, clock.now()).await,
+                // That looks at every key of an older pepper: while there are many, not after each batch.
+                Ok(()) if looks || self.0.keys.unmoved() <= bounds::MOVES_BATCH => self.forget_peppers(store, clock.now()).await,
                 moved => moved,
             };
             if let Err(error) = &moved

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::tests::{World, at, bearer, cookie};
-use super::super::*;
 use super::*;
+use crate::auth::tests::{World, at, bearer, cookie};
+use crate::auth::*;
 use crate::id::SessionId;
 use crate::interface::{Interface, Surface};
 use crate::secret::{Secret, SecretBytes};
