@@ -178,6 +178,7 @@ async fn everything_of_the_key_before_is_good_under_the_next_and_moves_when_it_i
     // As a crash leaves it: the segment of captures is not closed.
     scene.gateway.kill_9();
     give(&mut scene.gateway, SECOND, Some(FIRST));
+    scene.gateway.set_env("RUST_LOG", "trace");
     scene.gateway.start_again().await;
     let gateway = &scene.gateway;
     let admin = gateway.admin_key.clone();
