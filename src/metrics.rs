@@ -398,6 +398,7 @@ mod tests {
         metrics.breaker_open("p", "m", true);
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
+        metrics.older_pepper_secrets("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
         metrics.captures("stored", 2);
@@ -408,10 +409,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 21);
+        assert_eq!(listed.len(), 22);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 21);
+        assert_eq!(text.matches("# TYPE").count(), 22);
     }
 }
