@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
-use rerouter::auth::{Auth, PEPPER_ID, Standing, token};
+use rerouter::auth::{Auth, Standing, token};
 use rerouter::bounds;
 use rerouter::id::{KeyId, Random, UserId};
 use rerouter::interface::{Interface, Surface};
@@ -133,7 +133,7 @@ fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow 
         name: "a key of the bench".into(),
         redacted: token::redact(secret.expose()),
         digest: auth.digest(secret),
-        pepper: PEPPER_ID,
+        pepper: auth.pepper(),
         owner: owner.clone(),
         created_by: Actor { kind: "session".into(), id: owner.to_string() },
         parent: None,

@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
         master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
+        master_key_old: variable("REROUTER_MASTER_KEY_OLD").map(Secret::new),
         variables: Arc::new(variable),
     };
     let start = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

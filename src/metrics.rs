@@ -16,6 +16,7 @@
 //! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
+//! | `rerouter_older_pepper_secrets` | kind | keys and sessions that are known by the pepper of an earlier master key; they move when they are used |
 //! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
 //! | `rerouter_captures_total` | outcome | captures: stored, dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full |
@@ -65,6 +66,7 @@ pub struct Metrics {
     shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
+    older_pepper: IntGaugeVec,
     nodes: IntGaugeVec,
     agent_open: IntGauge,
     captures: IntCounterVec,
@@ -114,6 +116,7 @@ impl Metrics {
             shadows: counters("shadows_total", "Copies of requests for shadows by what became of them.", &["outcome"])?,
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
+            older_pepper: gauges("older_pepper_secrets", "Keys and sessions known by the pepper of an earlier master key.", &["kind"])?,
             nodes: gauges("nodes", "Nodes by how they stand.", &["state"])?,
             agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
             captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
@@ -202,6 +205,11 @@ impl Metrics {
     /// So many nodes stand so.
     pub fn nodes(&self, state: &str, count: usize) {
         self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// So many of this kind, `keys` or `sessions`, are known by the pepper of an earlier master key.
+    pub fn older_pepper_secrets(&self, kind: &str, count: u64) {
+        self.older_pepper.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Whether AGENT is open.
@@ -398,6 +406,7 @@ mod tests {
         metrics.breaker_open("p", "m", true);
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
+        metrics.older_pepper_secrets("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
         metrics.captures("stored", 2);

@@ -1,10 +1,14 @@
 //! Values that must never be printed, and comparison that takes the same time for any input.
 
+mod keyring;
+
 use std::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
+
+pub use keyring::{Keyring, Part, Retired, fingerprint, open_retired, seal_retired};
 
 /// A secret string: no `Display`, `Debug` shows nothing of it, the memory is cleared on drop.
 #[derive(Clone, PartialEq, Eq)]

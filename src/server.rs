@@ -24,6 +24,7 @@
 
 mod admin;
 mod boot;
+mod master;
 mod tls;
 
 use std::net::{SocketAddr, TcpListener};
@@ -42,6 +43,7 @@ use pingora_proxy::http_proxy;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use boot::{BootError, Environment};
+pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 
 use crate::app::App;
 use crate::bounds;
@@ -105,6 +107,7 @@ impl Gateway {
         server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
+        server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
         server.add_service(background_service("captures", Tending { app: self.app.clone() }));
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
@@ -188,6 +191,9 @@ pub async fn drained(app: &App) {
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("when keys were last used could not be written: {error}");
+    }
+    if let Err(error) = app.auth.move_due(&app.store).await {
+        warn!("secrets that were used are still known by an earlier master key's pepper: {error}");
     }
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
@@ -396,6 +402,21 @@ async fn sweep_audit(app: &App) {
     }
 }
 
+/// Moves secrets that are used to the pepper of now, while there is another.
+struct Moving {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Moving {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = self.app.auth.keep_moving(&self.app.store, &self.app.clock) => {}
+        }
+    }
+}
+
 /// Completes the index of captures, and keeps captures for as long and as many as the server document says.
 struct Tending {
     app: Arc<App>,
@@ -406,6 +427,12 @@ impl BackgroundService for Tending {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let tend = async {
             self.app.archive.catch_up_at_last().await;
+            match self.app.archive.forget_keys().await {
+                Ok(gone) => {
+                    gone.iter().for_each(|number| info!("no capture is left of the time of master key {number}: its key is forgotten"))
+                }
+                Err(error) => warn!("keys of captures that are not needed any more could not be forgotten: {error}"),
+            }
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
             loop {
                 tick.tick().await;

@@ -67,6 +67,8 @@ mod layering;
 mod limits;
 /// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its client.
 mod long_evaluations;
+/// Another master key for a store that has one: what is kept, what moves when, and kills amid it.
+mod master_keys;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
 /// `rerouter node` under load: in turn, dead, killed, drained, and back.

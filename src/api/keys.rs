@@ -17,7 +17,7 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PEPPER_ID, PIN_SCOPES, Principal,
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PIN_SCOPES, Principal,
     RESERVED_SCOPES, Standing, token,
 };
 use crate::bounds;
@@ -107,7 +107,7 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
         name,
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: PEPPER_ID,
+        pepper: app.auth.pepper(),
         scopes: grant(shelf, who, &owner, scopes)?,
         owner,
         created_by: who.actor(),
@@ -211,7 +211,7 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let new = NewSecret {
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: PEPPER_ID,
+        pepper: app.auth.pepper(),
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
     let seen = Seen { generation: key.row().generation, by: acting(who), ..Seen::default() };

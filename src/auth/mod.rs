@@ -7,6 +7,7 @@ mod disabling;
 mod grants;
 mod keys;
 mod password;
+mod peppers;
 mod principal;
 mod revocation;
 mod session;
@@ -29,7 +30,7 @@ use crate::bounds;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
-use crate::secret::{Secret, SecretBytes, constant_time_eq, derive};
+use crate::secret::{Keyring, Secret, constant_time_eq};
 use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow};
 
 pub use agents::{Agent, Agents};
@@ -43,12 +44,11 @@ pub use session::{clear_cookie, set_cookie};
 pub use throttle::{Throttle, UNKNOWN_USER};
 
 use keys::Keys;
+use peppers::Peppers;
 use session::{Cookie, Sessions, Shown, read_cookie};
 
-/// What the pepper of all digests is derived for. Another word would make every key unknown.
-const PEPPER: &str = "rerouter key pepper v1";
-/// The number of that pepper in stored rows.
-pub const PEPPER_ID: u32 = 1;
+/// The reason for which a secret is refused that nobody has.
+const UNKNOWN: &str = "unknown";
 
 /// A request that is nobody: what the client is told, and what the metric is.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl From<Refused> for Error {
 pub struct Auth(Arc<Tables>);
 
 struct Tables {
-    pepper: token::Pepper,
+    peppers: Peppers,
     admin: Option<[u8; 32]>,
     agent_cloud: Option<[u8; 32]>,
     idle: Duration,
@@ -107,11 +107,11 @@ enum Presented<'a> {
 }
 
 impl Auth {
-    /// Empty tables. `admin_key` and `agent_key` are what the environment holds, empty meaning none; `idle` is how
-    /// long a session may be silent.
-    pub fn new(master: &SecretBytes, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
-        let pepper = token::Pepper::new(&derive(master, PEPPER));
-        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| pepper.digest(key.expose()));
+    /// Empty tables. Secrets are known by the peppers of `keys`; `admin_key` and `agent_key` are what the environment holds, empty
+    /// meaning none; `idle` is how long a session may be silent.
+    pub fn new(keys: impl Into<Keyring>, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
+        let peppers = Peppers::new(&keys.into());
+        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| peppers.digest(key.expose()));
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
         let built_in = Arc::new(UserRow {
             id: UserId::admin(),
@@ -125,11 +125,11 @@ impl Auth {
             created_at: Timestamp::UNIX_EPOCH,
         });
         Auth(Arc::new(Tables {
-            pepper,
             admin,
             agent_cloud,
             idle,
-            keys: Keys::new(agent_cloud.is_some()),
+            keys: Keys::new(agent_cloud.is_some(), peppers.number()),
+            peppers,
             sessions: Sessions::default(),
             users: DashMap::new(),
             emails: DashMap::new(),
@@ -235,9 +235,9 @@ impl Auth {
         self.0.agent_cloud.is_some()
     }
 
-    /// What is stored of a secret.
+    /// What is stored of a secret, by the pepper of now ([`Auth::pepper`]).
     pub fn digest(&self, secret: &Secret) -> [u8; 32] {
-        self.0.pepper.digest(secret.expose())
+        self.0.peppers.digest(secret.expose())
     }
 
     /// A user by id; the built-in one too. Who is being disabled is disabled.
@@ -359,7 +359,7 @@ impl Auth {
     pub fn identify(&self, headers: &HeaderMap, surface: Surface, secure: bool, now: Timestamp) -> Result<Principal, Refused> {
         let answer = match surface {
             // Signed, not shown: [`signature`] reads it, and the table of nodes knows whose it is.
-            Surface::NodeCallback => Err("unknown"),
+            Surface::NodeCallback => Err(UNKNOWN),
             Surface::Agent => match self.0.agent_cloud {
                 None => return Ok(Principal::AgentTenant { via: AgentCredential::Open }),
                 Some(cloud) => self.agent_tenant(credential(headers, surface, secure)?, &cloud, now),
@@ -368,7 +368,10 @@ impl Auth {
                 match credential(headers, surface, secure)? {
                     Presented::Nothing => Err("missing"),
                     Presented::Malformed => Err("malformed"),
-                    Presented::Cookie(value) => self.by_session(&self.0.pepper.digest(value), Shown::Cookie, now),
+                    Presented::Cookie(value) => {
+                        let by = |digest: &[u8; 32]| self.by_session(digest, Shown::Cookie, now);
+                        self.known(value, &self.0.peppers.digest(value), Shown::Cookie, by)
+                    }
                     Presented::Secret(secret) => self.by_secret(secret, surface, now),
                 }
             }
@@ -377,22 +380,22 @@ impl Auth {
     }
 
     fn by_secret(&self, secret: &str, surface: Surface, now: Timestamp) -> Result<Principal, &'static str> {
-        let digest = self.0.pepper.digest(secret);
+        let digest = self.0.peppers.digest(secret);
         if !surface.is_data_plane() && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest)) {
             return Ok(Principal::Admin);
         }
         if !token::well_formed(secret) {
             return Err("malformed");
         }
-        match self.0.keys.by_digest(surface.interface(), &digest) {
-            Some(key) => self.by_key(&key, &digest, now),
-            None => self.by_session(&digest, Shown::Token, now),
-        }
+        self.known(secret, &digest, Shown::Token, |digest| match self.0.keys.by_digest(surface.interface(), digest) {
+            Some(key) => self.by_key(&key, digest, now),
+            None => self.by_session(digest, Shown::Token, now),
+        })
     }
 
     fn by_key(&self, key: &Key, digest: &[u8; 32], now: Timestamp) -> Result<Principal, &'static str> {
         usable(key, digest, now)?;
-        let user = self.user(&key.row().owner).ok_or("unknown")?;
+        let user = self.user(&key.row().owner).ok_or(UNKNOWN)?;
         if user.disabled {
             return Err("disabled");
         }
@@ -402,7 +405,7 @@ impl Auth {
 
     fn by_session(&self, digest: &[u8; 32], shown: Shown, now: Timestamp) -> Result<Principal, &'static str> {
         let session = self.0.sessions.find(digest, shown, self.0.idle, now)?;
-        let user = self.user(&session.row.user).ok_or("unknown")?;
+        let user = self.user(&session.row.user).ok_or(UNKNOWN)?;
         if user.disabled {
             return Err("disabled");
         }
@@ -415,17 +418,19 @@ impl Auth {
             Presented::Nothing => return Err("missing"),
             Presented::Cookie(_) | Presented::Malformed => return Err("malformed"),
         };
-        let digest = self.0.pepper.digest(secret);
+        let digest = self.0.peppers.digest(secret);
         if constant_time_eq(cloud, &digest) {
             return Ok(Principal::AgentTenant { via: AgentCredential::CloudKey });
         }
         if !token::well_formed(secret) {
             return Err("malformed");
         }
-        let key = self.0.keys.by_digest(Interface::Agent, &digest).ok_or("unknown")?;
-        usable(&key, &digest, now)?;
-        self.0.keys.used(&key, now);
-        Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
+        self.known(secret, &digest, Shown::Token, |digest| {
+            let key = self.0.keys.by_digest(Interface::Agent, digest).ok_or(UNKNOWN)?;
+            usable(&key, digest, now)?;
+            self.0.keys.used(&key, now);
+            Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
+        })
     }
 }
 

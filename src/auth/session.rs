@@ -1,6 +1,7 @@
 //! Login sessions in memory: found by the digest of the cookie or of the token, never by one in place of the other,
 //! and over when idle too long. Also the cookie itself: how it is read and how it is set.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use dashmap::DashMap;
 use http::HeaderMap;
 use jiff::Timestamp;
 
+use super::UNKNOWN;
 use crate::id::SessionId;
 use crate::secret::Secret;
 use crate::store::SessionRow;
@@ -53,11 +55,35 @@ impl Sessions {
     /// Takes a row as it is now.
     pub(super) fn apply(&self, row: SessionRow) {
         let (id, cookie, token) = (row.id.clone(), row.cookie_digest, row.token_digest);
-        let last_seen_us = AtomicI64::new(row.last_seen.as_microsecond());
-        let session = Arc::new(Session { row, last_seen_us, unsaved: AtomicBool::new(false) });
+        let old = self.by_id.get(&id).map(|old| Arc::clone(old.value()));
+        let seen_us = old.as_ref().map_or(i64::MIN, |old| old.last_seen_us.load(Ordering::Acquire));
+        let last_seen_us = AtomicI64::new(seen_us.max(row.last_seen.as_microsecond()));
+        let unsaved = AtomicBool::new(old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire)));
+        let session = Arc::new(Session { row, last_seen_us, unsaved });
         self.by_cookie.insert(cookie, Arc::clone(&session));
         self.by_token.insert(token, Arc::clone(&session));
         self.by_id.insert(id, session);
+        // After the new ones are there: a secret is found by one of the two at any moment.
+        if let Some(old) = old {
+            if old.row.cookie_digest != cookie {
+                self.by_cookie.remove(&old.row.cookie_digest);
+            }
+            if old.row.token_digest != token {
+                self.by_token.remove(&old.row.token_digest);
+            }
+        }
+    }
+
+    /// How many are known by a pepper that is not this one, by that pepper; one with both secrets counts for each.
+    pub(super) fn of_older(&self, newest: u32, now: Timestamp) -> BTreeMap<u32, usize> {
+        let mut found = BTreeMap::new();
+        for session in self.by_id.iter().filter(|session| session.row.expires_at > now) {
+            let peppers = BTreeSet::from([session.row.cookie_pepper, session.row.token_pepper]);
+            for pepper in peppers.into_iter().filter(|pepper| *pepper != newest) {
+                *found.entry(pepper).or_default() += 1;
+            }
+        }
+        found
     }
 
     /// Forgets one.
@@ -74,7 +100,7 @@ impl Sessions {
             Shown::Cookie => &self.by_cookie,
             Shown::Token => &self.by_token,
         };
-        let session = table.get(digest).map(|session| Arc::clone(session.value())).ok_or("unknown")?;
+        let session = table.get(digest).map(|session| Arc::clone(session.value())).ok_or(UNKNOWN)?;
         if session.is_over(idle, now) {
             return Err("expired");
         }

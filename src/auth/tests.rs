@@ -7,27 +7,31 @@ use http::HeaderValue;
 use super::*;
 use crate::bounds;
 use crate::id::{Random, SessionId};
+use crate::secret::SecretBytes;
 use crate::store::{Actor, Faults, KeyRow, KeyStatus, Limits, SessionRow};
 
 type Headers = Vec<(&'static str, String)>;
 
 const IDLE: Duration = Duration::from_secs(1800);
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
 }
 
-struct World {
-    auth: Auth,
-    random: Random,
-    user: UserRow,
+pub(super) struct World {
+    pub(super) auth: Auth,
+    pub(super) random: Random,
+    pub(super) user: UserRow,
     rev: u64,
 }
 
 impl World {
     fn new(agent_key: Option<&str>) -> World {
+        World::of(Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), agent_key.map(Secret::new), IDLE))
+    }
+
+    pub(super) fn of(auth: Auth) -> World {
         let random = Random::seeded(7);
-        let auth = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), agent_key.map(Secret::new), IDLE);
         let user = UserRow {
             id: UserId::new(at(0), &random),
             email: "ann@example.com".into(),
@@ -49,14 +53,14 @@ impl World {
         self.auth.apply(&Committed { rev: self.rev, changes: vec![change] });
     }
 
-    fn row(&self, interface: Interface, secret: &Secret) -> KeyRow {
+    pub(super) fn row(&self, interface: Interface, secret: &Secret) -> KeyRow {
         KeyRow {
             id: KeyId::new(at(0), &self.random),
             interface,
             name: "ci".into(),
             redacted: token::redact(secret.expose()),
             digest: self.auth.digest(secret),
-            pepper: PEPPER_ID,
+            pepper: self.auth.pepper(),
             owner: self.user.id.clone(),
             created_by: Actor { kind: "session".into(), id: "sess_1".into() },
             parent: None,
@@ -90,7 +94,9 @@ impl World {
             id: SessionId::new(at(0), &self.random),
             user: user.clone(),
             cookie_digest: self.auth.digest(&cookie),
+            cookie_pepper: self.auth.pepper(),
             token_digest: self.auth.digest(&bearer),
+            token_pepper: self.auth.pepper(),
             created_at: at(0),
             expires_at: at(expires),
             last_seen: at(0),
@@ -100,7 +106,7 @@ impl World {
     }
 
     /// `ok`'s kind, or the reason of the refusal.
-    fn who(&self, surface: Surface, headers: &[(&'static str, String)], now: i64) -> &'static str {
+    pub(super) fn who(&self, surface: Surface, headers: &[(&'static str, String)], now: i64) -> &'static str {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap()))
@@ -127,11 +133,11 @@ impl World {
     }
 }
 
-fn bearer(secret: &str) -> (&'static str, String) {
+pub(super) fn bearer(secret: &str) -> (&'static str, String) {
     ("authorization", format!("Bearer {secret}"))
 }
 
-fn cookie(secret: &Secret) -> (&'static str, String) {
+pub(super) fn cookie(secret: &Secret) -> (&'static str, String) {
     ("cookie", format!("rerouter_session={}", secret.expose()))
 }
 

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
 use crate::metrics::Metrics;
-use crate::secret::{self, SecretBytes};
+use crate::secret::{Keyring, SecretBytes};
 use crate::store::{CaptureFilter, Place, Store, StoreError};
 
 /// Where captures are kept. Cloning is cheap.
@@ -66,12 +66,14 @@ pub struct Page {
 pub struct LastBlock(Option<(i64, u64, Parts)>);
 
 impl Archive {
-    /// An archive in `store` and beside it, its key derived from the master key. `encrypt` concerns what is written from now
+    /// An archive in `store` and beside it, sealed under the keys of this keyring. `encrypt` concerns what is written from now
     /// on; either kind is read.
-    pub fn new(store: Store, master: &SecretBytes, random: Random, encrypt: bool) -> Self {
+    pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
+        let (numbers, keys): (Vec<u32>, Vec<SecretBytes>) = keys.into().captures().into_iter().unzip();
         let make = Make {
             dir: store.dir().join("captures"),
-            key: secret::derive(master, "rerouter capture key v1"),
+            keys: keys.into(),
+            numbers: numbers.into(),
             random,
             encrypt,
             clock: Clock::System,
@@ -321,7 +323,7 @@ impl Archive {
         if let Some(open) = segments().get(&number) {
             return Ok(open.clone());
         }
-        let opened = Segment::open(&self.make.dir, number, &self.make.key).inspect_err(|damage| self.report(number, 0, damage))?;
+        let opened = self.make.open(number).inspect_err(|damage| self.report(number, 0, damage))?;
         let opened = Arc::new(opened);
         let mut segments = segments();
         if segments.len() >= bounds::SEGMENTS_OPEN

@@ -5,6 +5,7 @@ pub mod coming;
 pub mod draft;
 pub mod import;
 pub mod index;
+mod keys;
 mod prepare;
 pub mod queue;
 pub mod record;

@@ -14,7 +14,7 @@ use super::prepare;
 use super::record::Bodies;
 use super::segment::format::{self, BlockHead, FIRST, Kind};
 use super::segment::group::{self, Ready, Rows};
-use super::segment::reader::{Damage, Found, Scanned, Segment};
+use super::segment::reader::{Damage, Found, Scanned};
 use super::segment::writer::Effort;
 use super::shelf::Shelf;
 use crate::id::RequestId;
@@ -105,7 +105,7 @@ impl Archive {
 
     /// Closes a segment that was being written when its process ended.
     fn mend(&self, index: &mut CaptureIndex<'_>, mut row: SegmentRow, recovered: &mut Recovered) -> Result<(), StoreError> {
-        let segment = match Segment::open(&self.make.dir, row.number, &self.make.key) {
+        let segment = match self.make.open(row.number) {
             Ok(segment) => segment,
             Err(damage) => {
                 self.report(row.number, 0, &damage);
@@ -342,7 +342,7 @@ impl Archive {
         let id = old.row.id.clone();
         let bodies = match &old.bodies {
             None => Bodies::default(),
-            Some(kept) => open_old(&self.make.key, &id, kept).unwrap_or_else(|| {
+            Some(kept) => self.make.keys.iter().find_map(|key| open_old(key, &id, kept)).unwrap_or_else(|| {
                 log::error!("the bodies of {id} do not open and are left out");
                 Bodies::default()
             }),

@@ -5,12 +5,14 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::segment::format::{self, FIRST};
 use super::segment::group::{self, Grave, Ready};
+use super::segment::reader::{Damage, Segment};
 use super::segment::writer::{self, Effort, Writer};
 use crate::bounds;
 use crate::clock::Clock;
@@ -23,8 +25,10 @@ use crate::store::{CaptureIndex, Faults, SegmentRow, StoreError};
 pub(super) struct Make {
     /// Where they are.
     pub(super) dir: PathBuf,
-    /// What their keys are sealed under.
-    pub(super) key: SecretBytes,
+    /// What their keys are sealed under: that of now, then those of before; and the numbers of the master keys that gave them.
+    pub(super) keys: Arc<[SecretBytes]>,
+    /// See `keys`.
+    pub(super) numbers: Arc<[u32]>,
     /// Where their keys come from.
     pub(super) random: Random,
     /// Whether blocks are sealed.
@@ -60,9 +64,19 @@ impl Make {
     /// A new file of a segment that stands for another, if `replaces` is not 0; `ending` as [`Writer::create`] has it.
     pub(super) fn create(&self, number: i64, replaces: i64, ending: Option<&str>) -> io::Result<Writer> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let seal = self.encrypt.then_some((&self.key, &self.random));
+        let seal = if self.encrypt {
+            let key = self.keys.first().ok_or_else(|| io::Error::other("there is no key to seal with"))?;
+            Some((key, &self.random))
+        } else {
+            None
+        };
         let head = writer::begin(number, replaces, self.clock.now().as_microsecond(), seal)?;
         Ok(Writer::create(&self.dir, head, ending)?.with_faults(self.faults.clone()))
+    }
+
+    /// A segment, open to be read.
+    pub(super) fn open(&self, number: i64) -> Result<Segment, Damage> {
+        Segment::open(&self.dir, number, &self.keys)
     }
 
     /// Makes what was done to names in the directory survive the loss of power.

@@ -22,7 +22,7 @@ use crate::api;
 use crate::config;
 use crate::log;
 use crate::secret::Secret;
-use crate::server::{self, Environment, Gateway};
+use crate::server::{self, Environment, Gateway, MASTER_KEY, MASTER_KEY_OLD};
 
 #[derive(Parser)]
 #[command(name = "rerouter", version, about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed")]
@@ -92,7 +92,8 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
     let environment = Environment {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
-        master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
+        master_key: variable(MASTER_KEY).map(Secret::new),
+        master_key_old: variable(MASTER_KEY_OLD).map(Secret::new),
         variables: Arc::new(variable),
     };
     let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;

@@ -2,6 +2,7 @@
 //! registrations change only by following the store; leases, reported load and breakers are this process's own, and begin anew
 //! with it: a node that is known to the store is unreachable until its next report.
 
+mod reseal;
 mod standing;
 mod turn;
 
@@ -23,11 +24,10 @@ use crate::routing::inputs::{Breaker, NodeFacts, TargetHealth};
 use crate::routing::on_nodes;
 use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::{Routing, Target};
-use crate::secret::{Secret, SecretBytes, derive, open, seal};
+use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeRow};
 
-/// What the key that seals nodes' secrets is derived for.
-const SEALING: &str = "rerouter node secrets v1";
+pub use reseal::resealed;
 
 /// A cheap handle to the table.
 #[derive(Clone)]
@@ -203,9 +203,9 @@ impl Ready {
 }
 
 impl Nodes {
-    /// An empty table. `master` is what the key that seals secrets is derived from.
-    pub fn new(master: &SecretBytes) -> Nodes {
-        Nodes(Arc::new(Table { sealing: derive(master, SEALING), authorities: None, known: RwLock::default(), turns: Turn::default() }))
+    /// An empty table; secrets are sealed under a key of this keyring.
+    pub fn new(keys: impl Into<Keyring>) -> Nodes {
+        Nodes(Arc::new(Table { sealing: keys.into().nodes().clone(), authorities: None, known: RwLock::default(), turns: Turn::default() }))
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.

@@ -31,6 +31,10 @@ impl Admin {
                 self.app.metrics.keys(interface.as_str(), standing.as_str(), self.app.auth.count_keys(interface, standing, now));
             }
         }
+        let left = self.app.auth.unmoved(now);
+        for (kind, count) in [("keys", left.keys), ("sessions", left.sessions)] {
+            self.app.metrics.older_pepper_secrets(kind, count);
+        }
         for standing in nodes::Standing::ALL {
             self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
         }

@@ -1,17 +1,14 @@
 //! From documents and environment to a gateway: master key, store, tables, live routing document.
 
 use std::fmt;
-use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use log::{info, warn};
 
 use super::Gateway;
+use super::master::{Claimed, Given};
 use crate::app::{App, Parts};
 use crate::auth::Auth;
 use crate::capture::index::Archive;
@@ -24,8 +21,8 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
-use crate::secret::{Secret, SecretBytes, derive};
-use crate::store::{DataDir, Faults, Role, Store, StoreError};
+use crate::secret::{Keyring, Secret};
+use crate::store::{DataDir, Faults, Left, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -39,6 +36,12 @@ impl fmt::Display for BootError {
 
 impl std::error::Error for BootError {}
 
+impl From<StoreError> for BootError {
+    fn from(error: StoreError) -> Self {
+        BootError(error.to_string())
+    }
+}
+
 /// What the process environment says; the one place that holds it.
 pub struct Environment {
     /// `ADMIN_API_KEY`; empty counts as unset.
@@ -47,6 +50,8 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
+    /// `REROUTER_MASTER_KEY_OLD`: the one that the store has, where it is to go over to `master_key`.
+    pub master_key_old: Option<Secret>,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
 }
@@ -54,7 +59,7 @@ pub struct Environment {
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
-        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None) }
+        Environment { admin_key: None, agent_key: None, master_key: None, master_key_old: None, variables: Arc::new(|_| None) }
     }
 }
 
@@ -66,25 +71,26 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     };
     // A document that is a file is read first: one that is wrong leaves no trace.
     let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };
-    let of_store = |error: StoreError| BootError(error.to_string());
     // Before anything is in it: of two that start at once only one makes a master key.
-    let dir = DataDir::take(&server.data_dir).map_err(of_store)?;
-    let random = Random::System;
-    let master = master_key(dir.path(), environment.master_key.as_ref(), &random)?;
-    let fingerprint = derive(&master, "rerouter master key fingerprint v1");
-    let store = Store::open_in(dir, fingerprint.expose()).await.map_err(of_store)?.with_faults(faults);
+    let dir = DataDir::take(&server.data_dir)?;
+    let (random, clock) = (Random::System, Clock::System);
+    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
+    let (store, Claimed { keys, changed }) = Store::open_in(dir, move |masters| given.claim(masters)).await?;
+    let store = store.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
-        None => read(config::stored_routing(store.live_document().await.map_err(of_store)?), &server)?,
+        None => read(config::stored_routing(store.live_document().await?), &server)?,
     };
     let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
-    let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&master).vouched_for_by(server.node_authorities.clone());
+    let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
+    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
-    nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.map_err(of_store)?);
+    nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?);
+    say_how_keys_stand(&auth, &keys, changed, clock.now());
     if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
@@ -93,7 +99,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     }
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let kept = &server.capture.retention;
-    let archive = Archive::new(store.clone(), &master, random.clone(), server.capture.encrypt);
+    let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
     let archive = archive.kept_for(kept.age, kept.size).counting(Metrics::clone(&metrics)).redacting(server.capture.redactor.clone());
     if let Err(error) = archive.recover().await {
         // A full disk, or a damaged file: that is no reason to refuse traffic.
@@ -105,12 +111,11 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     } else {
         AccessLog::off()
     };
-    let clock = Clock::System;
     let (mock_address, variables) = (Some(mock_address), environment.variables);
     let parts =
         Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));
-    app.limits.open(&app.auth, &app.store, app.clock.now()).await.map_err(|error| BootError(error.to_string()))?;
+    app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
     reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }
@@ -130,6 +135,19 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
     Ok(())
 }
 
+/// Says that the store has gone over to another master key, and how much is still known by the pepper of one before.
+fn say_how_keys_stand(auth: &Auth, keys: &Keyring, changed: bool, now: Timestamp) {
+    if changed {
+        let number = keys.number();
+        info!("the store has gone over to its master key {number}; the one before is needed no more but for backups from before");
+    }
+    let left = auth.unmoved(now);
+    if !left.is_nothing() {
+        let Left { keys, sessions } = left;
+        info!("{keys} keys and {sessions} sessions are known by the pepper of an earlier master key, and move when they are used");
+    }
+}
+
 fn problems(problems: Vec<config::Problem>) -> BootError {
     BootError(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
@@ -140,56 +158,9 @@ fn warn_if_short(name: &str, key: Option<&Secret>) {
     }
 }
 
-/// The master key: from the environment, else from `master.key` in the data directory, made on first start.
-fn master_key(data_dir: &Path, given: Option<&Secret>, random: &Random) -> Result<SecretBytes, BootError> {
-    if let Some(given) = given.filter(|given| !given.is_empty()) {
-        return decode(given.expose()).ok_or_else(|| BootError("REROUTER_MASTER_KEY is not 32 bytes in base64".into()));
-    }
-    let path = data_dir.join("master.key");
-    match std::fs::read_to_string(&path) {
-        Ok(text) => decode(text.trim()).ok_or_else(|| BootError(format!("{} does not hold 32 bytes in base64", path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mut bytes = [0; 32];
-            random.fill(&mut bytes);
-            write_new(&path, &STANDARD.encode(bytes)).map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
-            info!("made a master key: {}; keep a copy, nothing can be read without it", path.display());
-            Ok(SecretBytes::new(bytes))
-        }
-        Err(error) => Err(BootError(format!("cannot read {}: {error}", path.display()))),
-    }
-}
-
-fn decode(text: &str) -> Option<SecretBytes> {
-    STANDARD.decode(text).ok()?.try_into().ok().map(SecretBytes::new)
-}
-
-/// Writes a file that only its owner reads, durable before it has its name.
-fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_master_key_is_made_once_and_private() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        let first = master_key(dir.path(), None, &Random::System).unwrap();
-        let again = master_key(dir.path(), None, &Random::System).unwrap();
-        assert_eq!(first.expose(), again.expose());
-        let mode = std::fs::metadata(dir.path().join("master.key")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let given = Secret::new(STANDARD.encode([9; 32]));
-        assert_eq!(master_key(dir.path(), Some(&given), &Random::System).unwrap().expose(), &[9; 32]);
-        assert!(master_key(dir.path(), Some(&Secret::new("short")), &Random::System).is_err());
-    }
 
     #[tokio::test]
     async fn nothing_is_written_into_a_directory_that_another_has() {

@@ -18,19 +18,6 @@ use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
 
-/// Compares the file's master key with ours, or notes ours in a new file.
-pub(super) fn claim(connection: &Connection, fingerprint: &[u8]) -> Result<(), StoreError> {
-    let known: Option<Vec<u8>> = connection.query_row("SELECT master FROM state", [], |row| row.get(0)).optional()?;
-    match known {
-        None => {
-            connection.execute("INSERT INTO state (one, rev, master) VALUES (1, 0, ?1)", params![fingerprint])?;
-            Ok(())
-        }
-        Some(known) if crate::secret::constant_time_eq(&known, fingerprint) => Ok(()),
-        Some(_) => Err(StoreError::OtherMasterKey),
-    }
-}
-
 /// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and no row in the audit.
 pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, event: Option<&Event>, write: F) -> Result<Committed, StoreError>
 where
@@ -96,8 +83,8 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Optio
     transaction.execute(
         "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
            created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open, maker,
-           last_used_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
+           last_used_at, previous_pepper)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)",
         params![
             key.id.as_str(),
             key.interface.as_str(),
@@ -122,7 +109,8 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Optio
             key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
             key.made_open,
             key.maker.as_ref().map(UserId::as_str),
-            key.last_used_at.map(Timestamp::as_microsecond)
+            key.last_used_at.map(Timestamp::as_microsecond),
+            key.previous.as_ref().map_or(key.pepper, |previous| previous.pepper)
         ],
     )?;
     changes.push(Change::Key(key.into()));
@@ -190,10 +178,10 @@ pub(super) fn rotate_key(
         return Err(StoreError::KeyExpired);
     }
     keys::still_seen(transaction, &old, seen)?;
-    let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
+    let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, pepper: old.pepper, expires_at });
     transaction.execute(
         "UPDATE keys SET redacted = ?2, digest = ?3, pepper = ?4, rotated_at = ?5, generation = generation + 1, previous_digest = ?6,
-           previous_expires_at = ?7 WHERE id = ?1",
+           previous_expires_at = ?7, previous_pepper = ?8 WHERE id = ?1",
         params![
             id.as_str(),
             secret.redacted,
@@ -201,7 +189,8 @@ pub(super) fn rotate_key(
             secret.pepper,
             at.as_microsecond(),
             previous.as_ref().map(|previous| previous.digest),
-            previous.as_ref().map(|previous| previous.expires_at.as_microsecond())
+            previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
+            old.pepper
         ],
     )?;
     let new = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)?;
@@ -240,7 +229,8 @@ pub(super) fn insert_session(
     let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND NOT disabled";
     transaction.query_row(one, params![session.user.as_str(), password], |_| Ok(())).optional()?.ok_or(StoreError::Conflict)?;
     transaction.execute(
-        "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen, cookie_pepper, token_pepper)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             session.id.as_str(),
             session.user.as_str(),
@@ -248,7 +238,9 @@ pub(super) fn insert_session(
             session.token_digest.as_slice(),
             session.created_at.as_microsecond(),
             session.expires_at.as_microsecond(),
-            session.last_seen.as_microsecond()
+            session.last_seen.as_microsecond(),
+            session.cookie_pepper,
+            session.token_pepper
         ],
     )?;
     let mut surplus = transaction.prepare_cached(
@@ -425,15 +417,18 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
 
 fn previous(row: &Row<'_>) -> rusqlite::Result<Option<PreviousSecret>> {
     let digest: Option<[u8; 32]> = row.get("previous_digest")?;
-    Ok(digest.zip(maybe_time(row, "previous_expires_at")?).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
+    let pepper = row.get("previous_pepper")?;
+    Ok(digest.zip(maybe_time(row, "previous_expires_at")?).map(|(digest, expires_at)| PreviousSecret { digest, pepper, expires_at }))
 }
 
-fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     Ok(SessionRow {
         id: session_id(row)?,
         user: UserId::known(&row.get::<_, String>("user")?),
         cookie_digest: row.get("cookie_digest")?,
+        cookie_pepper: row.get("cookie_pepper")?,
         token_digest: row.get("token_digest")?,
+        token_pepper: row.get("token_pepper")?,
         created_at: time(row, "created_at")?,
         expires_at: time(row, "expires_at")?,
         last_seen: time(row, "last_seen")?,

@@ -11,6 +11,7 @@ mod captures;
 mod faults;
 mod keys;
 mod limits;
+mod masters;
 mod nodes;
 mod pairs;
 mod rows;
@@ -34,6 +35,7 @@ pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSu
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
+pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use rows::{
@@ -128,7 +130,7 @@ impl fmt::Display for StoreError {
                 write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
             }
             StoreError::OtherMasterKey => {
-                f.write_str("the store was made with another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
+                f.write_str("the store has another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
             }
             StoreError::Locked(path) => write!(f, "another process uses the data directory {}", path.display()),
             StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
@@ -179,15 +181,21 @@ impl Store {
     /// Opens the embedded store under `data_dir`, making it when there is none. A newer schema, another master key
     /// and a directory that is in use are refused.
     pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
-        Store::open_in(DataDir::take(data_dir)?, master_fingerprint).await
+        let fingerprint = master_fingerprint.to_owned();
+        Ok(Store::open_in(DataDir::take(data_dir)?, move |masters| masters.claim(&fingerprint)).await?.0)
     }
 
-    /// The same in a directory that was taken before.
-    pub async fn open_in(dir: DataDir, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
-        let fingerprint = master_fingerprint.to_owned();
-        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(dir, &fingerprint)).await;
-        let backend = Backend::Sqlite(opened.map_err(StoreError::unavailable)??);
-        Ok(Store { backend: Arc::new(backend), faults: Faults::default(), event: None })
+    /// The same in a directory that was taken before, if `claim` will have the master keys that the store has had. What that
+    /// does to them is one transaction: it holds when `claim` is well, and else nothing has changed.
+    pub async fn open_in<T, E>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E> + Send + 'static) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(dir, claim)).await;
+        let (sqlite, claimed) = opened.map_err(StoreError::unavailable)??;
+        let backend = Arc::new(Backend::Sqlite(sqlite));
+        Ok((Store { backend, faults: Faults::default(), event: None }, claimed))
     }
 
     /// The same store, failing as `faults` says.

@@ -230,7 +230,7 @@ fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow, StoreErro
     transaction.prepare_cached(found)?.query_row([id.as_str()], node).optional()?.ok_or(StoreError::NotFound)
 }
 
-fn write(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
+pub(super) fn write(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
     transaction.execute(
         "UPDATE nodes SET generation = ?2, secret = ?3, previous = ?4, previous_expires_at = ?5, rotated_at = ?6, registration = ?7
          WHERE id = ?1",

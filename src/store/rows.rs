@@ -107,6 +107,8 @@ pub struct Actor {
 pub struct PreviousSecret {
     /// HMAC-SHA-256 of it.
     pub digest: [u8; 32],
+    /// Which pepper made the digest.
+    pub pepper: u32,
     /// From when on it is refused.
     pub expires_at: Timestamp,
 }
@@ -222,8 +224,12 @@ pub struct SessionRow {
     pub user: UserId,
     /// Digest of the cookie's value.
     pub cookie_digest: [u8; 32],
+    /// Which pepper made it.
+    pub cookie_pepper: u32,
     /// Digest of the Bearer token, another secret.
     pub token_digest: [u8; 32],
+    /// Which pepper made that.
+    pub token_pepper: u32,
     /// When it began.
     pub created_at: Timestamp,
     /// When it ends whatever happens.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::StoreError;
 
-/// Of `accounts.db`. `state` has one row: the revision, and whose master key made the digests.
+/// Of `accounts.db`. `state` has one row: the revision.
 /// Owners of keys may be the built-in `usr_admin`, which is no row; so that column is no reference.
 pub(super) const ACCOUNTS: &[&str] = &[
     "
@@ -98,6 +98,18 @@ CREATE TABLE audit_leaving (one INTEGER PRIMARY KEY CHECK (one = 1)) STRICT;
 DROP TRIGGER audit_delete;
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit WHEN NOT EXISTS (SELECT 1 FROM audit_leaving)
     BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
+",
+    // The master keys that the store has had, by their fingerprints; of those before the last what is still needed, sealed under the
+    // last. And which pepper made each digest.
+    "
+CREATE TABLE master_keys (
+    number INTEGER PRIMARY KEY, fingerprint BLOB NOT NULL UNIQUE, since INTEGER NOT NULL, pepper BLOB, captures BLOB) STRICT;
+INSERT INTO master_keys (number, fingerprint, since) SELECT 1, master, unixepoch() * 1000000 FROM state;
+ALTER TABLE state DROP COLUMN master;
+INSERT OR IGNORE INTO state (one, rev) VALUES (1, 0);
+ALTER TABLE keys ADD COLUMN previous_pepper INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE sessions ADD COLUMN cookie_pepper INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE sessions ADD COLUMN token_pepper INTEGER NOT NULL DEFAULT 1;
 ",
 ];
 

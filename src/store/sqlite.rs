@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::captures::CaptureIndex;
+use super::masters::{self, Masters};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
 use super::{Faults, Follower, Store, StoreError, accounts, schema};
@@ -23,12 +24,16 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens or makes the files; blocking.
-    pub(super) fn open(dir: DataDir, master_fingerprint: &[u8]) -> Result<Self, StoreError> {
-        let accounts_path = dir.path.join("accounts.db");
-        let mut accounts = open(&accounts_path, Durability::Full)?;
+    /// Opens or makes the files, if `claim` will have the master keys that the store has had; blocking.
+    pub(super) fn open<T, E: From<StoreError>>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<(Self, T), E> {
+        let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
-        accounts::claim(&accounts, master_fingerprint)?;
+        let claimed = masters::claim(&mut accounts, claim)?;
+        Ok((Sqlite::start(dir, accounts)?, claimed))
+    }
+
+    fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {
+        let accounts_path = dir.path.join("accounts.db");
         let path = dir.path.join("captures.db");
         let captures = open_index(&path)?;
         Ok(Sqlite {

@@ -55,7 +55,7 @@ pub(super) fn key(owner: &UserId, random: &Random) -> KeyRow {
     }
 }
 
-fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
+pub(super) fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
     let (mut cookie_digest, mut token_digest) = ([0; 32], [0; 32]);
     random.fill(&mut cookie_digest);
     random.fill(&mut token_digest);
@@ -64,7 +64,9 @@ fn session(user: &UserId, second: i64, random: &Random) -> SessionRow {
         id,
         user: user.clone(),
         cookie_digest,
+        cookie_pepper: 1,
         token_digest,
+        token_pepper: 1,
         created_at: at(second),
         expires_at: at(second + 100),
         last_seen: at(second),
@@ -261,7 +263,7 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
         KeyRow::clone(rotated)
     };
-    let previous = Some(PreviousSecret { digest: row.digest, expires_at: at(60) });
+    let previous = Some(PreviousSecret { digest: row.digest, pepper: 1, expires_at: at(60) });
     let expected =
         KeyRow { redacted: "rtr_new…".into(), digest: [9; 32], rotated_at: Some(at(3)), generation: 2, previous, ..row.clone() };
     assert!(rotated == expected, "{rotated:?}");

@@ -178,18 +178,31 @@ impl Gateway {
     }
 
     async fn launch(&mut self) {
+        if let Err(status) = self.try_launch().await {
+            panic!("the gateway left with {status} instead of serving:\n{}", self.log());
+        }
+    }
+
+    fn spawn(&mut self) {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = command(&self.config, &self.environment);
         command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
         self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts"));
+    }
+
+    /// Until it answers, or has left.
+    async fn try_launch(&mut self) -> Result<(), std::process::ExitStatus> {
+        self.spawn();
         let start = Instant::now();
         while !self.is_healthy().await {
             if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
-                panic!("the gateway left with {status} instead of serving:\n{}", self.log());
+                self.child = None;
+                return Err(status);
             }
             assert!(start.elapsed() < PATIENCE, "the gateway does not answer /health:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
+        Ok(())
     }
 
     /// Whether it answers, and each of its listeners accepts: the services of a process come up one after another.
@@ -321,6 +334,24 @@ impl Gateway {
     pub async fn start_again(&mut self) {
         assert!(self.child.is_none(), "it still runs");
         self.launch().await;
+    }
+
+    /// The same where it may leave instead of serving: then what it says.
+    pub async fn try_start_again(&mut self) -> Result<(), String> {
+        assert!(self.child.is_none(), "it still runs");
+        let before = self.log().len();
+        self.try_launch().await.map_err(|_| self.log().split_off(before))
+    }
+
+    /// Starts it and ends it with SIGKILL when `late` says so, which is asked all the time, or after so long.
+    pub async fn kill_amid_a_start(&mut self, after: Duration, late: impl Fn(&Path) -> bool) {
+        assert!(self.child.is_none(), "it still runs");
+        self.spawn();
+        let start = Instant::now();
+        while start.elapsed() < after && !late(self.dir.path()) {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        self.kill_9();
     }
 
     /// Sends SIGHUP.

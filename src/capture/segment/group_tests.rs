@@ -59,7 +59,7 @@ fn what_is_pushed_is_read_whatever_the_effort() {
         writer.set_effort(effort);
         let rows = push(&mut writer, (0..5).map(ready)).unwrap();
         writer.commit().unwrap();
-        let segment = Segment::open(dir.path(), 9, &master).unwrap();
+        let segment = Segment::open(dir.path(), 9, std::slice::from_ref(&master)).unwrap();
         assert_eq!((segment.head().replaces, rows.len(), segment.has_ended().unwrap()), (4, 5, false));
         for (second, (row, place)) in (0..).zip(&rows) {
             let expected = ready(second);
@@ -75,7 +75,7 @@ fn what_is_pushed_is_read_whatever_the_effort() {
         assert!(!(in_clear && sealed) && (in_clear || sealed || effort != Effort::None));
         let length = writer.finish().unwrap();
         assert!(segment.has_ended().unwrap() && segment.length().unwrap() == length);
-        assert!(Segment::open(dir.path(), 9, &SecretBytes::new([6; 32])).is_ok() != sealed);
+        assert!(Segment::open(dir.path(), 9, &[SecretBytes::new([6; 32])]).is_ok() != sealed);
     }
 }
 
@@ -90,7 +90,7 @@ fn a_byte_that_is_bent_costs_its_block_and_is_found() {
         let mut bent = whole.clone();
         bent[at] ^= 1;
         std::fs::write(&path, &bent).unwrap();
-        let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+        let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
         let (ids, scanned) = found(&segment);
         assert_eq!(scanned.whole, whole.len() as u64, "{at}");
         assert!(!scanned.damaged.is_empty(), "{at}");
@@ -116,10 +116,10 @@ fn a_block_in_another_place_or_segment_does_not_open() {
         let block = bytes[first..rows[0].1.bodies.unwrap() as usize].to_vec();
         bytes[second..second + block.len()].copy_from_slice(&block);
         std::fs::write(&path, &bytes).unwrap();
-        let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+        let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
         assert!(Parts::heads(&segment, rows[0].1.heads).is_ok() && Parts::heads(&segment, rows[2].1.heads).is_err());
         std::fs::copy(&path, format::path(dir.path(), 2)).unwrap();
-        assert!(Segment::open(dir.path(), 2, &master()).is_err());
+        assert!(Segment::open(dir.path(), 2, &[master()]).is_err());
     }
 }
 
@@ -132,7 +132,7 @@ fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() 
         let path = format::path(dir.path(), 1);
         let whole = std::fs::read(&path).unwrap();
         let (first, second) = (rows[0].1.heads, rows[2].1.heads);
-        let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+        let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
         let (moved, there) = (segment.block_head(first).unwrap(), segment.block_head(second).unwrap());
         let begin = first as usize + BLOCK_HEAD;
         let kept = &whole[begin..begin + moved.stored as usize];
@@ -142,7 +142,7 @@ fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() 
             bytes[at..at + BLOCK_HEAD].copy_from_slice(&head.encode(1, second));
             bytes[at + BLOCK_HEAD..at + BLOCK_HEAD + kept.len()].copy_from_slice(kept);
             std::fs::write(&path, bytes).unwrap();
-            let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+            let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
             assert_eq!(segment.block_head(second).unwrap(), *head, "the checksums are right");
             Parts::heads(&segment, second).map(|parts| parts.head(0)).map_err(|why| why.to_string())
         };
@@ -163,7 +163,7 @@ fn what_is_taken_back_leaves_no_trace_and_no_number_comes_twice() {
     let mut writer = Writer::create(dir.path(), begin(1, 0, 7, Some((&master, &random))).unwrap(), None).unwrap();
     push(&mut writer, [ready(0)]).unwrap();
     writer.commit().unwrap();
-    let segment = Segment::open(dir.path(), 1, &master).unwrap();
+    let segment = Segment::open(dir.path(), 1, std::slice::from_ref(&master)).unwrap();
     let first = segment.block_head(FIRST).unwrap();
     writer.rewind(FIRST).unwrap();
     assert!(writer.is_empty() && segment.length().unwrap() == FIRST);
@@ -191,7 +191,7 @@ proptest! {
         let path = format::path(dir.path(), 1);
         let whole = std::fs::read(&path).unwrap();
         // After which byte each group is whole.
-        let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+        let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
         let mut ends = Vec::new();
         segment.scan(FIRST, true, |found| {
             if found.head.kind == Kind::Rows {
@@ -219,7 +219,7 @@ fn a_block_of_heads_is_small_also_where_no_bodies_are_kept() {
     let (count, largest) = (200, (0..200).map(|second| ready(second).head.len()).max().unwrap());
     let rows = push(&mut writer, (0..count).map(bodiless)).unwrap();
     writer.commit().unwrap();
-    let segment = Segment::open(dir.path(), 9, &master).unwrap();
+    let segment = Segment::open(dir.path(), 9, std::slice::from_ref(&master)).unwrap();
     let blocks: std::collections::BTreeSet<u64> = rows.iter().map(|(_, place)| place.heads).collect();
     assert!(blocks.len() > 1 && rows.len() as i64 == count);
     for at in blocks {

@@ -50,6 +50,7 @@ pub struct Segment {
     file: File,
     head: FileHead,
     key: Option<BlockKey>,
+    sealed_under: Option<usize>,
 }
 
 /// What a scan came upon.
@@ -74,8 +75,8 @@ pub struct Scanned {
 }
 
 impl Segment {
-    /// Opens a file; its key is sealed under `master`.
-    pub fn open(dir: &Path, number: i64, master: &SecretBytes) -> Result<Self, Damage> {
+    /// Opens a file; its key is sealed under one of these.
+    pub fn open(dir: &Path, number: i64, masters: &[SecretBytes]) -> Result<Self, Damage> {
         let file = File::open(format::path(dir, number))?;
         let mut bytes = Vec::with_capacity(256);
         io::Read::read_to_end(&mut io::Read::take(&file, FIRST), &mut bytes)?;
@@ -83,13 +84,20 @@ impl Segment {
         if head.number != number {
             return Err(Damage::Bytes("it is another segment"));
         }
-        let key = head.key(master).ok_or(Damage::Bytes("its key does not open"))?;
-        Ok(Segment { file, head, key })
+        let opened = masters.iter().enumerate().find_map(|(at, master)| Some((at, head.key(master)?)));
+        let (at, key) = opened.ok_or(Damage::Bytes("its key does not open"))?;
+        let sealed_under = key.is_some().then_some(at);
+        Ok(Segment { file, head, key, sealed_under })
     }
 
     /// Its head.
     pub fn head(&self) -> &FileHead {
         &self.head
+    }
+
+    /// Which of the keys that it was opened with its key is sealed under, by its place; none: it is in the clear.
+    pub fn sealed_under(&self) -> Option<usize> {
+        self.sealed_under
     }
 
     /// Bytes of the file.

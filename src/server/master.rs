@@ -1,0 +1,214 @@
+//! The master key at a start: read, or made where there is none, and held against the store. Where the store has another one and
+//! that is given too, the store goes over to this one: in one transaction, so that a process that is killed leaves a store which
+//! opens with the one before or with this one, and with both beside each other in any case.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use log::info;
+
+use super::BootError;
+use crate::bounds;
+use crate::id::Random;
+use crate::nodes;
+use crate::secret::{Keyring, Part, Retired, Secret, SecretBytes, constant_time_eq, fingerprint, open_retired, seal_retired};
+use crate::store::{Left, MasterRow, Masters, StoreError};
+
+/// The variable of the master key.
+pub const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
+/// The variable of the one before, at the start that gives it up.
+pub const MASTER_KEY_OLD: &str = "REROUTER_MASTER_KEY_OLD";
+/// The file of the master key in the data directory, where the variable is not set.
+const FILE: &str = "master.key";
+/// The file of the one before, where its variable is not set.
+const FILE_OLD: &str = "master.key.old";
+
+/// What a start is given.
+pub(super) struct Given {
+    /// The data directory.
+    pub(super) dir: PathBuf,
+    /// Of the environment; empty counts as unset.
+    pub(super) key: Option<Secret>,
+    /// Of the environment as well.
+    pub(super) old: Option<Secret>,
+    /// Where new keys come from.
+    pub(super) random: Random,
+    /// Now.
+    pub(super) now: Timestamp,
+}
+
+/// What becomes of it.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    /// The keys of the store.
+    pub(super) keys: Keyring,
+    /// Whether the store has gone over to another master key.
+    pub(super) changed: bool,
+}
+
+impl Given {
+    /// Opens the keys of a store. Everything that speaks against it is found before anything is written.
+    pub(super) fn claim(&self, masters: &Masters<'_>) -> Result<Claimed, BootError> {
+        let rows = masters.rows()?;
+        let key = read(self.key.as_ref(), MASTER_KEY, &self.dir.join(FILE))?;
+        let Some(last) = rows.first() else {
+            let key = key.map_or_else(|| self.make(), Ok)?;
+            masters.begin(1, fingerprint(&key).expose(), self.now)?;
+            return Ok(Claimed { keys: Keyring::from(&key), changed: false });
+        };
+        if let Some(key) = key.as_ref().filter(|key| is(key, last)) {
+            self.say_that_old_is_not_needed();
+            return Ok(Claimed { keys: keyring(key, &rows)?, changed: false });
+        }
+        if let Some(at) = rows.iter().position(|row| key.as_ref().is_some_and(|key| is(key, row))) {
+            return Err(given_up(rows.get(at.saturating_sub(1)).map(|next| next.since)));
+        }
+        let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
+        match old {
+            Some(old) if is(&old, last) => self.change(masters, &rows, &old, key),
+            Some(_) => Err(BootError(format!(
+                "the store has another master key than the one given as the one before ({MASTER_KEY_OLD} or {FILE_OLD}), and nothing is \
+                 changed: give the one that it was last started with"
+            ))),
+            None if key.is_none() => Err(BootError(format!(
+                "{} is not there, and the store was made with a master key: restore the file, or set {MASTER_KEY}",
+                self.dir.join(FILE).display()
+            ))),
+            None => Err(BootError(format!(
+                "{}; to go over to another one, give the one before beside it as {MASTER_KEY_OLD} or {FILE_OLD}",
+                StoreError::OtherMasterKey
+            ))),
+        }
+    }
+
+    /// Has the store go over from `old` to `key`, or to one that is made.
+    fn change(&self, masters: &Masters<'_>, rows: &[MasterRow], old: &SecretBytes, key: Option<SecretBytes>) -> Result<Claimed, BootError> {
+        let from = keyring(old, rows)?;
+        let mut before = from.retired();
+        let mut left = Vec::new();
+        for retired in before.iter_mut().filter(|retired| retired.pepper.is_some()) {
+            let known = masters.left(retired.number, self.now)?;
+            if known.is_nothing() {
+                retired.pepper = None;
+            } else {
+                left.push(known);
+            }
+        }
+        if left.len() >= bounds::PEPPERS {
+            return Err(too_many(&left));
+        }
+        let key = key.map_or_else(|| self.make(), Ok)?;
+        let number = from.number().saturating_add(1);
+        for Retired { number, pepper, captures } in &before {
+            let sealed = |part, secret: &Option<SecretBytes>| match secret {
+                None => Ok(None),
+                Some(secret) => seal_retired(&key, *number, part, secret, &self.random).map(Some).ok_or_else(unsealed),
+            };
+            let (pepper, captures) = (sealed(Part::Pepper, pepper)?, sealed(Part::Captures, captures)?);
+            masters.retire(*number, pepper.as_deref(), captures.as_deref())?;
+        }
+        masters.begin(number, fingerprint(&key).expose(), self.now)?;
+        let keys = Keyring::new(&key, number, before);
+        for node in masters.nodes()? {
+            masters.put_node(nodes::resealed(&node, &from, &keys, &self.random))?;
+        }
+        Ok(Claimed { keys, changed: true })
+    }
+
+    /// A new master key, durable before it is used.
+    fn make(&self) -> Result<SecretBytes, BootError> {
+        let path = self.dir.join(FILE);
+        let mut bytes = [0; 32];
+        self.random.fill(&mut bytes);
+        write_new(&path, &STANDARD.encode(bytes)).map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
+        info!("made a master key: {}; keep a copy, nothing can be read without it", path.display());
+        Ok(SecretBytes::new(bytes))
+    }
+
+    fn say_that_old_is_not_needed(&self) {
+        let path = self.dir.join(FILE_OLD);
+        if self.old.as_ref().is_some_and(|old| !old.is_empty()) {
+            info!("{MASTER_KEY_OLD} is not needed any more: take it out of the environment");
+        } else if path.exists() {
+            info!("{} is not needed any more but for backups from before: take it away", path.display());
+        }
+    }
+}
+
+/// A key of the environment or, where that has none, of a file, if it is there.
+fn read(given: Option<&Secret>, variable: &str, path: &Path) -> Result<Option<SecretBytes>, BootError> {
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        return decode(given.expose()).map(Some).ok_or_else(|| BootError(format!("{variable} is not 32 bytes in base64")));
+    }
+    match std::fs::read_to_string(path).map(Secret::new) {
+        Ok(text) => {
+            let key = decode(text.expose().trim());
+            key.map(Some).ok_or_else(|| BootError(format!("{} does not hold 32 bytes in base64", path.display())))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(BootError(format!("cannot read {}: {error}", path.display()))),
+    }
+}
+
+fn is(key: &SecretBytes, row: &MasterRow) -> bool {
+    constant_time_eq(fingerprint(key).expose(), &row.fingerprint)
+}
+
+/// The keys of a store that has had these, with the last of them.
+fn keyring(master: &SecretBytes, rows: &[MasterRow]) -> Result<Keyring, BootError> {
+    let opened = |number, part, sealed: &Option<Vec<u8>>| match sealed {
+        None => Ok(None),
+        Some(sealed) => {
+            let damaged = || StoreError::Damaged(format!("what is left of master key {number} does not open"));
+            open_retired(master, number, part, sealed).map(Some).ok_or_else(damaged)
+        }
+    };
+    let mut before = Vec::new();
+    for row in rows.iter().skip(1) {
+        let (pepper, captures) = (opened(row.number, Part::Pepper, &row.pepper)?, opened(row.number, Part::Captures, &row.captures)?);
+        before.push(Retired { number: row.number, pepper, captures });
+    }
+    Ok(Keyring::new(master, rows.first().map_or(1, |row| row.number), before))
+}
+
+fn given_up(at: Option<Timestamp>) -> BootError {
+    let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+    BootError(format!("the store gave this master key up for another{at}, and takes none twice: give the one that came after it"))
+}
+
+fn too_many(left: &[Left]) -> BootError {
+    let (keys, sessions) = left.iter().fold((0, 0), |(keys, sessions), left| (keys + left.keys, sessions + left.sessions));
+    let (last, most) = (left.last().copied().unwrap_or_default(), bounds::PEPPERS);
+    BootError(format!(
+        "the store cannot go over to another master key yet, and nothing is changed: {keys} keys and {sessions} sessions are known by \
+         the peppers of {most} master keys, as many as may be, {} keys and {} sessions of them by the first; they move when they are \
+         used, or end: start with the one before alone (as {MASTER_KEY} or {FILE}), and revoke or rotate the keys that are not used",
+        last.keys, last.sessions
+    ))
+}
+
+fn unsealed() -> BootError {
+    BootError("the keys of the store could not be sealed under the new master key".into())
+}
+
+fn decode(text: &str) -> Option<SecretBytes> {
+    STANDARD.decode(text).ok()?.try_into().ok().map(SecretBytes::new)
+}
+
+/// Writes a file that only its owner reads, durable before it has its name.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+#[path = "master_tests.rs"]
+mod tests;
