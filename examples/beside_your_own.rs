@@ -59,6 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
         master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
         variables: Arc::new(variable),
+        ..Environment::default()
     };
     let start = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let gateway = start.block_on(Gateway::prepare(document, environment))?;

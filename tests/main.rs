@@ -61,8 +61,18 @@ mod limits;
 mod long_evaluations;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
+/// What nodes say of their models, and what operators are shown of them.
+mod node_abilities;
+/// Leases, registrations and places, by a clock that is moved and by processes that come and go.
+mod node_leases;
 /// `rerouter node` beside scripted servers.
 mod node_processes;
+/// What nodes may lead the gateway to, told by what arrives at sockets.
+mod node_reach;
+/// Signatures over every kind of connection, and bent in what `nodes` does not bend.
+mod node_signatures;
+/// Nodes while the store takes nothing.
+mod node_store;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
 /// The library in another Pingora server, beside a proxy of its own.

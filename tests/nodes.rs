@@ -11,7 +11,7 @@ use crate::support::node::{Node, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 
 /// Nodes first, then a provider.
-fn document(other: &str) -> String {
+pub fn document(other: &str) -> String {
     format!(
         "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\nrecipes:\n  main:\n    rules:\n      \
          - {{ name: default, targets: [ {{ target: nodes/qwen }}, {{ target: other/m }} ] }}\n    retry: {{ attempts: 4, on: [connect, timeout, 429, 5xx] }}\n  \
@@ -26,7 +26,7 @@ pub async fn start() -> (Gateway, Provider) {
     (Setup::new(&document(&other.url())).start().await, other)
 }
 
-fn check_401(answer: &Answer, what: &str) {
+pub fn check_401(answer: &Answer, what: &str) {
     assert_eq!(answer.status, 401, "{what}: {}", answer.text());
     envelope::management(answer, 401, "unauthorized");
     assert_eq!(answer.json().as_object().unwrap().len(), 2, "{what}");

@@ -9,6 +9,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
+use rerouter::clock::Clock;
 use rerouter::config;
 use rerouter::secret::Secret;
 use rerouter::server::{Environment, Gateway};
@@ -67,6 +68,11 @@ impl Host {
 
     /// One whose gateway fails as `faults` says.
     pub async fn start_failing(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults) -> Host {
+        Host::start_at(dir, own_upstream, routing, faults, Clock::System).await
+    }
+
+    /// One whose gateway lives by this clock too.
+    pub async fn start_at(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, clock: Clock) -> Host {
         let [own, gateway, metrics] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         std::fs::write(dir.join("routing.yaml"), routing).unwrap();
         let document = format!(
@@ -76,7 +82,7 @@ impl Host {
             json!(dir.join("routing.yaml")),
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
-        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), ..Environment::default() };
+        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), clock, ..Environment::default() };
         let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -104,6 +110,16 @@ impl Host {
 }
 
 impl Host {
+    /// Where the gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway
+    }
+
+    /// One request to the gateway, with these headers as they are.
+    pub async fn send(&self, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        exchange(self.gateway, "POST", target, headers, Some(body)).await
+    }
+
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
         exchange(self.metrics, "GET", "/metrics", &[], None).await.text()

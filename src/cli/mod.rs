@@ -93,6 +93,7 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
         master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
         variables: Arc::new(variable),
+        ..Environment::default()
     };
     let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;

@@ -17,6 +17,7 @@ mod gate;
 mod inference;
 mod intake;
 mod masked;
+mod node;
 mod reach;
 mod record;
 mod relay;

@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::attempt::forwarded;
-use super::call::Call;
+use super::call::{Call, demand};
 use super::edge::Edge;
 use super::failure::Failure;
 use super::inference::proxy;
@@ -113,6 +113,7 @@ impl Copied {
             budget: None,
             clock: self.app.clock.clone(),
             nodes: self.app.nodes.clone(),
+            demand: demand(self.record.inputs()),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),

@@ -49,12 +49,14 @@ pub struct Environment {
     pub master_key: Option<Secret>,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
+    /// The time; a test's own, where it does not want to wait.
+    pub clock: Clock,
 }
 
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
-        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None) }
+        Environment { admin_key: None, agent_key: None, master_key: None, variables: Arc::new(|_| None), clock: Clock::System }
     }
 }
 
@@ -85,6 +87,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let nodes = Nodes::new(&master);
     let following = nodes.clone();
     nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.map_err(of_store)?);
+    nodes.load_marks(store.node_marks());
     if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
@@ -105,8 +108,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     } else {
         AccessLog::off()
     };
-    let clock = Clock::System;
-    let (mock_address, variables) = (Some(mock_address), environment.variables);
+    let (mock_address, variables, clock) = (Some(mock_address), environment.variables, environment.clock);
     let parts =
         Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));

@@ -89,6 +89,11 @@ CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM a
     "
 ALTER TABLE nodes ADD COLUMN nonces_forgotten INTEGER NOT NULL DEFAULT 0;
 ",
+    // The ids of nodes' events, the newest of each node.
+    "
+CREATE TABLE node_events (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (node, id)) STRICT;
+CREATE INDEX node_events_node ON node_events (node, seq);
+",
 ];
 
 /// Of `captures.db`.
