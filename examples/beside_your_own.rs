@@ -60,6 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         master_key: variable("REROUTER_MASTER_KEY").map(Secret::new),
         master_key_old: variable("REROUTER_MASTER_KEY_OLD").map(Secret::new),
         variables: Arc::new(variable),
+        ..Environment::default()
     };
     let start = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let gateway = start.block_on(Gateway::prepare(document, environment))?;

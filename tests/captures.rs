@@ -277,14 +277,14 @@ async fn a_damaged_index_is_made_again_while_requests_are_answered() {
 
 /// A disk that can be filled and emptied: a small one of its own under the gateway's data directory, or, where none may be
 /// mounted, a limit on the size of the process's files.
-enum Disk {
+pub enum Disk {
     Small(PathBuf),
     Limited(u32),
 }
 
 impl Disk {
     /// Under a gateway that is not running, which it starts again.
-    async fn under(gateway: &mut Gateway, may_mount: bool) -> Disk {
+    pub async fn under(gateway: &mut Gateway, may_mount: bool) -> Disk {
         let data = gateway.dir().join("data");
         let aside = gateway.dir().join("aside");
         let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
@@ -302,7 +302,7 @@ impl Disk {
         Disk::Small(data)
     }
 
-    fn fill(&self) {
+    pub fn fill(&self) {
         match self {
             Disk::Small(data) => {
                 let mut filler = std::fs::File::create(data.join("filler")).unwrap();
@@ -313,7 +313,7 @@ impl Disk {
         }
     }
 
-    fn empty(&self) {
+    pub fn empty(&self) {
         match self {
             Disk::Small(data) => std::fs::remove_file(data.join("filler")).unwrap(),
             Disk::Limited(process) => limit(*process, "unlimited"),
@@ -330,7 +330,7 @@ impl Drop for Disk {
 }
 
 /// Bytes beyond which a file of this process does not grow; that may be raised again.
-fn limit(process: u32, bytes: &str) {
+pub fn limit(process: u32, bytes: &str) {
     let run = Command::new("prlimit").args(["--pid", &process.to_string(), &format!("--fsize={bytes}:unlimited")]).status();
     assert!(run.unwrap().success());
 }

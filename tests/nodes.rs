@@ -26,7 +26,7 @@ pub async fn start() -> (Gateway, Provider) {
     (Setup::new(&document(&other.url())).start().await, other)
 }
 
-fn check_401(answer: &Answer, what: &str) {
+pub fn check_401(answer: &Answer, what: &str) {
     assert_eq!(answer.status, 401, "{what}: {}", answer.text());
     envelope::management(answer, 401, "unauthorized");
     assert_eq!(answer.json().as_object().unwrap().len(), 2, "{what}");

@@ -9,6 +9,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
+use rerouter::clock::Clock;
 use rerouter::config;
 use rerouter::secret::Secret;
 use rerouter::server::{Environment, Gateway};
@@ -58,6 +59,8 @@ pub struct Extras<'a> {
     pub agent_key: Option<&'a str>,
     /// A second listener, with TLS.
     pub tls: bool,
+    /// What its gateway lives by.
+    pub clock: Clock,
 }
 
 /// Another server, on a thread of this process, with both on board.
@@ -80,6 +83,11 @@ impl Host {
         Host::start_with(dir, own_upstream, routing, faults, Extras::default()).await
     }
 
+    /// One whose gateway lives by this clock too.
+    pub async fn start_at(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, clock: Clock) -> Host {
+        Host::start_with(dir, own_upstream, routing, faults, Extras { clock, ..Extras::default() }).await
+    }
+
     /// The same with what is not in every test.
     pub async fn start_with(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, extras: Extras<'_>) -> Host {
         let [own, gateway, metrics, secure] = [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
@@ -95,7 +103,7 @@ impl Host {
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
         let agent_key = extras.agent_key.map(Secret::new);
-        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), agent_key, ..Environment::default() };
+        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), agent_key, clock: extras.clock, ..Environment::default() };
         let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -123,6 +131,16 @@ impl Host {
 }
 
 impl Host {
+    /// Where the gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway
+    }
+
+    /// One request to the gateway, with these headers as they are.
+    pub async fn send(&self, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        exchange(self.gateway, "POST", target, headers, Some(body)).await
+    }
+
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
         exchange(self.metrics, "GET", "/metrics", &[], None).await.text()
@@ -132,11 +150,6 @@ impl Host {
     pub fn tls(&self) -> (SocketAddr, &Tls) {
         let (address, tls) = self.tls.as_ref().expect("started with TLS");
         (*address, tls)
-    }
-
-    /// Where the gateway listens.
-    pub fn address(&self) -> SocketAddr {
-        self.gateway
     }
 
     /// Leaves, and waits until it has.

@@ -17,8 +17,8 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits};
 use crate::app::{App, MadeKey};
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PIN_SCOPES, Principal,
-    RESERVED_SCOPES, Standing, token,
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, Standing,
+    token,
 };
 use crate::bounds;
 use crate::clock::rfc3339;

@@ -187,7 +187,7 @@ pub static ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/nodes/{id}/rotate",            Policy::Admin,              here!(nodes::rotate)),
     // PIN, by nodes
     route(Method::POST,   "/v1/agent/register",               Policy::Any,                here!(node_callbacks::register)),
-    route(Method::POST,   "/v1/agent/heartbeat",              Policy::Any,                here!(node_callbacks::heartbeat)),
+    route(Method::POST,   NODE_REPORT,                        Policy::Any,                here!(node_callbacks::heartbeat)),
     route(Method::POST,   "/v1/agent/events",                 Policy::Any,                here!(node_callbacks::events, Events)),
     route(Method::POST,   "/v1/agent/deregister",             Policy::Any,                here!(node_callbacks::deregister)),
     // AGENT
@@ -250,12 +250,18 @@ impl PathParams {
     }
 }
 
+/// Where nodes report; of all that they tell this alone is taken while the store takes nothing.
+pub const NODE_REPORT: &str = "/v1/agent/heartbeat";
+
 /// What the connection says about the client. In the extensions of a handler's request, as is the request's
 /// [`RequestId`](crate::id::RequestId).
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     /// Its address, after trusted proxies have been believed.
     pub address: Option<IpAddr>,
+    /// Whether that is where the request comes from, as far as can be told: not where it says that it was forwarded by somebody
+    /// who is not trusted, and not where it is a trusted proxy's own.
+    pub proven: bool,
     /// Whether the client's side is https.
     pub secure: bool,
 }

@@ -15,18 +15,18 @@ use super::{Client, answer, nodes};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
-use crate::config::Net;
+use crate::config::{Denied, Egress, Whose};
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::nodes::{Load, Report, Status, Untaken};
 use crate::routing::provider::Base;
 use crate::secret::Secret;
-use crate::store::{NodeModel, NodeRow, Registration, StoreError, covers};
+use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
 /// `POST /v1/agent/register`
 pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    let (id, now) = (node(who)?, app.clock.now());
+    let ((id, signed_s), now) = (node(who)?, app.clock.now());
     let mut fields = Fields::read(request)?;
     let version = fields.text("version")?;
     bounded("version", &version)?;
@@ -49,18 +49,24 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     fields.finish()?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     within_enrolment(&row, &models)?;
-    let from = request.extensions().get::<Client>().and_then(|client| client.address);
-    may_serve_at(app, &row, &base, from)?;
+    let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+    may_serve_at(app, &row, &base, &client).await?;
     let api_key = match api_key.map(Secret::new) {
         None => None,
         Some(key) => Some(app.nodes.seal_key(id, &key, &app.random).ok_or_else(|| Error::internal("a node's key cannot be sealed"))?),
     };
+    let at_us = now.as_microsecond();
     let registration =
-        Registration { epoch: 0, at_us: now.as_microsecond(), ended: false, version, endpoint, api_key, models, max_concurrency, labels };
+        Registration { epoch: 0, at_us, signed_s, ended: false, version, endpoint, api_key, models, max_concurrency, labels };
     let committed = app.store.register_node(id, registration).await.map_err(gone)?;
-    app.nodes.begin(id, now);
+    let epoch = committed.changes.iter().find_map(epoch_of).ok_or_else(|| Error::internal("a registration without an epoch"))?;
+    app.nodes.begin(id, epoch, now);
     app.store.acknowledge(committed.rev).await?;
     let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
+    if shown.row.registration.as_ref().is_none_or(|registration| registration.epoch != epoch) {
+        // What it would be shown is another process's.
+        return Err(gone(StoreError::Conflict));
+    }
     let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
     Ok(answer::json(StatusCode::OK, &json!({ "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease })))
 }
@@ -68,8 +74,9 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
 /// `POST /v1/agent/heartbeat`
 pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    let id = node(who)?;
+    let (id, signed_s) = node(who)?;
     let mut fields = Fields::read(request)?;
+    let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
     let required = |name: &str| Error::invalid(name, format!("{name} is required."));
     let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
     let status = fields.text("status")?;
@@ -82,9 +89,10 @@ pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> 
     if let Some(models) = &models {
         within_enrolment(&row, models)?;
     }
-    let report = Report { seq, status, load: Load { running, queued } };
+    let report = Report { epoch, signed_s, seq, status, load: Load { running, queued } };
     app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
         Untaken::Seq => Error::new(Kind::Conflict, "seq must rise from one heartbeat to the next."),
+        Untaken::Epoch => gone(StoreError::Conflict),
         Untaken::Unregistered => Error::new(Kind::Conflict, "The node is not registered; register first."),
     })?;
     let before = row.registration.as_ref();
@@ -109,10 +117,10 @@ struct Event {
     data: Value,
 }
 
-/// `POST /v1/agent/events`: into the log, each id once.
+/// `POST /v1/agent/events`: into the log, each id once, also across restarts: what is answered is durable.
 pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    let id = node(who)?;
+    let (id, _) = node(who)?;
     let mut fields = Fields::read(request)?;
     let what = "a list of {\"id\", \"at\", \"level\", \"message\", \"data\"?}";
     let events: Vec<Event> = fields.take("events", what)?.ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
@@ -129,8 +137,9 @@ pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         }
         level(&event.level)?;
     }
-    let ids: Vec<&str> = events.iter().map(|event| event.id.as_str()).collect();
-    let new = app.nodes.new_events(id, &ids);
+    let ids = events.iter().map(|event| event.id.clone()).collect();
+    // Remembered first: while the store takes nothing, what is sent again and again is not told as often.
+    let new = app.store.note_events(id, ids).await.map_err(gone)?;
     for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
         // Quoted: what comes from elsewhere does not make lines of its own.
         let message: String = event.message.chars().take(bounds::NODE_TEXT_BYTES).collect();
@@ -145,21 +154,32 @@ pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
 /// `POST /v1/agent/deregister`; again is no change.
 pub async fn deregister(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
-    Fields::read_if_any(request)?.finish()?;
-    let id = node(who)?;
+    let mut fields = Fields::read_if_any(request)?;
+    let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
+    fields.finish()?;
+    let (id, signed_s) = node(who)?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     if let Some(registration) = &row.registration {
+        if registration.is_after(epoch, signed_s) {
+            // The node does not leave when a process leaves that another has taken over from.
+            return Err(gone(StoreError::Conflict));
+        }
         let committed = app.store.amend_node(id, registration.epoch, None).await.map_err(gone)?;
         app.store.acknowledge(committed.rev).await?;
     }
     Ok(answer::no_content())
 }
 
-fn node(who: &Principal) -> Result<&NodeId> {
+/// Which node it is, and when it signed that, in seconds since the epoch by its clock.
+fn node(who: &Principal) -> Result<(&NodeId, i64)> {
     match who {
-        Principal::Node { id, .. } => Ok(id),
+        Principal::Node { id, signed } => Ok((id, signed.created)),
         _ => Err(Error::internal("a route of nodes was reached by somebody else")),
     }
+}
+
+fn epoch_of(change: &Change) -> Option<u64> {
+    if let Change::Node(row) = change { row.registration.as_ref().map(|registration| registration.epoch) } else { None }
 }
 
 /// What became of the node meanwhile.
@@ -197,6 +217,9 @@ fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
     if models.len() > most || !models.iter().all(|model| well(&model.id)) {
         return Err(Error::invalid("models", format!("models may be {most}, with ids of visible ASCII characters.")));
     }
+    if models.iter().any(|model| model.context == Some(0)) {
+        return Err(Error::invalid("models", "A context is a whole number from 1; leave out one that is not known."));
+    }
     let words =
         |model: &NodeModel| model.capabilities.as_ref().is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64));
     if !models.iter().all(words) {
@@ -212,36 +235,61 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
 }
 
 /// A node serves where it was enrolled to, else at the address that it speaks from; never where the gateway itself listens, or
-/// where clouds keep their credentials. A name is looked up, and held against the same, when the node is asked.
-fn may_serve_at(app: &App, row: &NodeRow, base: &Base, from: Option<IpAddr>) -> Result<()> {
+/// where clouds keep their credentials. A name is looked up, and again when the node is asked: it may lead elsewhere by then.
+async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &Client) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
-    let address: Option<IpAddr> = base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
     match &row.endpoint {
         Some(endpoint) if nodes::place(endpoint)? != *base => return refuse("The node is enrolled for another endpoint."),
         Some(_) => {}
-        None => {
-            let Some(from) = from.map(|from| from.to_canonical()) else { return refuse("The node's address is not known.") };
-            let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
-            if !(if local { from.is_loopback() } else { address == Some(from) }) {
-                return refuse("Without an endpoint in its enrolment a node serves at the address that it registers from.");
-            }
-        }
-    }
-    let denied = |address: IpAddr| app.server.egress_deny.iter().chain(&Net::metadata()).any(|net| net.contains(address));
-    let port = base.port;
-    let ours = |own: SocketAddr| {
-        let at = own.ip().to_canonical();
-        let here = if base.host == "localhost" { at.is_loopback() } else { Some(at) == address };
-        own.port() == port
-            && (here || at.is_unspecified() && (base.host == "localhost" || address.is_some_and(|address| address.is_loopback())))
-    };
-    if address.is_some_and(|address| denied(address) || address.is_unspecified()) {
-        return refuse("No node may serve at this address.");
+        None => from_there(app, base, client)?,
     }
     let public = app.server.public_url.as_deref().and_then(|url| Base::parse(url).ok());
-    let public = public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port));
-    if public || app.server.own_addresses().chain(app.mock).any(ours) {
+    if public.is_some_and(|public| (&public.host, public.port) == (&base.host, base.port)) {
         return refuse("The gateway itself listens there.");
     }
+    let egress = Egress::of(&app.server, app.mock);
+    let mut denied = None;
+    for address in addresses(base).await {
+        match egress.check(address, Whose::Node) {
+            // Of several the node is asked at one that may be asked.
+            Ok(()) => return Ok(()),
+            Err(why) => denied = Some(why),
+        }
+    }
+    match denied {
+        // A name without an address may have one later.
+        None => Ok(()),
+        Some(Denied::Ours) => refuse("The gateway itself listens there."),
+        Some(Denied::Policy) => refuse("No node may serve at this address."),
+    }
+}
+
+/// Whether a node without an endpoint in its enrolment speaks from where it says that it serves.
+fn from_there(app: &App, base: &Base, client: &Client) -> Result<()> {
+    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
+    let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
+    let Some(from) = from else {
+        return refuse("Where the node is cannot be told behind a proxy that is not one of `trusted_proxies`; enrol it with its endpoint.");
+    };
+    let address: Option<IpAddr> = base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+    let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
+    if !(if local { from.is_loopback() } else { address == Some(from) }) {
+        return refuse("Without an endpoint in its enrolment a node serves at the address that it registers from.");
+    }
+    // A proxy on this machine that says nothing would make everybody local, and what listens here for this machine only a node.
+    if from.is_loopback() && app.server.may_be_fronted() {
+        return refuse(
+            "A gateway with a `public_url` and no `trusted_proxies` cannot tell who is on its own machine; enrol the node with its endpoint.",
+        );
+    }
     Ok(())
+}
+
+/// Where a base is, as far as that is known now.
+async fn addresses(base: &Base) -> Vec<SocketAddr> {
+    if let Ok(address) = base.host.parse::<IpAddr>() {
+        return vec![SocketAddr::new(address, base.port)];
+    }
+    let looked_up = tokio::time::timeout(bounds::DNS_TIME, tokio::net::lookup_host((base.host.as_str(), base.port))).await;
+    looked_up.ok().and_then(|found| found.ok()).map(Iterator::collect).unwrap_or_default()
 }

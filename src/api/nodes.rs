@@ -156,7 +156,7 @@ pub(super) fn record(shown: &Shown) -> Value {
     let registered = row.registration.as_ref().map(|registration| {
         let at = jiff::Timestamp::from_microsecond(registration.at_us).ok().map(rfc3339);
         json!({
-            "at": at, "version": registration.version, "endpoint": registration.endpoint, "models": registration.models,
+            "at": at, "epoch": registration.epoch, "version": registration.version, "endpoint": registration.endpoint, "models": registration.models,
             "max_concurrency": registration.max_concurrency, "labels": registration.labels,
         })
     });

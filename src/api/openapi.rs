@@ -89,10 +89,10 @@ static OPERATIONS: &[Operation] = &[
     op("GET", "/v1/nodes/{id}", "getNode", "One node, and how it stands").gives(200, "Node").refuses(&[404]),
     op("DELETE", "/v1/nodes/{id}", "deleteNode", "Delete a node: it is given nothing more when this returns").gives_nothing().refuses(&[404]),
     op("POST", "/v1/nodes/{id}/rotate", "rotateNode", "The secret of the next generation; the one before ends with its first use, or ten minutes later").gives(200, "NodeWithSecret").refuses(&[404, 409]),
-    op("POST", "/v1/agent/register", "registerNode", "A node says where it is and what it serves").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 429]),
+    op("POST", "/v1/agent/register", "registerNode", "A node says where it is and what it serves").takes("NodeRegistration").gives(200, "NodeRegistered").refuses(&[404, 409, 429]),
     op("POST", "/v1/agent/heartbeat", "nodeHeartbeat", "A node says how it is; its lease begins anew").takes("NodeHeartbeat").gives(200, "NodeLease").refuses(&[404, 409, 429]),
-    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once while the process runs, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[429]),
-    op("POST", "/v1/agent/deregister", "deregisterNode", "A node leaves").gives_nothing().refuses(&[404, 409, 429]),
+    op("POST", "/v1/agent/events", "nodeEvents", "What happened at a node, each id once, into the gateway's log").takes("NodeEvents").gives(202, "NodeEventsTaken").refuses(&[404, 429]),
+    op("POST", "/v1/agent/deregister", "deregisterNode", "A node leaves").takes("NodeLeaving").gives_nothing().refuses(&[404, 409, 429]),
     op("POST", "/v1/agents", "createAgent", "Make an agent").takes("NewAgent").gives(201, "Agent").refuses(&[409]),
     op("GET", "/v1/agents", "listAgents", "List agents").gives(200, "AgentList").query(PAGE),
     op("GET", "/v1/agents/{id}", "getAgent", "One agent, by id or name; 304 where `If-None-Match` has its entity tag").gives(200, "Agent").refuses(&[404]),
@@ -119,7 +119,7 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/router/replay/import", "importReplays", "Captures as an export has them, one a line, become this gateway's; known ids change nothing").takes("Capture").gives(200, "Import").refuses(&[409, 429]).query(&["owner"]),
     op("GET", "/v1/router/usage", "usage", "What was used, in sums by day; one's own, an admin's everybody's").gives(200, "UsageList").query(usage::PARAMETERS),
     op("POST", "/v1/router/decide", "decide", "Where a request of an endpoint would go now, and why; no provider is called, nothing is captured").takes("InferenceRequest").gives(200, "Decision").refuses(&[404, 429]).query(decide::PARAMETERS),
-    op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them").gives(200, "ProviderList").query(PAGE),
+    op("GET", "/v1/router/providers", "listProviders", "What the live document's providers are doing, as this process sees them; `nodes` is one of them where it has targets on nodes").gives(200, "ProviderList").query(PAGE),
     op("GET", "/v1/router/config", "getConfig", "The live routing document; as YAML with `Accept: application/yaml`").gives(200, "Config"),
     op("PUT", "/v1/router/config", "putConfig", "Another routing document, live when this returns; `If-Match` holds the revision it replaces").takes("RoutingDocument").gives(200, "ConfigTaken").refuses(&[409, 412, 429]).query(Gate::PARAMETERS),
     op("POST", "/v1/router/config/validate", "validateConfig", "Every problem of a routing document; nothing changes").takes("RoutingDocument").gives(200, "Validation"),
@@ -196,7 +196,7 @@ fn describe(route: &Route, operation: &Operation) -> Value {
     }
     if let Some(schema) = operation.takes {
         // Nothing at all stands for an empty object where every field is optional.
-        let required = !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate");
+        let required = !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate" | "NodeLeaving");
         let mut content = json_of(schema);
         if let (Value::Object(content), "Capture") = (&mut content, schema) {
             let says = "One capture a line.";

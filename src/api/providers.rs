@@ -1,4 +1,4 @@
-//! What the providers of the live document are doing, as this process sees them.
+//! What the providers of the live document are doing, as this process sees them; and nodes, where it has targets on some.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -10,46 +10,100 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
-use crate::routing::provider::Provider;
+use crate::nodes;
+use crate::routing::health::Shown;
+use crate::routing::inputs::Breaker;
+use crate::routing::provider::{NODES, Protocol, Provider};
 use crate::routing::recipe::Target;
 
-/// `GET /v1/router/providers`, in document order.
+/// `GET /v1/router/providers`, in document order; nodes are the last.
 pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());
-    let providers = live.routing.providers();
+    let mut names: Vec<&str> = live.routing.providers().iter().map(|provider| &*provider.name).collect();
+    if live.routing.targets().any(|target| target.is_on_nodes()) {
+        names.push(NODES);
+    }
     let start = match query.get("after") {
         None => 0,
-        Some(after) => match providers.iter().position(|provider| &*provider.name == after) {
+        Some(after) => match names.iter().position(|name| *name == after) {
             Some(at) => at + 1,
             None => return Err(Error::invalid("after", "after has to be the id of a provider of this list.")),
         },
     };
-    let page = providers.iter().skip(start).take(limit + 1).map(|provider| describe(&live, provider, now));
+    let page = names.into_iter().skip(start).take(limit + 1);
+    let page = page.map(|name| live.routing.provider(name).map_or_else(|| of_nodes(app, &live, now), |known| describe(&live, known, now)));
     Ok(answer::json(StatusCode::OK, &page::list(page.collect(), limit)))
 }
 
 fn describe(live: &Live, provider: &Provider, now: Timestamp) -> Value {
     let targets = live.routing.targets().filter(|target| target.provider.name == provider.name);
+    let of_target = |target: &std::sync::Arc<Target>| {
+        let shown = target.state().show(&target.provider, now);
+        doing(json!({ "model": target.model }), &shown, target.provider.max_concurrency)
+    };
     json!({
         "object": "provider",
         "id": provider.name,
         "protocol": provider.protocol.as_str(),
-        "targets": targets.map(|target| of_target(target, now)).collect::<Vec<Value>>(),
+        "targets": targets.map(of_target).collect::<Vec<Value>>(),
     })
 }
 
-fn of_target(target: &Target, now: Timestamp) -> Value {
-    let shown = target.state().show(target, now);
+fn of_nodes(app: &App, live: &Live, now: Timestamp) -> Value {
+    let targets = live.routing.targets().filter(|target| target.is_on_nodes());
     json!({
-        "model": target.model,
-        "breaker": shown.breaker,
-        "retry_at": shown.retry_at.map(rfc3339),
-        "ewma_ms": shown.ewma_us.map(|us| us as f64 / 1e3),
-        "inflight": shown.inflight,
-        "max_concurrency": target.provider.max_concurrency,
-        "requests_1m": shown.requests_1m,
-        "errors_1m": shown.errors_1m,
+        "object": "provider",
+        "id": NODES,
+        "protocol": Protocol::OpenAi.as_str(),
+        "targets": targets.map(|target| on_nodes(app, &target.model, now)).collect::<Vec<Value>>(),
     })
+}
+
+/// A target on nodes: the sums of the nodes that serve it, and the state of those that are ready, the best of them; then each.
+fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
+    let behind = app.nodes.behind(model, now);
+    let most = |node: &nodes::Shown| node.row.registration.as_ref().and_then(|registration| registration.max_concurrency);
+    let ready: Vec<&(nodes::Shown, Shown)> = behind.iter().filter(|(node, _)| node.standing == nodes::Standing::Ready).collect();
+    let all = || ready.iter().map(|(_, shown)| shown);
+    let rank = |breaker: Breaker| match breaker {
+        Breaker::Closed => 0,
+        Breaker::HalfOpen => 1,
+        Breaker::Open => 2,
+    };
+    let whole = Shown {
+        breaker: all().map(|shown| shown.breaker).min_by_key(|breaker| rank(*breaker)).unwrap_or_default(),
+        // As long as one of them may be asked now the target may.
+        retry_at: all().map(|shown| shown.retry_at).min().flatten(),
+        ewma_us: all().filter_map(|shown| shown.ewma_us).min(),
+        inflight: behind.iter().map(|(_, shown)| shown.inflight).fold(0, u32::saturating_add),
+        requests_1m: behind.iter().map(|(_, shown)| shown.requests_1m).sum(),
+        errors_1m: behind.iter().map(|(_, shown)| shown.errors_1m).sum(),
+    };
+    // One without a bound leaves the target without one.
+    let bounds: Option<Vec<u32>> = ready.iter().map(|(node, _)| most(node)).collect();
+    let bound = bounds.filter(|bounds| !bounds.is_empty()).map(|bounds| bounds.into_iter().fold(0, u32::saturating_add));
+    let each = behind.iter().map(|(node, shown)| {
+        doing(json!({ "id": node.row.id, "name": node.row.name, "state": node.standing.as_str() }), shown, most(node))
+    });
+    let each: Vec<Value> = each.collect();
+    doing(json!({ "model": model, "nodes": each }), &whole, bound)
+}
+
+/// A record with what its subject is doing.
+fn doing(mut record: Value, shown: &Shown, max_concurrency: Option<u32>) -> Value {
+    let told = [
+        ("breaker", json!(shown.breaker)),
+        ("retry_at", json!(shown.retry_at.map(rfc3339))),
+        ("ewma_ms", json!(shown.ewma_us.map(|us| us as f64 / 1e3))),
+        ("inflight", json!(shown.inflight)),
+        ("max_concurrency", json!(max_concurrency)),
+        ("requests_1m", json!(shown.requests_1m)),
+        ("errors_1m", json!(shown.errors_1m)),
+    ];
+    if let Value::Object(fields) = &mut record {
+        fields.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    }
+    record
 }

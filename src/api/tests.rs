@@ -83,7 +83,7 @@ fn request(uri: &str, body: Option<Value>) -> Request<Bytes> {
     if body.is_some() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
-    request = request.extension(Client { address: Some("192.0.2.1".parse().unwrap()), secure: false });
+    request = request.extension(Client { address: Some("192.0.2.1".parse().unwrap()), proven: true, secure: false });
     if let Some(id) = uri.strip_prefix("/v1/router/keys/") {
         request = request.extension(PathParams(vec![id.split('?').next().unwrap().to_owned()]));
     }

@@ -95,6 +95,7 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
         master_key: variable(MASTER_KEY).map(Secret::new),
         master_key_old: variable(MASTER_KEY_OLD).map(Secret::new),
         variables: Arc::new(variable),
+        ..Environment::default()
     };
     let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;

@@ -2,6 +2,7 @@
 //! The only door to the YAML parser and, through the lookup handed in, to the environment.
 
 mod authorities;
+mod egress;
 mod expand;
 mod net;
 mod reach;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use egress::{Denied, Egress, Whose};
 pub use net::Net;
 pub use read::Problem;
 pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};

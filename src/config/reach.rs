@@ -64,6 +64,14 @@ impl Server {
         base.authority()
     }
 
+    /// Whether somebody may stand before this gateway on its own machine, of whom it does not know: it has a public name that is
+    /// not this machine's, and no proxy is named. Then all of the world may come from loopback.
+    pub fn may_be_fronted(&self) -> bool {
+        let public = self.public_url.as_deref().and_then(|url| Base::parse(url).ok());
+        let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        self.trusted_proxies.is_empty() && public.is_some_and(|public| !local(&public.host))
+    }
+
     /// Whether this hop's `X-Forwarded-For` is believed.
     pub fn trusts_proxy(&self, hop: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
@@ -114,6 +122,52 @@ mod tests {
     fn a_public_gateway_without_a_list_takes_any() {
         assert!(server("listeners: [{ address: 0.0.0.0:80 }]\n").accepts_host("any.example", None));
         assert!(!server("listeners: [{ address: 0.0.0.0:80 }]\nhosts: [a]\n").accepts_host("any.example", None));
+    }
+
+    #[test]
+    fn who_comes_from_loopback_may_be_anybody_behind_a_public_name() {
+        for (text, fronted) in [
+            ("{}", false),
+            ("public_url: http://127.0.0.1:8080\n", false),
+            ("public_url: http://localhost\n", false),
+            ("public_url: 'http://[::1]:8080'\n", false),
+            ("public_url: https://gw.example.com\n", true),
+            ("public_url: https://192.0.2.1\n", true),
+            ("public_url: https://gw.example.com\ntrusted_proxies: [127.0.0.1]\n", false),
+        ] {
+            assert_eq!(server(text).may_be_fronted(), fronted, "{text}");
+        }
+    }
+
+    #[test]
+    fn nodes_sign_the_public_name_else_the_address_that_they_connected_to() {
+        let signed = |text: &str, at: &str, tls: bool| server(text).signed_authority(Some(at.parse().unwrap()), tls);
+        for (at, tls, authority) in [
+            ("127.0.0.1:8080", false, "127.0.0.1:8080"),
+            ("127.0.0.1:80", false, "127.0.0.1"),
+            ("127.0.0.1:443", false, "127.0.0.1:443"),
+            ("127.0.0.1:443", true, "127.0.0.1"),
+            ("127.0.0.1:80", true, "127.0.0.1:80"),
+            ("[::1]:8080", false, "[::1]:8080"),
+            ("[::1]:80", false, "[::1]"),
+            ("[::ffff:127.0.0.1]:8080", false, "127.0.0.1:8080"),
+        ] {
+            assert_eq!(signed("{}", at, tls), authority, "{at}");
+        }
+        for (public, authority) in [
+            ("https://GW.example.com/", "gw.example.com"),
+            ("https://gw.example.com:443", "gw.example.com"),
+            ("https://gw.example.com:80", "gw.example.com:80"),
+            ("http://gw.example.com:80", "gw.example.com"),
+            ("http://gw.example.com:8080", "gw.example.com:8080"),
+            ("https://[2001:DB8::1]:8443", "[2001:db8::1]:8443"),
+            ("https://[2001:db8::1]", "[2001:db8::1]"),
+        ] {
+            assert_eq!(signed(&format!("public_url: '{public}'\n"), "127.0.0.1:8080", false), authority, "{public}");
+        }
+        assert_eq!(server("{}").signed_authority(None, false), "", "nothing can be signed for it");
+        // The path that a node signs is the one that arrives: a public name with a path would be another one.
+        assert!(read_server("test", "public_url: https://gw.example.com/llm\n", &|_| None).is_err());
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::protocol::openai;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::health::Budget;
+use crate::routing::inputs::{Demand, Inputs};
 use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
 use crate::store::{FaultPlace, Faults};
@@ -48,6 +49,8 @@ pub(super) struct Call {
     pub(super) nodes: Nodes,
     /// Where tests have it fail.
     pub(super) faults: Faults,
+    /// What a node's model has to be able to.
+    pub(super) demand: Demand<'static>,
     /// What is asked of providers.
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
@@ -100,6 +103,11 @@ pub(super) struct Used {
     pub(super) node: Option<NodeId>,
     /// The entry of the plan.
     index: usize,
+}
+
+/// What a request demands that was decided on these inputs.
+pub(super) fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
+    inputs.map(|inputs| inputs.request.demand().into_owned()).unwrap_or_default()
 }
 
 impl Progress {
@@ -191,9 +199,10 @@ impl Call {
         Some(free.map_or_else(|| used(planned.clone(), None), |ready| used(ready.target(planned).into(), Some(ready.id.clone()))))
     }
 
-    /// The nodes that serve this entry of the plan and were not asked for it yet, the least loaded first.
+    /// The nodes that serve this entry of the plan, can take the request and were not asked for it yet, the least loaded first.
     fn unasked(&self, state: &Progress, planned: &Target) -> Vec<Ready> {
         let mut ready = self.nodes.ready(&planned.model, self.clock.now());
+        ready.retain(|ready| ready.takes(&planned.model, &self.demand));
         ready.retain(|ready| !state.used.iter().any(|used| used.index == state.index && used.node.as_ref() == Some(&ready.id)));
         ready
     }

@@ -24,14 +24,12 @@ use super::intake::{self, Pace};
 use super::{Gateway, allowance, gate, inference, panicked, reply, reroute, slow};
 use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
-use crate::auth::signature::{Covered, Signed};
 use crate::auth::{self, Principal};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::id::NodeId;
 use crate::interface::Surface;
 use crate::repeats::Repeats;
-use crate::store::{FaultPlace, SpentNonce, StoreError};
+use crate::store::FaultPlace;
 
 /// The application that every listener of the gateway runs.
 pub struct Edge {
@@ -77,7 +75,7 @@ impl Edge {
         }
         let mut admitted = self.admit(exchange, session);
         if let Some((node, signed)) = exchange.signed.take()
-            && let Err(error) = Box::pin(self.spend(node, &signed)).await
+            && let Err(error) = Box::pin(self.spend(node, &signed, admitted.as_ref().map_or("", |admission| admission.route().path))).await
         {
             // Whatever else is wrong with the request: what was sent twice is nobody's.
             admitted = Err(error);
@@ -142,41 +140,6 @@ impl Edge {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
             refused.into()
         })
-    }
-
-    /// Whose signature it is. Its nonce, which is not looked at here, is spent before anything comes of that.
-    fn identify_node(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
-        let connected_to = session.server_addr().and_then(|address| address.as_inet()).copied();
-        let authority = self.app.server.signed_authority(connected_to, exchange.client.secure);
-        let (method, path, query) = (&exchange.method, exchange.path.as_str(), exchange.query.as_deref());
-        let covered = Covered { method, authority: &authority, path, query };
-        let signed = Signed::read(&covered, &session.req_header().headers).map_err(|reason| self.no_node(reason))?;
-        let id = self.app.nodes.identify(&signed, exchange.at).map_err(|reason| self.no_node(reason))?;
-        let signed = Arc::new(signed);
-        exchange.signed = Some((id.clone(), signed.clone()));
-        Ok(Principal::Node { id, signed })
-    }
-
-    /// Spends the nonce of a good signature, durably.
-    async fn spend(&self, node: NodeId, signed: &Signed) -> Result<()> {
-        let (generation, nonce, created) = (signed.generation, signed.nonce.clone(), signed.created);
-        let spent = SpentNonce { node, generation, nonce, created, at: self.app.clock.now() };
-        match self.app.store.spend_nonce(spent).await {
-            Ok(_) => Ok(()),
-            Err(StoreError::Conflict) => Err(self.no_node("nonce")),
-            Err(StoreError::NotFound) => Err(self.no_node("key")),
-            Err(StoreError::LimitReached) => {
-                let most = bounds::NODE_NONCES;
-                let wait = bounds::NODE_HEARTBEAT;
-                Err(Error::new(Kind::RateLimited, format!("The node signed {most} requests within two minutes.")).retry_after(wait))
-            }
-            Err(other) => Err(Error::store_unavailable(other)),
-        }
-    }
-
-    fn no_node(&self, reason: &'static str) -> Error {
-        self.app.metrics.auth_failure(Surface::NodeCallback.interface().as_str(), reason);
-        auth::unauthorized(Surface::NodeCallback).because(reason)
     }
 
     /// Looks at the credential and the policy once more when the body was long in coming: what was revoked meanwhile does

@@ -46,8 +46,10 @@ impl Exchange {
         let path = head.uri.path().to_string();
         let mut exchange = Exchange::unread(app, session, Surface::of(&path));
         if let Some(peer) = exchange.client.address {
-            let address = forwarded_for(&head.headers, peer, |hop| app.server.trusts_proxy(hop));
+            let trusted = |hop| app.server.trusts_proxy(hop);
+            let address = forwarded_for(&head.headers, peer, trusted);
             exchange.client.address = Some(address);
+            exchange.client.proven = !trusted(address) && (trusted(peer) || !is_forwarded(&head.headers));
             exchange.line.client = Some(address);
         }
         exchange.line.client_request_id = client_request_id(&head.headers);
@@ -78,7 +80,7 @@ impl Exchange {
             query: None,
             surface,
             authority: String::new(),
-            client: Client { address, secure },
+            client: Client { address, proven: false, secure },
             route: "unknown",
             line,
             rates: HeaderMap::new(),
@@ -135,6 +137,13 @@ pub(super) fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(
         }
     }
     client
+}
+
+/// Whether a request says that it did not come from where it began.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"]
+        .iter()
+        .any(|name| headers.contains_key(*name))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use pingora_proxy::HttpProxy;
 
 use super::admission::Admission;
 use super::attempt::forwarded;
-use super::call::Call;
+use super::call::{Call, demand};
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
@@ -74,7 +74,8 @@ pub(super) async fn run(
         }
     };
     shadow::send(edge, &live, &prompt, &record, shutdown);
-    let call = Call { counted: permit.counts_tokens(), ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
+    let (counted, demand) = (permit.counts_tokens(), demand(record.inputs()));
+    let call = Call { counted, demand, ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
     let call = Arc::new(call);
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
@@ -157,6 +158,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         clock: app.clock.clone(),
         nodes: app.nodes.clone(),
         faults: app.store.faults().clone(),
+        demand: Default::default(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
         rates: exchange.rates.clone(),

@@ -18,6 +18,7 @@ mod gate;
 mod inference;
 mod intake;
 mod masked;
+mod node;
 mod panicked;
 mod reach;
 mod record;

@@ -9,9 +9,10 @@ use pingora::protocols::tls::CaType;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
-use super::resolve::{Resolver, Unresolved, Whose};
+use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
 use crate::bounds;
+use crate::config::{Egress, Whose};
 use crate::routing::provider::{Authorities, Protocol, Provider};
 
 /// The way to every provider, shared by calls and health checks.
@@ -23,17 +24,16 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn new(app: &App) -> Self {
-        let ours = app.server.own_addresses().chain(app.mock).collect();
-        Reach { resolver: Resolver::new(app.server.egress_deny.clone(), ours), authorities: DashMap::new() }
+        Reach { resolver: Resolver::new(Egress::of(&app.server, app.mock)), authorities: DashMap::new() }
     }
 
     /// The provider as Pingora connects to it.
     pub(super) async fn peer(&self, provider: &Provider) -> Result<HttpPeer, Unresolved> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
         let whose = match provider.protocol {
-            Protocol::Mock => Whose::Own,
-            _ if provider.is_of_nodes() => Whose::Node,
-            _ => Whose::Provider,
+            Protocol::Mock => None,
+            _ if provider.is_of_nodes() => Some(Whose::Node),
+            _ => Some(Whose::Provider),
         };
         let lookup = self.resolver.address(&base.host, base.port, whose);
         let address = tokio::time::timeout(timeouts.connect, lookup).await.map_err(|_| Unresolved::Unknown)??;

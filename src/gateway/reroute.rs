@@ -11,7 +11,7 @@ use pingora::server::ShutdownWatch;
 use serde_json::{Value, json};
 
 use super::admission::Admission;
-use super::call::Call;
+use super::call::{Call, demand};
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
@@ -181,7 +181,8 @@ async fn reroute(
             return Err(error);
         }
     };
-    let call = Arc::new(prepare(app, exchange, live, &decision, prompt, Mode::Collect));
+    let call = Call { demand: demand(record.inputs()), ..prepare(app, exchange, live, &decision, prompt, Mode::Collect) };
+    let call = Arc::new(call);
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
     proxy(&edge.proxy, None, &call, shutdown).await;

@@ -7,26 +7,12 @@ use std::time::Instant;
 use dashmap::DashMap;
 
 use crate::bounds;
-use crate::config::Net;
+use crate::config::{Egress, Whose};
 
-/// Whose address it is that is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Of a provider of the document.
-    Provider,
-    /// Of a node, which names it itself.
-    Node,
-    /// Of our in-process provider, which the policy does not concern.
-    Own,
-}
-
-/// A cache of looked-up names.
+/// A cache of looked-up names. An address is looked for in somebody's name; for our in-process provider, which the policy does
+/// not concern, in nobody's.
 pub(super) struct Resolver {
-    denied: Vec<Net>,
-    /// Also denied to nodes, whatever the policy says: where clouds tell machines their credentials.
-    metadata: Vec<Net>,
-    /// Our own listeners: a provider there would be a loop.
-    ours: Vec<SocketAddr>,
+    egress: Egress,
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
 }
 
@@ -40,12 +26,12 @@ pub(super) enum Unresolved {
 }
 
 impl Resolver {
-    pub(super) fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Self {
-        Resolver { denied, metadata: Net::metadata(), ours, known: DashMap::new() }
+    pub(super) fn new(egress: Egress) -> Self {
+        Resolver { egress, known: DashMap::new() }
     }
 
     /// The address of `host`.
-    pub(super) async fn address(&self, host: &str, port: u16, whose: Whose) -> Result<SocketAddr, Unresolved> {
+    pub(super) async fn address(&self, host: &str, port: u16, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
         }
@@ -66,7 +52,7 @@ impl Resolver {
     /// Looks a name up again; what was known stays when nothing is found.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, Unresolved> {
         // Kept for whomever: what is denied to nodes alone is seen when one is reached.
-        self.find(host, port, Whose::Provider).await
+        self.find(host, port, Some(Whose::Provider)).await
     }
 
     /// Forgets every other name.
@@ -74,7 +60,7 @@ impl Resolver {
         self.known.retain(|name, _| names(name));
     }
 
-    async fn find(&self, host: &str, port: u16, whose: Whose) -> Result<SocketAddr, Unresolved> {
+    async fn find(&self, host: &str, port: u16, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
         let mut why_not = Unresolved::Unknown;
         // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
@@ -95,57 +81,41 @@ impl Resolver {
         Err(why_not)
     }
 
-    fn allowed(&self, address: SocketAddr, whose: Whose) -> Result<SocketAddr, Unresolved> {
-        let ip = address.ip().to_canonical();
-        let loops = self.ours.iter().any(|listener| {
-            let at = listener.ip().to_canonical();
-            listener.port() == address.port()
-                && (at == ip || (at.is_unspecified() && (ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip))))
-        });
-        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip));
-        let denied = match whose {
-            Whose::Own => false,
-            Whose::Provider => loops || within(&self.denied),
-            Whose::Node => loops || within(&self.denied) || within(&self.metadata),
-        };
-        if denied { Err(Unresolved::Denied) } else { Ok(address) }
+    fn allowed(&self, address: SocketAddr, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
+        whose.map_or(Ok(()), |whose| self.egress.check(address, whose)).map(|()| address).map_err(|_| Unresolved::Denied)
     }
-}
-
-/// Whether an interface of this machine has the address: only then can a socket be bound to it.
-fn is_of_this_machine(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Net;
 
     #[tokio::test]
     async fn denied_networks_and_our_own_listeners_are_never_an_address() {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
         let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
-        let resolver = Resolver::new(denied, ours);
-        assert!(resolver.address("127.0.0.1", 9000, Whose::Provider).await.is_ok());
-        assert!(resolver.address("169.254.169.254", 80, Whose::Own).await.is_ok(), "our own provider");
+        let resolver = Resolver::new(Egress::new(denied, ours));
+        assert!(resolver.address("127.0.0.1", 9000, Some(Whose::Provider)).await.is_ok());
+        assert!(resolver.address("169.254.169.254", 80, None).await.is_ok(), "our own provider");
         for (host, port) in [("169.254.169.254", 80), ("::ffff:169.254.1.1", 80), ("127.0.0.1", 8080), ("localhost", 9090)] {
-            assert!(matches!(resolver.address(host, port, Whose::Provider).await, Err(Unresolved::Denied)), "{host}:{port}");
+            assert!(matches!(resolver.address(host, port, Some(Whose::Provider)).await, Err(Unresolved::Denied)), "{host}:{port}");
         }
     }
 
     #[tokio::test]
     async fn what_is_metadata_is_denied_to_nodes_alone() {
-        let resolver = Resolver::new(Vec::new(), Vec::new());
+        let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         for host in ["100.100.100.200", "168.63.129.16"] {
-            assert!(resolver.address(host, 80, Whose::Provider).await.is_ok(), "{host}");
-            assert!(matches!(resolver.address(host, 80, Whose::Node).await, Err(Unresolved::Denied)), "{host}");
+            assert!(resolver.address(host, 80, Some(Whose::Provider)).await.is_ok(), "{host}");
+            assert!(matches!(resolver.address(host, 80, Some(Whose::Node)).await, Err(Unresolved::Denied)), "{host}");
         }
-        assert!(resolver.address("192.0.2.1", 80, Whose::Node).await.is_ok());
+        assert!(resolver.address("192.0.2.1", 80, Some(Whose::Node)).await.is_ok());
     }
 
     #[tokio::test]
     async fn what_is_known_is_used_until_the_document_names_it_no_more() {
-        let resolver = Resolver::new(Vec::new(), Vec::new());
+        let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));
         let found = resolver.look_up("localhost", 80).await.unwrap();
         assert!(!resolver.is_due("localhost", 80));
@@ -153,7 +123,7 @@ mod tests {
         let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
         resolver.known.insert(name.clone(), (found, old));
         assert!(resolver.is_due("localhost", 80));
-        assert_eq!(resolver.address("localhost", 80, Whose::Provider).await.unwrap(), found);
+        assert_eq!(resolver.address("localhost", 80, Some(Whose::Provider)).await.unwrap(), found);
         assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");
         resolver.retain(|other| *other == name);
         assert!(resolver.known.contains_key(&name));

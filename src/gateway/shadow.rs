@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::attempt::forwarded;
-use super::call::Call;
+use super::call::{Call, demand};
 use super::edge::Edge;
 use super::failure::Failure;
 use super::inference::proxy;
@@ -117,6 +117,7 @@ impl Copied {
             clock: self.app.clock.clone(),
             nodes: self.app.nodes.clone(),
             faults: self.app.store.faults().clone(),
+            demand: demand(self.record.inputs()),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
             rates: Default::default(),

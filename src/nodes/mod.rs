@@ -2,12 +2,14 @@
 //! registrations change only by following the store; leases, reported load and breakers are this process's own, and begin anew
 //! with it: a node that is known to the store is unreachable until its next report.
 
+mod life;
 mod reseal;
 mod standing;
 mod turn;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -19,13 +21,15 @@ use crate::auth::signature::Signed;
 use crate::bounds;
 use crate::id::{NodeId, Random};
 use crate::routing::decide::state_against;
-use crate::routing::health::TargetState;
-use crate::routing::inputs::{Breaker, NodeFacts, TargetHealth};
+use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
+use crate::routing::inputs::{Abilities, Breaker, Demand, NodeFacts, TargetHealth};
 use crate::routing::on_nodes;
 use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::{Routing, Target};
 use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
-use crate::store::{Change, Committed, NodeRow};
+use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
+use life::Life;
+pub use life::{Load, Report, Spent, Status, Untaken};
 
 pub use reseal::resealed;
 
@@ -40,6 +44,8 @@ struct Table {
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
     /// With which all of them take turns.
     turns: Turn,
+    /// Whether the last nonce was one that the store could not keep.
+    aside: AtomicBool,
 }
 
 impl fmt::Debug for Nodes {
@@ -55,6 +61,9 @@ pub struct Node {
     secrets: Vec<(u32, Secret, Option<Timestamp>)>,
     /// How it is reached; none before it registers, and after it left.
     serving: Option<Serving>,
+    /// The requests under way there, whichever of its registrations they were sent under: it has as many places as it says, also
+    /// for those that it began before it left and came again.
+    places: Arc<ProviderState>,
     /// Outlives changes of the row.
     life: Arc<Mutex<Life>>,
 }
@@ -65,98 +74,6 @@ struct Serving {
     provider: Arc<Provider>,
     state: Arc<TargetState>,
     turn: Turn,
-}
-
-/// What is known by reports only.
-#[derive(Default)]
-struct Life {
-    /// Of these reports.
-    epoch: u64,
-    /// The last report's; none since this process runs.
-    seq: Option<u64>,
-    lease_until: Option<Timestamp>,
-    /// When the lease began, by the clock that nobody sets.
-    leased: Option<Instant>,
-    status: Status,
-    reported: Load,
-    /// Requests of ours that were there when it reported.
-    ours_then: u32,
-    events: Remembered,
-}
-
-/// Requests at a node, by its own word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Being served.
-    pub running: u32,
-    /// Waiting.
-    pub queued: u32,
-}
-
-/// What a node says of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Status {
-    /// It serves.
-    #[default]
-    Ready,
-    /// It takes no new requests.
-    Draining,
-    /// It cannot serve.
-    Error,
-}
-
-impl Status {
-    /// Reads the word of a report.
-    pub fn parse(word: &str) -> Option<Status> {
-        match word {
-            "ready" => Some(Status::Ready),
-            "draining" => Some(Status::Draining),
-            "error" => Some(Status::Error),
-            _ => None,
-        }
-    }
-}
-
-/// A report of a node.
-#[derive(Clone, Copy, Debug)]
-pub struct Report {
-    /// Rises from report to report of an epoch.
-    pub seq: u64,
-    /// How it is.
-    pub status: Status,
-    /// What it is doing.
-    pub load: Load,
-}
-
-/// Why a report is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untaken {
-    /// Its number does not rise.
-    Seq,
-    /// The node has not registered, or has left.
-    Unregistered,
-}
-
-/// Ids of events, the newest ones.
-#[derive(Default)]
-struct Remembered {
-    ids: HashSet<String>,
-    order: VecDeque<String>,
-}
-
-impl Remembered {
-    fn is_new(&mut self, id: &str) -> bool {
-        if !self.ids.insert(id.to_owned()) {
-            return false;
-        }
-        self.order.push_back(id.to_owned());
-        if self.order.len() > bounds::NODE_EVENT_IDS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        true
-    }
 }
 
 /// What an operator is shown of a node.
@@ -183,16 +100,28 @@ pub struct Ready {
     pub id: NodeId,
     provider: Arc<Provider>,
     state: Arc<TargetState>,
-    models: Vec<String>,
+    row: Arc<NodeRow>,
     load: u32,
     inflight: u32,
     turn: Turn,
 }
 
 impl Ready {
+    fn models(&self) -> &[NodeModel] {
+        self.row.registration.as_ref().map_or(&[], |registration| &registration.models)
+    }
+
+    /// Whether its model is one that can take such a request.
+    pub fn takes(&self, model: &str, demand: &Demand<'_>) -> bool {
+        let said = self.models().iter().find(|served| served.id == model);
+        said.is_some_and(|said| demand.against(said.context, said.capabilities.as_deref()).is_none())
+    }
+
     /// Whether nothing of its state speaks against asking it.
     pub fn may_be_asked(&self, now: Timestamp) -> bool {
-        state_against(&self.state.at_node(&self.provider, now), now).is_none()
+        let told = self.state.at_node(&self.provider, now);
+        let (inflight, max) = (self.inflight, self.provider.max_concurrency);
+        state_against(&TargetHealth { inflight, max, ..told }, now).is_none()
     }
 
     /// The target as it is at this node, which is about to be asked.
@@ -205,14 +134,21 @@ impl Ready {
 impl Nodes {
     /// An empty table; secrets are sealed under a key of this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes(Arc::new(Table { sealing: keys.into().nodes().clone(), authorities: None, known: RwLock::default(), turns: Turn::default() }))
+        Nodes(Arc::new(Table {
+            sealing: keys.into().nodes().clone(),
+            authorities: None,
+            known: RwLock::default(),
+            turns: Turn::default(),
+            aside: AtomicBool::new(false),
+        }))
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
         let Table { sealing, turns, .. } = &*self.0;
-        Nodes(Arc::new(Table { sealing: sealing.clone(), authorities, known: RwLock::default(), turns: turns.clone() }))
+        let (known, aside) = (RwLock::default(), AtomicBool::new(false));
+        Nodes(Arc::new(Table { sealing: sealing.clone(), authorities, known, turns: turns.clone(), aside }))
     }
 
     /// Takes in what the store has at the start.
@@ -243,14 +179,15 @@ impl Nodes {
                 None => log::error!("the secret of {} cannot be opened: rotate it", row.id),
             }
         }
-        let serving = self.serving(&row, before.as_deref());
+        let places = before.as_ref().map(|before| before.places.clone()).unwrap_or_default();
+        let serving = self.serving(&row, before.as_deref(), &places);
         let life = before.map(|before| before.life.clone()).unwrap_or_default();
-        let node = Arc::new(Node { row: row.clone(), secrets, serving, life });
+        let node = Arc::new(Node { row: row.clone(), secrets, serving, places, life });
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
-    /// How the node is reached by its registration. A new epoch has a new breaker; requests of the one before still take its places.
-    fn serving(&self, row: &NodeRow, before: Option<&Node>) -> Option<Serving> {
+    /// How the node is reached by its registration. A new epoch has a new breaker; requests of those before still take its places.
+    fn serving(&self, row: &NodeRow, before: Option<&Node>, places: &Arc<ProviderState>) -> Option<Serving> {
         let registration = row.registration.as_ref().filter(|registration| !registration.ended)?;
         let before = before.and_then(|before| before.serving.as_ref());
         if let Some(same) = before.filter(|before| before.epoch == registration.epoch) {
@@ -268,8 +205,7 @@ impl Nodes {
             },
         };
         let ca = self.0.authorities.clone().filter(|_| base.tls);
-        let before_it = before.map(|before| &*before.provider);
-        let mut provider = Provider::of_node(base, key, registration.max_concurrency, before_it);
+        let mut provider = Provider::of_node(base, key, registration.max_concurrency, places.clone());
         provider.ca = ca;
         let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
         Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default(), turn })
@@ -338,19 +274,28 @@ impl Nodes {
         bases.map(|base| (base.host.clone(), base.port)).collect()
     }
 
-    /// A node's epoch has begun: its lease runs, and reports count from anew.
-    pub fn begin(&self, id: &NodeId, now: Timestamp) {
-        let Some((node, epoch)) = self.get(id).and_then(|node| node.epoch().map(|epoch| (node, epoch))) else { return };
+    /// A node's epoch has begun: its lease runs, and reports count from anew. Not where a later one has begun meanwhile.
+    pub fn begin(&self, id: &NodeId, epoch: u64, now: Timestamp) {
+        let Some(node) = self.get(id) else { return };
         let mut life = node.life();
-        let events = std::mem::take(&mut life.events);
-        *life = Life { epoch, lease_until: lease(now), leased: Some(Instant::now()), events, ..Life::default() };
+        if life.epoch < epoch {
+            let aside = std::mem::take(&mut life.aside);
+            *life = Life { epoch, lease_until: lease(now), leased: Some(Instant::now()), aside, ..Life::default() };
+        }
     }
 
     /// Takes a report.
     pub fn report(&self, id: &NodeId, report: Report, now: Timestamp) -> Result<(), Untaken> {
         let node = self.get(id).ok_or(Untaken::Unregistered)?;
-        let (epoch, serving) = node.epoch().zip(node.serving.as_ref()).ok_or(Untaken::Unregistered)?;
+        let epoch = node.epoch().filter(|_| node.serving.is_some()).ok_or(Untaken::Unregistered)?;
+        if node.row.registration.as_ref().is_some_and(|registration| registration.is_after(report.epoch, report.signed_s)) {
+            return Err(Untaken::Epoch);
+        }
         let mut life = node.life();
+        // A registration may have come since the node was looked up.
+        if life.epoch > epoch {
+            return Err(Untaken::Epoch);
+        }
         if life.epoch == epoch && life.seq.is_some_and(|last| report.seq <= last) {
             return Err(Untaken::Seq);
         }
@@ -360,15 +305,47 @@ impl Nodes {
         life.leased = Some(Instant::now());
         life.status = report.status;
         life.reported = report.load;
-        life.ours_then = serving.state.under_way();
+        life.ours_then = node.places.under_way();
         Ok(())
     }
 
-    /// Of a node's events, those that it had not told before.
-    pub fn new_events(&self, id: &NodeId, ids: &[&str]) -> Vec<bool> {
-        let Some(node) = self.get(id) else { return vec![false; ids.len()] };
-        let mut life = node.life();
-        ids.iter().map(|id| life.events.is_new(id)).collect()
+    /// Takes the nonce of a report that the store cannot keep now: once, and none that this process or the one before it may have
+    /// taken in this way.
+    ///
+    /// A store that takes nothing must not stop traffic to nodes, so their reports are taken all the same; and what is taken must
+    /// not be good a second time, also after a restart, when all that is in memory is gone. Hence three things, in this order:
+    /// the nonce is in here; the time of its signature is a durable mark, written in place where no room is needed
+    /// ([`crate::store::Store::mark_node`]); and the store, which can be read, does not know the nonce. What the store keeps
+    /// later is looked for in here in turn ([`Nodes::is_aside`]), so that of two copies at most one is taken whichever way each
+    /// goes. After a restart nothing counts that was signed until the mark: as signatures of one node come in the order of its
+    /// clock, its next one is newer, and nobody waits. What cannot be marked is not taken.
+    pub fn take_aside(&self, id: &NodeId, nonce: &str, created: i64, now: Timestamp) -> Result<(), Spent> {
+        self.get(id).ok_or(Spent::Before)?.life().aside.take(nonce, created, now)
+    }
+
+    /// Whether a nonce was taken while the store took nothing, or may have been.
+    pub fn is_aside(&self, id: &NodeId, nonce: &str, created: i64) -> bool {
+        self.get(id).is_some_and(|node| node.life().aside.holds(nonce, created))
+    }
+
+    /// Notes whether the store keeps nonces, or they are put aside; gives whether that is news.
+    pub fn puts_aside(&self, aside: bool) -> bool {
+        self.0.aside.load(Ordering::Relaxed) != aside && self.0.aside.swap(aside, Ordering::Relaxed) != aside
+    }
+
+    /// Whether a signature of this generation has nothing to change in the store: the first use of a generation ends the one
+    /// before, and that has to last.
+    pub fn may_be_aside(&self, id: &NodeId, generation: u32) -> bool {
+        self.get(id).is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
+    }
+
+    /// Takes in what the process before this one took while the store took nothing.
+    pub fn load_marks(&self, marks: Vec<NodeMark>) {
+        for mark in marks {
+            if let Some(node) = self.get(&mark.node) {
+                node.life().aside.close_until(mark.until);
+            }
+        }
     }
 
     /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
@@ -387,16 +364,35 @@ impl Nodes {
         }
         for ready in self.all().iter().filter_map(|node| node.ready(now)) {
             let told = ready.state.at_node(&ready.provider, now);
-            let facts = NodeFacts { models: ready.models, load: ready.load };
-            health.insert(ready.id.to_string(), TargetHealth { node: Some(facts), ..told });
+            let bounded = ready.models().iter().filter(|model| model.context.is_some() || model.capabilities.is_some());
+            let said = |model: &NodeModel| Abilities { context: model.context, capabilities: model.capabilities.clone() };
+            let facts = NodeFacts {
+                abilities: bounded.map(|model| (model.id.clone(), said(model))).collect(),
+                models: ready.models().iter().map(|model| model.id.clone()).collect(),
+                load: ready.load,
+            };
+            let (inflight, max) = (ready.inflight, ready.provider.max_concurrency);
+            health.insert(ready.id.to_string(), TargetHealth { node: Some(facts), inflight, max, ..told });
         }
         on_nodes::fill(routing, health, now, true);
+    }
+
+    /// The nodes that serve a model, ready or not, in the order of their ids, as operators are shown them: each with what it is
+    /// doing for all of its models together.
+    pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(Shown, Doing)> {
+        let serving = self.all().into_iter().filter(|node| node.serves(model));
+        serving.filter_map(|node| Some((node.show(now), node.doing(now)?))).collect()
     }
 }
 
 impl Node {
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn doing(&self, now: Timestamp) -> Option<Doing> {
+        let serving = self.serving.as_ref()?;
+        Some(Doing { inflight: self.places.under_way(), ..serving.state.show(&serving.provider, now) })
     }
 
     fn epoch(&self) -> Option<u64> {
@@ -429,12 +425,12 @@ impl Node {
 
     /// As it may be given requests, if it may.
     fn ready(&self, now: Timestamp) -> Option<Ready> {
-        let (registration, serving) = (self.row.registration.as_ref()?, self.serving.as_ref()?);
+        let serving = self.serving.as_ref()?;
         let life = self.life();
         if self.standing(&life, now) != Standing::Ready {
             return None;
         }
-        let inflight = serving.state.under_way();
+        let inflight = self.places.under_way();
         let reported = life.reported.running.saturating_add(life.reported.queued);
         // What it said, and what we have given it, or had back, since.
         let load = reported.saturating_add(inflight).saturating_sub(life.ours_then).max(inflight);
@@ -442,7 +438,7 @@ impl Node {
             id: self.row.id.clone(),
             provider: serving.provider.clone(),
             state: serving.state.clone(),
-            models: registration.models.iter().map(|model| model.id.clone()).collect(),
+            row: self.row.clone(),
             load,
             inflight,
             turn: serving.turn.clone(),
@@ -456,7 +452,7 @@ impl Node {
             standing: self.standing(&life, now),
             load: life.reported,
             lease_until: life.lease_until.filter(|_| self.epoch() == Some(life.epoch)),
-            inflight: self.serving.as_ref().map_or(0, |serving| serving.state.under_way()),
+            inflight: self.places.under_way(),
             breaker: self.serving.as_ref().map(|serving| serving.state.at_node(&serving.provider, now).breaker),
         }
     }

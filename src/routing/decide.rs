@@ -11,7 +11,7 @@ use super::condition::{Evaluation, Facts};
 use super::document::Strategy;
 use super::inputs::{Breaker, Inputs, TargetHealth};
 use super::recipe::{Choosable, Recipe, Routing, Rule, Target};
-use super::{inputs, strategy};
+use super::{inputs, on_nodes, strategy};
 use crate::bounds;
 use crate::error::{Error, Kind};
 use crate::protocol::endpoint::Endpoint;
@@ -158,7 +158,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 pub fn shadow<'r>(routing: &'r Routing, inputs: &Inputs, decision: &Decision) -> Option<Result<&'r Arc<Target>, &'static str>> {
     let shadow = routing.recipe(&decision.recipe)?.shadow().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
     // The probe of a breaker is for live traffic: a copy proves nothing.
-    let probing = inputs.health.get(&*shadow.target.name).is_some_and(|health| health.breaker != Breaker::Closed);
+    let probing = on_nodes::state(&shadow.target, inputs).is_some_and(|health| health.breaker != Breaker::Closed);
     let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
     Some(against.map_or(Ok(&shadow.target), Err))
 }
@@ -264,7 +264,7 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
     for (choice, candidate) in choices.iter().zip(candidates) {
         let wait = match candidate.reason.as_deref()? {
             "cooldown" => {
-                let until = inputs.health.get(&*choice.target().name)?.cooldown_until?;
+                let until = on_nodes::state(choice.target(), inputs)?.cooldown_until?;
                 Duration::try_from(until.duration_since(inputs.at)).ok()?
             }
             "concurrency" => bounds::CONCURRENCY_RETRY,
@@ -282,16 +282,14 @@ fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     if !Endpoint::named(&request.endpoint).is_some_and(|endpoint| target.provider.protocol.serves(endpoint)) {
         return Some("endpoint");
     }
-    let able = |need: &String| target.capabilities.as_ref().is_none_or(|able| able.contains(need));
-    if !request.needs.iter().all(able) {
-        return Some("capability");
+    if let Some(reason) = request.demand().against(target.context, target.capabilities.as_deref()) {
+        return Some(reason);
     }
-    let tokens = request.prompt_tokens.saturating_add(request.max_tokens.unwrap_or(0));
-    if target.context.is_some_and(|context| tokens > context) {
-        return Some("context");
+    if let Some(reason) = on_nodes::against(target, inputs) {
+        return Some(reason);
     }
-    let health = inputs.health.get(&*target.name)?;
-    if health.nodes == Some(0) { Some("no_node") } else { state_against(health, inputs.at) }
+    let health = on_nodes::state(target, inputs)?;
+    if health.nodes == Some(0) { Some("no_node") } else { state_against(&health, inputs.at) }
 }
 
 /// What the state of a target, or of a node, speaks against it.

@@ -1,6 +1,7 @@
 //! Everything that a decision may look at, copied out before it is made and stored in the capture,
 //! so that the same decision can be made again, on any machine, under any document.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -113,9 +114,38 @@ impl RequestFacts {
         self.answer_tokens().min(each).saturating_mul(self.choices.unwrap_or(1).max(1))
     }
 
+    /// What a model has to be able to.
+    pub fn demand(&self) -> Demand<'_> {
+        Demand { needs: Cow::Borrowed(&self.needs), tokens: self.prompt_tokens.saturating_add(self.max_tokens.unwrap_or(0)) }
+    }
+
     /// What of the rates and the budget it takes, the prompt: nothing where a prompt is only counted.
     pub fn charged_prompt_tokens(&self) -> u64 {
         if self.endpoint == Endpoint::CountTokens.as_str() { 0 } else { self.prompt_tokens }
+    }
+}
+
+/// What a request demands of the model that serves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand<'a> {
+    /// Capabilities.
+    pub needs: Cow<'a, [String]>,
+    /// Tokens that the model's context has to have room for: the prompt, and the answer where its length was asked for.
+    pub tokens: u64,
+}
+
+impl Demand<'_> {
+    /// What speaks against a model of this context and these capabilities, where those are known: `capability` or `context`.
+    pub fn against(&self, context: Option<u64>, capabilities: Option<&[String]>) -> Option<&'static str> {
+        if capabilities.is_some_and(|able| !self.needs.iter().all(|need| able.contains(need))) {
+            return Some("capability");
+        }
+        context.is_some_and(|context| self.tokens > context).then_some("context")
+    }
+
+    /// The same, on its own.
+    pub fn into_owned(self) -> Demand<'static> {
+        Demand { needs: Cow::Owned(self.needs.into_owned()), tokens: self.tokens }
     }
 }
 
@@ -190,6 +220,29 @@ pub struct NodeFacts {
     pub models: Vec<String>,
     /// Requests at it, running or waiting, by its last report and what was given it since.
     pub load: u32,
+    /// What it said of its models, by their names; one that is missing takes any request, as all do in captures that are older
+    /// than this.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub abilities: BTreeMap<String, Abilities>,
+}
+
+impl NodeFacts {
+    /// What the node said of a model that speaks against serving the request with it: `capability` or `context`.
+    pub fn against(&self, model: &str, demand: &Demand<'_>) -> Option<&'static str> {
+        let said = self.abilities.get(model)?;
+        demand.against(said.context, said.capabilities.as_deref())
+    }
+}
+
+/// What a node said of one of its models; what it did not say sets no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abilities {
+    /// Tokens that prompt and answer share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<u64>,
+    /// What it can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Vec<String>>,
 }
 
 /// A breaker's state.

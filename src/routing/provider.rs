@@ -47,13 +47,12 @@ impl Provider {
     /// What stands for all nodes in a document. Requests go to one of them: this one is nowhere.
     pub(super) fn all_nodes() -> Provider {
         let base = Base { tls: false, host: String::new(), port: 0, path: String::new() };
-        Provider::of_node(base, None, None, None)
+        Provider::of_node(base, None, None, Arc::default())
     }
 
-    /// A node as a provider: what it wants to be shown is its one key. Requests under way to it as it was `before` still take
-    /// their places.
-    pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, before: Option<&Provider>) -> Provider {
-        let provider = Provider {
+    /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
+    pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, places: Arc<ProviderState>) -> Provider {
+        Provider {
             name: NODES.into(),
             protocol: Protocol::OpenAi,
             base,
@@ -66,12 +65,8 @@ impl Provider {
             max_concurrency,
             stream_usage: StreamUsage::default(),
             breaker: BreakerSettings::default(),
-            state: OnceLock::new(),
-        };
-        if let Some(state) = before.and_then(|before| before.state.get()) {
-            let _new = provider.state.set(Arc::clone(state));
+            state: OnceLock::from(places),
         }
-        provider
     }
 
     /// Whether it is a node, or stands for all of them.

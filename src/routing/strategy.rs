@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 
 use super::document::Strategy;
-use super::inputs::{Inputs, TargetHealth};
+use super::inputs::Inputs;
+use super::on_nodes::state;
 use super::recipe::{Choosable, Shadow, Target};
 use crate::bounds;
 
@@ -74,10 +75,6 @@ fn expected(target: &Target, inputs: &Inputs) -> u128 {
         (None, waiting) => u128::from(u64::MAX) * u128::from(u32::MAX) + u128::from(waiting),
         (Some(ewma_us), waiting) => u128::from(ewma_us) * (u128::from(waiting) + 1),
     }
-}
-
-fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i TargetHealth> {
-    inputs.health.get(&*target.name)
 }
 
 /// Dollars with an order; what is unknown comes last.

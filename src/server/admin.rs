@@ -45,7 +45,7 @@ impl Admin {
             let breaker = match standing.get(&*target.name) {
                 // That of the node which would be asked next: open when those of all are.
                 Some(told) if target.is_on_nodes() => told.breaker,
-                _ => target.state().show(target, now).breaker,
+                _ => target.state().show(&target.provider, now).breaker,
             };
             let open = breaker != Breaker::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);

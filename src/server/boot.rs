@@ -54,12 +54,15 @@ pub struct Environment {
     pub master_key_old: Option<Secret>,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
+    /// The time; a test's own, where it does not want to wait.
+    pub clock: Clock,
 }
 
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
-        Environment { admin_key: None, agent_key: None, master_key: None, master_key_old: None, variables: Arc::new(|_| None) }
+        let variables: Variables = Arc::new(|_| None);
+        Environment { admin_key: None, agent_key: None, master_key: None, master_key_old: None, variables, clock: Clock::System }
     }
 }
 
@@ -90,6 +93,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
     nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?);
+    nodes.load_marks(store.node_marks());
     say_how_keys_stand(&auth, &keys, changed, clock.now());
     if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
         warn!(
@@ -111,7 +115,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     } else {
         AccessLog::off()
     };
-    let (mock_address, variables) = (Some(mock_address), environment.variables);
+    let (mock_address, variables, clock) = (Some(mock_address), environment.variables, environment.clock);
     let parts =
         Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));

@@ -215,6 +215,7 @@ async fn secrets_of_nodes_go_over_and_one_that_does_not_open_stays() {
     let registration = Registration {
         epoch: 1,
         at_us: 0,
+        signed_s: 0,
         ended: false,
         version: "1".into(),
         endpoint: "http://192.0.2.1:8000".into(),

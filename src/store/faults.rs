@@ -43,6 +43,7 @@ struct Switches {
     every_write: AtomicBool,
     accounts_full: AtomicBool,
     disk_full: AtomicBool,
+    marks_fail: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
@@ -74,6 +75,11 @@ impl Faults {
     /// Every mutation of accounts finds the disk full until [`Faults::clear`].
     pub fn fill_accounts(&self) {
         self.0.accounts_full.store(true, Ordering::Release);
+    }
+
+    /// No mark of a node can be written until [`Faults::clear`].
+    pub fn fail_marks(&self) {
+        self.0.marks_fail.store(true, Ordering::Release);
     }
 
     /// The next `count` appends of captures fail.
@@ -127,6 +133,7 @@ impl Faults {
         self.0.every_write.store(false, Ordering::Release);
         self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
+        self.0.marks_fail.store(false, Ordering::Release);
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
@@ -148,6 +155,11 @@ impl Faults {
         }
         let fails = || !spend(&self.0.writes_spared) && spend(&self.0.writes_left);
         if self.broken() || fails() { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+    }
+
+    /// Before a mark of a node.
+    pub(super) fn before_mark(&self) -> Result<(), StoreError> {
+        if self.0.marks_fail.load(Ordering::Acquire) { Err(StoreError::Unavailable("mark failed on demand".into())) } else { Ok(()) }
     }
 
     /// Before a write into a segment: after how many bytes it breaks off, if it does.

@@ -11,8 +11,10 @@ mod captures;
 mod faults;
 mod keys;
 mod limits;
+mod marks;
 mod masters;
 mod nodes;
+mod of_nodes;
 mod pairs;
 mod rows;
 mod schema;
@@ -28,13 +30,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::error::{Error, Kind};
-use crate::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
+pub use marks::NodeMark;
 pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
@@ -315,47 +318,6 @@ impl Store {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
         sqlite.mutate(self, move |transaction| agents::delete(transaction, &id, seen.as_deref())).await
-    }
-
-    /// Adds a node; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
-    pub async fn create_node(&self, node: NodeRow) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| nodes::insert(transaction, node)).await
-    }
-
-    /// Deletes a node; again is no change.
-    pub async fn delete_node(&self, id: &NodeId) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.mutate(self, move |transaction| nodes::delete(transaction, &id)).await
-    }
-
-    /// Gives a node its next secret, of the generation in `next`; [`StoreError::Conflict`] when another rotation was first.
-    pub async fn rotate_node(&self, next: NodeRow) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| nodes::rotate(transaction, &next)).await
-    }
-
-    /// Spends the nonce of a signature, durably: [`StoreError::Conflict`] when it was spent before, [`StoreError::NotFound`]
-    /// when its generation is not taken any more, [`StoreError::LimitReached`] when the node signs too much. The first use of a
-    /// generation ends the one before.
-    pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| nodes::spend(transaction, &spent)).await
-    }
-
-    /// Notes what a node registers as, which begins its next epoch.
-    pub async fn register_node(&self, id: &NodeId, registration: Registration) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.mutate(self, move |transaction| nodes::register(transaction, &id, registration)).await
-    }
-
-    /// Notes the models of a node's epoch, or, with none, its end; [`StoreError::Conflict`] when there is another by now.
-    pub async fn amend_node(&self, id: &NodeId, epoch: u64, models: Option<Vec<NodeModel>>) -> Result<Committed, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.mutate(self, move |transaction| nodes::amend(transaction, &id, epoch, models)).await
     }
 
     /// Begins a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] when the user is disabled, or has

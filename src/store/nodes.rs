@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
@@ -61,6 +61,9 @@ pub struct Registration {
     pub epoch: u64,
     /// When, in microseconds since the epoch.
     pub at_us: i64,
+    /// When it was signed, in seconds since the epoch by the clock of the node: what was signed before is of an earlier epoch.
+    #[serde(default)]
+    pub signed_s: i64,
     /// Whether it said that it leaves.
     pub ended: bool,
     /// What runs there.
@@ -75,6 +78,14 @@ pub struct Registration {
     pub max_concurrency: Option<u32>,
     /// Its own words about itself.
     pub labels: BTreeMap<String, String>,
+}
+
+impl Registration {
+    /// Whether something of this epoch, where it says one, that was signed then is of a process that registered before.
+    pub fn is_after(&self, epoch: Option<u64>, signed_s: i64) -> bool {
+        // What does not say its epoch may have been long under way: it was not signed before this one began.
+        epoch.is_some_and(|epoch| epoch != self.epoch) || signed_s < self.signed_s
+    }
 }
 
 impl fmt::Debug for Registration {
@@ -140,6 +151,7 @@ pub(super) fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec
 /// Deletes a node and what it spent; one that is not there is no change.
 pub(super) fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, StoreError> {
     transaction.execute("DELETE FROM node_nonces WHERE node = ?1", [id.as_str()])?;
+    transaction.execute("DELETE FROM node_events WHERE node = ?1", [id.as_str()])?;
     match transaction.execute("DELETE FROM nodes WHERE id = ?1", [id.as_str()])? {
         0 => Ok(Vec::new()),
         _ => Ok(vec![Change::NodeDeleted(id.clone())]),
@@ -200,6 +212,37 @@ fn forget(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64, S
     }
     let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
     Ok(transaction.prepare_cached(forgotten)?.query_row([id], |row| row.get(0))?)
+}
+
+/// Whether a nonce was spent, or may have been.
+pub(super) fn is_known(connection: &Connection, node: &NodeId, nonce: &str, created: i64) -> Result<bool, StoreError> {
+    let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
+    let forgotten: Option<i64> = connection.prepare_cached(forgotten)?.query_row([node.as_str()], |row| row.get(0)).optional()?;
+    let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
+    let known = connection.prepare_cached(known)?.query_row(params![node.as_str(), nonce], |_| Ok(())).optional()?;
+    // Of a node that is not there nothing is known.
+    Ok(known.is_some() || forgotten.is_none_or(|forgotten| created <= forgotten))
+}
+
+/// Remembers ids of a node's events and gives which of them are new. The oldest beyond [`bounds::NODE_EVENT_IDS`] are forgotten.
+pub(super) fn note_events(transaction: &Transaction<'_>, node: &NodeId, ids: &[String]) -> Result<Vec<bool>, StoreError> {
+    find(transaction, node)?;
+    let mut new = Vec::with_capacity(ids.len());
+    {
+        let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO node_events (node, id) VALUES (?1, ?2)")?;
+        for id in ids {
+            new.push(insert.execute(params![node.as_str(), id])? > 0);
+        }
+    }
+    if new.contains(&true) {
+        let oldest = "SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2";
+        let most = i64::try_from(bounds::NODE_EVENT_IDS).unwrap_or(i64::MAX);
+        let over: Option<i64> = transaction.prepare_cached(oldest)?.query_row(params![node.as_str(), most], |row| row.get(0)).optional()?;
+        if let Some(over) = over {
+            transaction.prepare_cached("DELETE FROM node_events WHERE node = ?1 AND seq <= ?2")?.execute(params![node.as_str(), over])?;
+        }
+    }
+    Ok(new)
 }
 
 /// Notes what a node registers as: a new epoch, whatever the one in `registration`.
@@ -319,6 +362,43 @@ mod tests {
         assert!(matches!(spend("d", 10), Err(StoreError::Conflict)), "it may have been spent");
         assert!(matches!(spend("c", 200), Err(StoreError::Conflict)));
         spend("d", 11).unwrap();
+    }
+
+    #[test]
+    fn a_nonce_is_known_once_it_is_spent_or_may_have_been() {
+        let mut connection = accounts();
+        let transaction = connection.transaction().unwrap();
+        let id = enrolled(&transaction);
+        let spend = |nonce: &str, second: i64| {
+            let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
+            spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created, at }).unwrap();
+        };
+        let known = |nonce: &str, second: i64| is_known(&transaction, &id, nonce, at(second).as_second()).unwrap();
+        assert!(!known("a", 0));
+        spend("a", 0);
+        assert!(known("a", 0) && !known("b", 0));
+        spend("c", 200);
+        assert!(known("a", 0) && known("b", 0) && !known("b", 1), "a is forgotten");
+        assert!(is_known(&transaction, &NodeId::new(at(0), &Random::seeded(2)), "b", i64::MAX).unwrap());
+    }
+
+    #[test]
+    fn the_newest_events_of_each_node_are_remembered() {
+        let mut connection = accounts();
+        let transaction = connection.transaction().unwrap();
+        let id = enrolled(&transaction);
+        let note = |ids: &[&str]| note_events(&transaction, &id, &ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
+        assert_eq!(note(&["x", "y", "x"]).unwrap(), [true, true, false]);
+        assert_eq!(note(&["y", "z"]).unwrap(), [false, true]);
+        let many: Vec<String> = (0..bounds::NODE_EVENT_IDS).map(|number| number.to_string()).collect();
+        assert!(note_events(&transaction, &id, &many[1..]).unwrap().iter().all(|new| *new));
+        assert_eq!(note(&["z", "x"]).unwrap(), [false, true], "x was among the oldest");
+        let kept: i64 = transaction.query_row("SELECT count(*) FROM node_events", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, bounds::NODE_EVENT_IDS as i64);
+        delete(&transaction, &id).unwrap();
+        assert!(matches!(note(&["x"]), Err(StoreError::NotFound)));
+        let kept: i64 = transaction.query_row("SELECT count(*) FROM node_events", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, 0);
     }
 
     #[test]

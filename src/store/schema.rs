@@ -111,6 +111,11 @@ ALTER TABLE keys ADD COLUMN previous_pepper INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE sessions ADD COLUMN cookie_pepper INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE sessions ADD COLUMN token_pepper INTEGER NOT NULL DEFAULT 1;
 ",
+    // The ids of nodes' events, the newest of each node.
+    "
+CREATE TABLE node_events (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (node, id)) STRICT;
+CREATE INDEX node_events_node ON node_events (node, seq);
+",
 ];
 
 /// Of `captures.db`.

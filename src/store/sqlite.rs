@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::captures::CaptureIndex;
+use super::marks::Marks;
 use super::masters::{self, Masters};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
@@ -19,6 +20,7 @@ pub(super) struct Sqlite {
     pub(super) accounts_reader: Worker,
     pub(super) captures: Worker,
     pub(super) reader: Worker,
+    pub(super) marks: Marks,
     follower: Arc<OnceLock<Follower>>,
     dir: DataDir,
 }
@@ -41,6 +43,7 @@ impl Sqlite {
             accounts_reader: Worker::start("store-audit", open_to_read(&accounts_path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
+            marks: Marks::open(dir.path.join("nodes.marks"))?,
             follower: Arc::new(OnceLock::new()),
             dir,
         })

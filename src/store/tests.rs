@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::*;
-use crate::id::{Random, UserId};
+use crate::id::{NodeId, Random, UserId};
 use crate::interface::Interface;
 
 pub(super) fn at(second: i64) -> Timestamp {

@@ -29,6 +29,7 @@ pub struct Setup {
     environment: Vec<(String, String)>,
     tls: bool,
     public: bool,
+    ipv6: bool,
 }
 
 /// A running gateway; ends with the value.
@@ -39,6 +40,7 @@ pub struct Gateway {
     port: u16,
     metrics_port: u16,
     tls: Option<(u16, Tls)>,
+    ipv6_port: Option<u16>,
     environment: Vec<(String, String)>,
     pub admin_key: String,
 }
@@ -56,6 +58,7 @@ impl Setup {
             environment: Vec::new(),
             tls: false,
             public: false,
+            ipv6: false,
         }
     }
 
@@ -109,6 +112,12 @@ impl Setup {
         self
     }
 
+    /// A listener on the IPv6 loopback address.
+    pub fn ipv6(mut self) -> Self {
+        self.ipv6 = true;
+        self
+    }
+
     /// Starts it and waits until it answers.
     pub async fn start(mut self) -> Gateway {
         let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
@@ -122,6 +131,10 @@ impl Setup {
         }
         if self.public {
             server.push_str(&format!("  - address: 0.0.0.0:{}\n    interfaces: [router]\n", free_port()));
+        }
+        let ipv6_port = self.ipv6.then(free_port);
+        if let Some(port) = ipv6_port {
+            server.push_str(&format!("  - address: \"[::1]:{port}\"\n"));
         }
         server.push_str(&format!(
             "metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: {}\ndata_dir: {}\n",
@@ -139,7 +152,8 @@ impl Setup {
         }
         let config = self.document.unwrap_or(own);
         let admin_key = format!("admin-canary-{port}-{}-0123456789abcdef", std::process::id());
-        let mut gateway = Gateway { dir, config, child: None, port, metrics_port, tls, environment: self.environment, admin_key };
+        let mut gateway =
+            Gateway { dir, config, child: None, port, metrics_port, tls, ipv6_port, environment: self.environment, admin_key };
         gateway.launch().await;
         gateway
     }
@@ -212,6 +226,11 @@ impl Gateway {
                 return false;
             }
         }
+        if let Some(port) = self.ipv6_port
+            && tokio::net::TcpStream::connect(("::1", port)).await.is_err()
+        {
+            return false;
+        }
         let head = client::request("GET", "/health", &self.host(), &[], None);
         match Connection::try_open(self.address()).await {
             Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),
@@ -238,6 +257,24 @@ impl Gateway {
     pub fn tls(&self) -> (SocketAddr, &Tls) {
         let (port, tls) = self.tls.as_ref().expect("started with TLS");
         (([127, 0, 0, 1], *port).into(), tls)
+    }
+
+    /// Where it listens on the IPv6 loopback address.
+    pub fn ipv6(&self) -> SocketAddr {
+        (std::net::Ipv6Addr::LOCALHOST, self.ipv6_port.expect("started with it")).into()
+    }
+
+    /// One more listener, from the next start on.
+    pub fn add_listener(&self, address: &str) {
+        let document = std::fs::read_to_string(&self.config).unwrap();
+        let more = format!("listeners:\n  - address: {address}\n");
+        std::fs::write(&self.config, document.replacen("listeners:\n", &more, 1)).unwrap();
+    }
+
+    /// More lines of the server document, from the next start on.
+    pub fn add_to_server(&self, lines: &str) {
+        let document = std::fs::read_to_string(&self.config).unwrap();
+        std::fs::write(&self.config, format!("{document}{lines}\n")).unwrap();
     }
 
     /// The directory of its documents, data and log.

@@ -8,7 +8,7 @@ const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 /// A creation under a name, from an address.
 fn named(path: &str, key: &str, address: &str, body: &str) -> Request<Bytes> {
     let mut request = Request::builder().method("POST").uri(path).header("idempotency-key", key).header(CONTENT_TYPE, "application/json");
-    request = request.extension(Client { address: Some(address.parse().unwrap()), secure: false });
+    request = request.extension(Client { address: Some(address.parse().unwrap()), proven: true, secure: false });
     request.body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 

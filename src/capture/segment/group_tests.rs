@@ -243,7 +243,7 @@ fn blocks_of_all_lengths_are_read_whatever_is_in_them() {
         }
     }
     writer.commit().unwrap();
-    let segment = Segment::open(dir.path(), 1, &master()).unwrap();
+    let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
     for (offset, raw) in pushed {
         let (head, read) = segment.block(offset, Kind::Heads).unwrap();
         assert_eq!(head.raw as usize, raw.len());

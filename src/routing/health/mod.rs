@@ -22,7 +22,7 @@ use jiff::Timestamp;
 
 use super::inputs::{Breaker, TargetHealth};
 use super::provider::Provider;
-use super::recipe::{Routing, Target};
+use super::recipe::Routing;
 pub use budget::Budget;
 pub use circuit::BreakerSettings;
 use circuit::{Circuit, pending};
@@ -163,15 +163,10 @@ impl TargetState {
         self.look(provider, at).unwrap_or_default()
     }
 
-    /// Attempts under way.
-    pub fn under_way(&self) -> u32 {
-        self.inflight.load(Ordering::Relaxed)
-    }
-
-    /// What an operator is shown of it.
-    pub fn show(&self, target: &Target, at: Timestamp) -> Shown {
+    /// What an operator is shown of it, as a target of this provider.
+    pub fn show(&self, provider: &Provider, at: Timestamp) -> Shown {
         let now = at.as_microsecond();
-        let keys_until = self.keys_until(&target.provider, now);
+        let keys_until = self.keys_until(provider, now);
         let mut vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
         let (requests_1m, errors_1m) = vitals.minute.sums(now);
         let cooldown = Some(vitals.cooldown_until).filter(|until| pending(*until, now));
@@ -239,6 +234,11 @@ pub struct ProviderState {
 }
 
 impl ProviderState {
+    /// Requests under way.
+    pub fn under_way(&self) -> u32 {
+        self.inflight.load(Ordering::Relaxed)
+    }
+
     /// Takes a place among `max` requests under way.
     fn enter(&self, max: Option<u32>) -> bool {
         let one_more = |inflight: u32| if max.is_some_and(|max| inflight >= max) { None } else { Some(inflight.saturating_add(1)) };

@@ -151,14 +151,14 @@ fn replays_are_let_in_like_others_and_measure_nothing() {
         replay.content(Duration::from_secs(3), at(0));
         replay.end(Ending::Failed, Duration::from_secs(3), at(0));
     }
-    let shown = target.state().show(target, at(0));
+    let shown = target.state().show(&target.provider, at(0));
     assert_eq!((shown.breaker, shown.ewma_us, shown.requests_1m), (Breaker::Closed, None, 0));
     attempt(&routing, "p/a", Ending::Failed, 0);
     attempt(&routing, "p/a", Ending::Failed, 0);
     let replay = Permit::take(target, at(1_000), false).unwrap();
     assert_eq!(take(&routing, "p/a", 1_000).err(), Some(Barred::BreakerOpen), "one at a time, whoever it is");
     replay.end(Ending::Answered, Duration::ZERO, at(1_000));
-    assert_eq!(target.state().show(target, at(1_000)).breaker, Breaker::HalfOpen, "it proves nothing");
+    assert_eq!(target.state().show(&target.provider, at(1_000)).breaker, Breaker::HalfOpen, "it proves nothing");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn latency_is_that_of_good_content_and_of_silence() {
     permit.end(Ending::Failed, Duration::from_secs(1), at(1_000));
     take(&routing, "p/a", 1_000).unwrap().end(Ending::TimedOut, Duration::from_secs(2), at(3_000));
     assert_eq!(ewma(3_000), Some(2_000_000));
-    let shown = routing.target("p/a").unwrap().state().show(routing.target("p/a").unwrap(), at(3_000));
+    let shown = routing.target("p/a").unwrap().state().show(&routing.target("p/a").unwrap().provider, at(3_000));
     assert_eq!((shown.requests_1m, shown.errors_1m, shown.retry_at), (3, 2, Some(at(4_000))));
 }
 
@@ -233,7 +233,7 @@ proptest! {
             for name in ["p/a", "p/b", "q/a"] {
                 let target = routing.target(name).unwrap();
                 let under_way = permits.iter().filter(|(other, _)| *other == name).count();
-                prop_assert_eq!(target.state().show(target, at(now)).inflight as usize, under_way);
+                prop_assert_eq!(target.state().show(&target.provider, at(now)).inflight as usize, under_way);
             }
         }
         permits.clear();

@@ -1,0 +1,116 @@
+//! What may be connected to: by the policy of the server document, and never ourselves.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Net, Server};
+
+/// Who named the place that is to be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The routing document.
+    Provider,
+    /// A node, for itself.
+    Node,
+}
+
+/// Why a place may not be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The policy is against it.
+    Policy,
+    /// We listen there ourselves: it would be a loop.
+    Ours,
+}
+
+/// What may be connected to.
+#[derive(Clone, Debug)]
+pub struct Egress {
+    denied: Vec<Net>,
+    /// Also denied to nodes, whatever the policy says: where clouds tell machines their credentials.
+    metadata: Vec<Net>,
+    ours: Vec<SocketAddr>,
+}
+
+impl Egress {
+    /// Of a policy, and of the addresses that this process listens on.
+    pub fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
+        Egress { denied, metadata: Net::metadata(), ours }
+    }
+
+    /// Of a gateway whose in-process provider is at `mock`.
+    pub fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
+        Egress::new(server.egress_deny.clone(), server.own_addresses().chain(mock).collect())
+    }
+
+    /// Judges an address as it would be connected to, so after names were looked up.
+    pub fn check(&self, address: SocketAddr, whose: Whose) -> Result<(), Denied> {
+        let ip = address.ip().to_canonical();
+        // The unspecified address leads to this machine.
+        let here = || ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip);
+        let loops = |listener: &SocketAddr| {
+            let at = listener.ip().to_canonical();
+            listener.port() == address.port()
+                && (at == ip || (at.is_unspecified() && here()) || (ip.is_unspecified() && is_of_this_machine(at)))
+        };
+        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip));
+        if self.ours.iter().any(loops) {
+            Err(Denied::Ours)
+        } else if within(&self.denied) || (whose == Whose::Node && (ip.is_unspecified() || within(&self.metadata))) {
+            Err(Denied::Policy)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether an interface of this machine has the address: only then can a socket be bound to it.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn egress() -> Egress {
+        let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:7070"].map(|address| address.parse().unwrap());
+        Egress::new(vec![Net::parse("10.0.0.0/8").unwrap()], ours.to_vec())
+    }
+
+    #[test]
+    fn nobody_connects_to_us_however_that_is_spelt() {
+        for address in [
+            "127.0.0.1:8080",
+            "127.0.0.2:8080",
+            "0.0.0.0:8080",
+            "[::]:8080",
+            "[::1]:8080",
+            "[::ffff:127.0.0.1]:8080",
+            "127.0.0.1:9090",
+            "[::ffff:127.0.0.1]:9090",
+            "0.0.0.0:9090",
+            "[::ffff:0.0.0.0]:9090",
+            "[::1]:7070",
+        ] {
+            for whose in [Whose::Provider, Whose::Node] {
+                assert_eq!(egress().check(address.parse().unwrap(), whose), Err(Denied::Ours), "{address}");
+            }
+        }
+        for address in ["127.0.0.1:8081", "127.0.0.2:9090", "192.0.2.1:8080"] {
+            assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn the_policy_holds_for_all_and_more_for_nodes() {
+        let both = ["10.1.2.3:1", "[::ffff:10.1.2.3]:1"];
+        let nodes =
+            ["169.254.169.254:80", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80", "100.100.100.200:80", "0.0.0.0:1", "[::]:1"];
+        for (addresses, of_providers) in [(&both[..], Err(Denied::Policy)), (&nodes[..], Ok(()))] {
+            for address in addresses {
+                assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Err(Denied::Policy), "{address}");
+                assert_eq!(egress().check(address.parse().unwrap(), Whose::Provider), of_providers, "{address}");
+            }
+        }
+    }
+}
