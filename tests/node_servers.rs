@@ -147,7 +147,7 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     told(2, 2, json!([model("qwen", 16_384, json!(["tools", "vision", "json"]))])).await;
     told(3, 0, json!([model("qwen", 40_960, json!(["tools", "json"])), model("embed:latest", 2048, json!([]))])).await;
     let asked = |server: &Provider, target: &str| (0..server.count()).filter(|number| server.request(*number).target == target).count();
-    assert!(asked(&servers[3], "/v1/models") >= 2, "it has registered and reported");
+    until("it to report, too", async || (asked(&servers[3], "/api/ps") >= 2).then_some(())).await;
     assert_eq!(asked(&servers[3], "/api/show"), 2, "once for each model, as long as it is that");
 
     // Another list, a model that sleeps, one that was loaded with less, and one that was pulled anew.
