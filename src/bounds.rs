@@ -163,8 +163,15 @@ pub const NODE_NONCES: usize = 4_096;
 pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
 /// For how long a report holds: two may be lost.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
-/// The first wait of an agent that could not register, doubled each time up to [`NODE_HEARTBEAT`].
+/// The first wait of an agent whose callback failed, doubled each time up to [`NODE_HEARTBEAT`]; and how often it looks whether
+/// something has changed that it waits for.
 pub const NODE_RETRY: Duration = Duration::from_secs(1);
+/// For how long an agent waits for the answer to a callback. With [`NODE_ASK`] it leaves time for two reports within a lease.
+pub const NODE_CALL: Duration = Duration::from_secs(5);
+/// For how long an agent asks its server what a report tells, all questions together.
+pub const NODE_ASK: Duration = Duration::from_secs(4);
+/// Bytes of what a server tells its agent: lists, metrics, slots with their prompts.
+pub const NODE_ANSWER: u64 = 8 << 20;
 /// For how long the secret before the current one is taken, if that is not used earlier.
 pub const NODE_ROTATION: Duration = Duration::from_secs(600);
 /// The body of a node's events.

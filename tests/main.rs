@@ -65,10 +65,14 @@ mod models;
 mod node_abilities;
 /// Leases, registrations and places, by a clock that is moved and by processes that come and go.
 mod node_leases;
-/// `rerouter node` beside scripted servers.
+/// `rerouter node` under load: in turn, dead, killed, drained, and back.
+mod node_load;
+/// `rerouter node` beside scripted servers: it serves, leaves, and bears what gateways and its like do.
 mod node_processes;
 /// What nodes may lead the gateway to, told by what arrives at sockets.
 mod node_reach;
+/// `rerouter node` beside servers of each kind, as they change, and by wrong clocks.
+mod node_servers;
 /// Signatures over every kind of connection, and bent in what `nodes` does not bend.
 mod node_signatures;
 /// Nodes while the store takes nothing.

@@ -1,17 +1,18 @@
 //! `rerouter node` as a process beside scripted servers: it serves, leaves, and bears what servers, gateways and its like do.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::nodes::start;
+use crate::nodes::{document, start};
 use crate::support::client::Answer;
 use crate::support::documents::chat_body;
-use crate::support::gateway::Gateway;
+use crate::support::gateway::{Gateway, Setup};
 use crate::support::node::{Node, report};
+use crate::support::node_process::{Process, reported};
 use crate::support::provider::{self as scripted, Provider, Step};
+use crate::support::tls_provider::TlsProvider;
 use crate::support::until;
 
 /// Nothing is waited for for long.
@@ -25,47 +26,6 @@ async fn server(text: &'static str, running: u32) -> Provider {
         _ => scripted::completion(text),
     })
     .await
-}
-
-/// A `rerouter node`; ends with the value.
-struct Process(Child);
-
-impl Process {
-    fn start(gateway: &Gateway, node: &Node, upstream: &Provider, options: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        let (url, upstream) = (format!("http://{}", gateway.address()), format!("http://{}", upstream.address()));
-        command.args(["node", "--gateway", &url, "--id", &node.id, "--upstream", &upstream]).args(options).env_clear();
-        Process(command.env("REROUTER_NODE_SECRET", &node.secret).stdin(Stdio::null()).spawn().unwrap())
-    }
-
-    /// Tells it to leave.
-    fn tell(&self) {
-        assert!(Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &self.0.id().to_string()]).status().unwrap().success());
-    }
-
-    /// How it left.
-    async fn left(&mut self) -> Option<i32> {
-        until("the node to leave", || std::future::ready(self.0.try_wait().unwrap())).await.code()
-    }
-
-    async fn end(&mut self) -> Option<i32> {
-        self.tell();
-        self.left().await
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What an admin sees of a node, once it has told that this many run there.
-async fn reported(gateway: &Gateway, node: &Node, running: u64) -> Option<Value> {
-    let shown = node.shown(gateway).await;
-    (shown["state"] == "ready" && shown["running"] == running).then_some(shown)
 }
 
 #[tokio::test]
@@ -160,8 +120,7 @@ async fn the_other_node_serves_when_the_server_of_one_and_then_its_process_is_go
     for _ in 0..3 {
         assert_eq!(said(gateway.chat(&key, plain.as_bytes()).await), second);
     }
-    processes[gone].0.kill().unwrap();
-    processes[gone].0.wait().unwrap();
+    processes[gone].kill_9();
     assert_eq!(said(gateway.chat(&key, plain.as_bytes()).await), second);
     assert_eq!((other.count(), nodes[1 - gone].shown(&gateway).await["state"].as_str()), (0, Some("ready")));
 }
@@ -182,7 +141,7 @@ async fn a_model_that_the_node_is_not_enrolled_for_ends_nothing() {
     let shown = until("the first to report", async || reported(&gateway, &a, 3).await).await;
     let models =
         |shown: &Value| shown["registered"]["models"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect::<Vec<_>>();
-    assert_eq!((models(&shown), first.0.try_wait().unwrap()), (vec![json!("qwen")], None));
+    assert_eq!((models(&shown), first.runs()), (vec![json!("qwen")], true));
     let _second = Process::start(&gateway, &b, &server, &["--model", "llama", "--model", "none*"]);
     let shown = until("the second to report", async || reported(&gateway, &b, 3).await).await;
     assert_eq!(models(&shown), [json!("llama")]);
@@ -204,6 +163,25 @@ async fn a_drain_waits_where_the_load_is_not_known_and_leaves_a_node_that_anothe
     until("it to drain still", async || draining().await.filter(|next| *next != lease)).await;
     let body = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
     assert_eq!(node.call(&gateway, "register", &body).await.status, 200);
-    assert_eq!(node.call(&gateway, "heartbeat", &report(1_000, "ready", 0)).await.status, 200);
+    assert_eq!(node.call(&gateway, "heartbeat", &report(1, "ready", 0)).await.status, 200);
     assert_eq!((process.left().await, node.shown(&gateway).await["state"].as_str()), (Some(0), Some("ready")));
+}
+
+#[tokio::test]
+async fn an_authority_of_one_s_own_vouches_for_nodes_and_gateway() {
+    let (server, other) = (TlsProvider::start().await, Provider::always(scripted::completion("elsewhere")).await);
+    let (ca, upstream) = (server.ca().to_str().unwrap().to_owned(), server.url());
+    for (lines, status, text) in [(format!("nodes: {{ ca: {ca} }}"), 200, "HTTP/1.1 /v1/chat/completions"), (String::new(), 502, "")] {
+        let gateway = Setup::new(&document(&other.url())).tls().server(&lines).start().await;
+        let (url, its) = (format!("https://{}", gateway.tls().0), gateway.dir().join("ca.pem").to_str().unwrap().to_owned());
+        let key = gateway.create_key().await;
+        let node = Node::enrol(&gateway, "a", json!({})).await;
+        let options = ["--gateway", &url, "--ca", &its, "--upstream", &upstream, "--upstream-ca", &ca, "--drain", "1"];
+        let mut process = Process::of(&node, &options, &[]);
+        until("it to report", async || reported(&gateway, &node, 0).await).await;
+        let answer = gateway.chat(&key, chat_body("local", false).as_bytes()).await;
+        assert_eq!(answer.status, status, "{lines}: {}", answer.text());
+        assert!(answer.text().contains(text), "{lines}: {}", answer.text());
+        assert_eq!(process.end().await, Some(0));
+    }
 }

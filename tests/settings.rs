@@ -43,6 +43,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("listeners[].tls.cert", "settings::a_certificate_is_shown_and_read_again"),
     ("listeners[].tls.key", "settings::a_certificate_is_shown_and_read_again"),
     ("metrics.address", "settings::metrics_are_at_their_address_only"),
+    ("nodes.ca", "node_processes::an_authority_of_one_s_own_vouches_for_nodes_and_gateway"),
     ("pin.registration", "settings::registration_is_open_or_closed"),
     ("public_url", "settings::the_public_url_makes_cookies_secure_and_its_host_known"),
     ("routing.env_allow", "settings::only_allowed_variables_get_into_the_routing_document"),

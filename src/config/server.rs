@@ -3,14 +3,16 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::authorities;
 use super::net::Net;
 use super::read::{Faults, Field, Section};
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
-use crate::routing::provider::Base;
+use crate::routing::provider::{Authorities, Base};
 
 /// The settings of this process.
 #[derive(Clone)]
@@ -40,6 +42,8 @@ pub struct Server {
     pub session: SessionSettings,
     /// What a client may take.
     pub limits: LimitSettings,
+    /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
+    pub node_authorities: Option<Arc<Authorities>>,
     /// Networks that are never connected to.
     pub egress_deny: Vec<Net>,
     /// Proxies whose `X-Forwarded-For` is believed.
@@ -162,6 +166,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         session: session(&mut top, faults),
         limits: limits(&mut top, faults),
+        node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
         trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
         access_log: access_log(&mut top, faults),
@@ -412,6 +417,19 @@ fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
             .map_or(32 << 20, to_usize),
         connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
     };
+    section.finish(faults);
+    found
+}
+
+fn nodes(top: &mut Section<'_>, faults: &mut Faults) -> Option<Arc<Authorities>> {
+    let mut section = top.below("nodes", faults);
+    let found = section.read("ca", faults, |field, faults| match authorities::load(field.text(faults)?) {
+        Ok(found) => Some(Arc::new(found)),
+        Err(why) => {
+            faults.push(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
+            None
+        }
+    });
     section.finish(faults);
     found
 }

@@ -103,6 +103,7 @@ capture: { retention: { ages: 7d }, max_body: 8MB, redact: [a, '(', 'b*'], objec
 session: { idle: 2h, absolute: 1h }
 limits: { request_body: 2GiB, header_timeout: 0s }
 egress: { deny: [10.0.0.0/99] }
+nodes: { ca: /nonexistent }
 routing: { file: x.yaml, store: true, signal_headers: [Authorization] }
 access_log: { format: jsn }
 hosts: ${HOSTS}
@@ -127,11 +128,12 @@ s.yaml:9:18: session.idle: longer than `absolute` (shorten it, or lengthen `abso
 s.yaml:10:25: limits.request_body: must be from 1 byte to 1GiB (for example `32MiB`)
 s.yaml:10:47: limits.header_timeout: must be more than nothing (for example `30s`)
 s.yaml:11:18: egress.deny[0]: must be a network (for example `10.0.0.0/8`)
-s.yaml:12:33: routing.store: keeps the document in the store, yet `routing.file` names a file (remove one of them)
-s.yaml:12:56: routing.signal_headers[0]: holds credentials and is never shown to expressions (name a header that holds no secret)
-s.yaml:13:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
-s.yaml:14:8: hosts: the variable `HOSTS` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
-s.yaml:15:1: agents: unknown key (did you mean `agent`?)
+s.yaml:12:14: nodes.ca: the file cannot be read: No such file or directory (os error 2) (the path of a file of certificates in PEM)
+s.yaml:13:33: routing.store: keeps the document in the store, yet `routing.file` names a file (remove one of them)
+s.yaml:13:56: routing.signal_headers[0]: holds credentials and is never shown to expressions (name a header that holds no secret)
+s.yaml:14:23: access_log.format: must be one of `json`, `off` (did you mean `json`?)
+s.yaml:15:8: hosts: the variable `HOSTS` is not set, and there is no default (`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset)
+s.yaml:16:1: agents: unknown key (did you mean `agent`?)
 ";
     similar(&server_problems(text), wanted);
 }

@@ -4,6 +4,7 @@
 
 mod life;
 mod standing;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,14 +21,15 @@ use crate::routing::decide::state_against;
 use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
 use crate::routing::inputs::{Abilities, Breaker, Demand, NodeFacts, TargetHealth};
 use crate::routing::on_nodes;
-use crate::routing::provider::{Base, Provider};
+use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::{Routing, Target};
 use crate::secret::{Secret, SecretBytes, derive, open, seal};
 use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
 
-pub use self::standing::Standing;
 use life::Life;
 pub use life::{Load, Report, Spent, Status, Untaken};
+pub use standing::Standing;
+use turn::Turn;
 
 /// What the key that seals nodes' secrets is derived for.
 const SEALING: &str = "rerouter node secrets v1";
@@ -38,9 +40,13 @@ pub struct Nodes(Arc<Table>);
 
 struct Table {
     sealing: SecretBytes,
+    /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
+    authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
     /// Whether the last nonce was one that the store could not keep.
     aside: AtomicBool,
+    /// With which all of them take turns.
+    turns: Turn,
 }
 
 impl fmt::Debug for Nodes {
@@ -68,6 +74,7 @@ struct Serving {
     epoch: u64,
     provider: Arc<Provider>,
     state: Arc<TargetState>,
+    turn: Turn,
 }
 
 /// What an operator is shown of a node.
@@ -97,6 +104,7 @@ pub struct Ready {
     row: Arc<NodeRow>,
     load: u32,
     inflight: u32,
+    turn: Turn,
 }
 
 impl Ready {
@@ -117,8 +125,9 @@ impl Ready {
         state_against(&TargetHealth { inflight, max, ..told }, now).is_none()
     }
 
-    /// The target as it is at this node.
+    /// The target as it is at this node, which is about to be asked.
     pub fn target(&self, planned: &Target) -> Target {
+        self.turn.take();
         planned.at_node(self.provider.clone(), self.state.clone())
     }
 }
@@ -126,7 +135,18 @@ impl Ready {
 impl Nodes {
     /// An empty table. `master` is what the key that seals secrets is derived from.
     pub fn new(master: &SecretBytes) -> Nodes {
-        Nodes(Arc::new(Table { sealing: derive(master, SEALING), known: RwLock::default(), aside: AtomicBool::new(false) }))
+        Nodes::with(derive(master, SEALING), None)
+    }
+
+    /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
+    #[must_use]
+    pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
+        Nodes::with(self.0.sealing.clone(), authorities)
+    }
+
+    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
+        let (known, aside, turns) = (RwLock::default(), AtomicBool::new(false), Turn::default());
+        Nodes(Arc::new(Table { sealing, authorities, known, aside, turns }))
     }
 
     /// Takes in what the store has at the start.
@@ -182,8 +202,10 @@ impl Nodes {
                 }
             },
         };
-        let provider = Provider::of_node(base, key, registration.max_concurrency, places.clone());
-        Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default() })
+        let mut provider = Provider::of_node(base, key, registration.max_concurrency, places.clone());
+        provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
+        let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
+        Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default(), turn })
     }
 
     /// Seals a secret of a generation; `None` only if the cipher refuses.
@@ -323,10 +345,11 @@ impl Nodes {
         }
     }
 
-    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first.
+    /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
+    /// one that was asked longest ago.
     pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
         let mut ready: Vec<Ready> = self.all().iter().filter(|node| node.serves(model)).filter_map(|node| node.ready(now)).collect();
-        ready.sort_by(|a, b| (a.load, a.inflight, &a.id).cmp(&(b.load, b.inflight, &b.id)));
+        ready.sort_by_cached_key(|ready| (ready.load, ready.inflight, ready.turn.last(), ready.id.clone()));
         ready
     }
 
@@ -415,6 +438,7 @@ impl Node {
             row: self.row.clone(),
             load,
             inflight,
+            turn: serving.turn.clone(),
         })
     }
 

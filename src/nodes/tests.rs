@@ -131,7 +131,14 @@ fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {
     let (a, b) = (serving(&nodes, "a"), serving(&nodes, "b"));
     let order = || nodes.ready("m", at(1)).iter().map(|ready| ready.id.clone()).collect::<Vec<_>>();
     let by_id = if a.id < b.id { [a.id.clone(), b.id.clone()] } else { [b.id.clone(), a.id.clone()] };
-    assert_eq!(order(), by_id, "equal: by id");
+    assert_eq!(order(), by_id, "equal, and never asked: by id");
+    let server = config::read_server("test", "", &|_| None).unwrap();
+    let routing = config::read_routing("test", DOCUMENT, &server, &|_| None, None).unwrap();
+    for asked in [0, 1, 0, 1, 0, 1] {
+        let ready = nodes.ready("m", at(1)).remove(0);
+        assert_eq!(ready.id, by_id[asked], "each in turn");
+        ready.target(routing.target("nodes/m").unwrap());
+    }
     nodes.report(&by_id[0], report(1, Status::Ready, 2), at(1)).unwrap();
     assert_eq!(order(), [by_id[1].clone(), by_id[0].clone()]);
     drop((a, b));

@@ -84,7 +84,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
     let auth = Auth::new(&master, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&master);
+    let nodes = Nodes::new(&master).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
     nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await.map_err(of_store)?);
     nodes.load_marks(store.node_marks());

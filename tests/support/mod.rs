@@ -7,6 +7,7 @@ pub mod envelope;
 pub mod gateway;
 pub mod json_text;
 pub mod node;
+pub mod node_process;
 pub mod openapi;
 pub mod provider;
 pub mod recorded;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::client::find;
 use super::until;
@@ -64,22 +64,44 @@ pub struct Provider {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Arc<Received>>>>,
     accepting: JoinHandle<()>,
+    /// Its connections; none are taken any more when it was killed.
+    open: Arc<Mutex<Option<Vec<AbortHandle>>>>,
 }
 
 impl Provider {
     /// Answers each request with the steps that `script` gives for it and its number, from 0.
     pub async fn start(script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Provider::start_at(([127, 0, 0, 1], 0).into(), script).await
+    }
+
+    /// The same at this address.
+    pub async fn start_at(address: SocketAddr, script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
+        let open = Arc::new(Mutex::new(Some(Vec::<AbortHandle>::new())));
         let received = Arc::new(Mutex::new(Vec::new()));
         let (script, kept, count): (Arc<Script>, _, _) = (Arc::new(script), Arc::clone(&received), Arc::new(AtomicUsize::new(0)));
+        let connections = Arc::clone(&open);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
-                tokio::spawn(serve(stream, Arc::clone(&script), Arc::clone(&kept), Arc::clone(&count)));
+                let serving = serve(stream, Arc::clone(&script), Arc::clone(&kept), Arc::clone(&count));
+                if let Some(open) = connections.lock().unwrap().as_mut() {
+                    open.retain(|connection| !connection.is_finished());
+                    open.push(tokio::spawn(serving).abort_handle());
+                }
             }
         });
-        Provider { address, received, accepting }
+        Provider { address, received, accepting, open }
+    }
+
+    /// Ends as a process that is killed: nobody listens any more, and every connection is gone, whatever was on it.
+    pub async fn kill(&self) {
+        self.accepting.abort();
+        let open = self.open.lock().unwrap().take().unwrap_or_default();
+        open.iter().for_each(AbortHandle::abort);
+        until("its connections to end", async || open.iter().all(AbortHandle::is_finished).then_some(())).await;
+        until("nobody to listen", async || TcpStream::connect(self.address).await.is_err().then_some(())).await;
     }
 
     /// Answers every request with the same steps.

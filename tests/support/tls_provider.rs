@@ -27,7 +27,7 @@ pub struct TlsProvider {
 }
 
 impl TlsProvider {
-    /// Answers every chat with the version of HTTP that it came by.
+    /// Answers every chat with the version of HTTP that it came by, and every GET with a list of one model, `qwen`.
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Tls::make(dir.path());
@@ -70,10 +70,12 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
     let two = stream.get_ref().1.alpn_protocol() == Some(&b"h2"[..]);
     let service = hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
         let said = format!("{:?} {}", request.version(), request.uri().path());
+        let is_list = request.method() == http::Method::GET;
         let body = request.into_body().collect().await?.to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let (kind, text) = match body["stream"] == true {
             true => ("text/event-stream", stream_body(&said)),
+            false if is_list => ("application/json", r#"{"object":"list","data":[{"id":"qwen","object":"model"}]}"#.to_owned()),
             false => ("application/json", completion_body(&said).to_string()),
         };
         Ok::<_, hyper::Error>(http::Response::builder().header("content-type", kind).body(Full::new(Bytes::from(text))).unwrap())
