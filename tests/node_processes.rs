@@ -167,7 +167,7 @@ async fn a_drain_waits_where_the_load_is_not_known_and_leaves_a_node_that_anothe
     until("it to drain still", async || draining().await.filter(|next| *next != lease)).await;
     let body = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
     assert_eq!(node.call(&gateway, "register", &body).await.status, 200);
-    assert_eq!(node.call(&gateway, "heartbeat", &report(1_000, "ready", 0)).await.status, 200);
+    assert_eq!(node.call(&gateway, "heartbeat", &report(1, "ready", 0)).await.status, 200);
     assert_eq!((process.left().await, node.shown(&gateway).await["state"].as_str()), (Some(0), Some("ready")));
 }
 

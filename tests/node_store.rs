@@ -12,7 +12,7 @@ use crate::support::envelope;
 use crate::support::gateway::Gateway;
 use crate::support::node::{Node, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::until;
+use crate::support::{count, until};
 
 const REPORT: &str = "/v1/agent/heartbeat";
 
@@ -170,4 +170,33 @@ async fn an_event_is_told_once_whatever_became_of_the_process() {
     assert_eq!(other.call(&gateway, "events", &event("two")).await.json()["accepted"], 1, "another node's");
     let log = gateway.log();
     assert_eq!((log.matches("event-one-was-told").count(), log.matches("event-two-was-told").count()), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_copies_that_come_at_once_while_the_store_comes_and_goes_at_most_one_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let faults = Faults::default();
+    let host = Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone()).await;
+    let node = enrol(&host).await;
+    let registration = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
+    assert_eq!(call(&host, &node, "register", &registration).await.status, 200);
+    let mut counts = [0; 3];
+    for seq in 1..=count("REROUTER_ROUNDS", 40) {
+        let body = report(seq, "ready", 0).to_string();
+        let headers = node.sign_for(&host.address().to_string(), REPORT, body.as_bytes(), now());
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        // Of these some find the store well and some do not.
+        faults.fail_writes(u32::try_from(seq % 5).unwrap());
+        let copies = (0..5).map(|_| host.send(REPORT, &headers, body.as_bytes()));
+        let statuses: Vec<u16> = futures::future::join_all(copies).await.iter().map(|answer| answer.status).collect();
+        // One that is taken twice would be refused for its number, and only for that.
+        let taken = statuses.iter().filter(|status| **status != 401).count();
+        assert!(taken <= 1 && statuses.iter().all(|status| [200, 401].contains(status)), "{statuses:?}");
+        counts[taken] += 1;
+        faults.clear();
+        assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "later");
+    }
+    assert!(counts[1] > counts[0], "most are taken: {counts:?}");
+    host.stop().await;
 }

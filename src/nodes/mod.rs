@@ -15,6 +15,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use self::life::Life;
+pub use self::life::{Load, Report, Spent, Status, Untaken};
 pub use self::standing::Standing;
 use self::turn::Turn;
 use crate::auth::signature::Signed;
@@ -28,10 +30,8 @@ use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::{Routing, Target};
 use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
-use life::Life;
-pub use life::{Load, Report, Spent, Status, Untaken};
 
-pub use reseal::resealed;
+pub use self::reseal::resealed;
 
 /// A cheap handle to the table.
 #[derive(Clone)]
@@ -42,10 +42,10 @@ struct Table {
     /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
     authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
-    /// With which all of them take turns.
-    turns: Turn,
     /// Whether the last nonce was one that the store could not keep.
     aside: AtomicBool,
+    /// With which all of them take turns.
+    turns: Turn,
 }
 
 impl fmt::Debug for Nodes {
@@ -134,21 +134,18 @@ impl Ready {
 impl Nodes {
     /// An empty table; secrets are sealed under a key of this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes(Arc::new(Table {
-            sealing: keys.into().nodes().clone(),
-            authorities: None,
-            known: RwLock::default(),
-            turns: Turn::default(),
-            aside: AtomicBool::new(false),
-        }))
+        Nodes::with(keys.into().nodes().clone(), None)
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
-        let Table { sealing, turns, .. } = &*self.0;
-        let (known, aside) = (RwLock::default(), AtomicBool::new(false));
-        Nodes(Arc::new(Table { sealing: sealing.clone(), authorities, known, turns: turns.clone(), aside }))
+        Nodes::with(self.0.sealing.clone(), authorities)
+    }
+
+    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
+        let (known, aside, turns) = (RwLock::default(), AtomicBool::new(false), Turn::default());
+        Nodes(Arc::new(Table { sealing, authorities, known, aside, turns }))
     }
 
     /// Takes in what the store has at the start.
@@ -204,9 +201,8 @@ impl Nodes {
                 }
             },
         };
-        let ca = self.0.authorities.clone().filter(|_| base.tls);
         let mut provider = Provider::of_node(base, key, registration.max_concurrency, places.clone());
-        provider.ca = ca;
+        provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
         let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
         Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default(), turn })
     }

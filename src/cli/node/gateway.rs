@@ -27,6 +27,8 @@ pub(super) struct Gateway {
     random: Random,
     /// Seconds that its clock is ahead of ours.
     ahead: i64,
+    /// The registration that is ours, where the gateway told its number: what we tell is no other process's.
+    epoch: Option<u64>,
 }
 
 /// What became of a callback.
@@ -44,7 +46,7 @@ pub(super) enum Said {
 impl Gateway {
     /// The gateway at this URL, whose certificate `ca` may vouch for.
     pub(super) fn new(base: Base, ca: Option<&Path>, id: NodeId, generation: u32, secret: Secret) -> Result<Gateway, String> {
-        Ok(Gateway { agent: agent(ca)?, base, id, generation, secret, clock: Clock::System, random: Random::System, ahead: 0 })
+        Ok(Gateway { agent: agent(ca)?, base, id, generation, secret, clock: Clock::System, random: Random::System, ahead: 0, epoch: None })
     }
 
     /// One callback. A 401 may be a matter of clocks: it is tried once more by the gateway's.
@@ -52,15 +54,26 @@ impl Gateway {
         match self.send(name, body) {
             Ok((401, _, Some(date))) => {
                 self.ahead = date.as_second() - self.clock.now().as_second();
-                self.send(name, body).map_or_else(Said::Later, |(status, text, _)| judge(status, &text))
+                self.send(name, body).map_or_else(Said::Later, |(status, text, _)| self.heard(name, status, &text))
             }
-            Ok((status, text, _)) => judge(status, &text),
+            Ok((status, text, _)) => self.heard(name, status, &text),
             Err(why) => Said::Later(why),
         }
     }
 
+    fn heard(&mut self, name: &str, status: u16, text: &str) -> Said {
+        if name == "register" && status == 200 {
+            self.epoch = epoch(text);
+        }
+        judge(status, text)
+    }
+
     /// The status of the answer, its text, and its date.
     fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
+        let mut body = body.clone();
+        if let (Some(epoch), Value::Object(fields), true) = (self.epoch, &mut body, name != "register") {
+            fields.insert("epoch".to_owned(), epoch.into());
+        }
         let (path, body, authority) = (format!("{}/v1/agent/{name}", self.base.path), body.to_string(), self.base.authority());
         let covered = Covered { method: &http::Method::POST, authority: &authority, path: &path, query: None };
         let signer = Signer { key: self.secret.expose().as_bytes(), node: self.id.as_str(), generation: self.generation };
@@ -79,6 +92,12 @@ impl Gateway {
         reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
         Ok((status, text, date))
     }
+}
+
+/// The number of the registration, in the answer to it; gateways of before tell none, and take none.
+fn epoch(answer: &str) -> Option<u64> {
+    let answer: Value = serde_json::from_str(answer).ok()?;
+    answer.pointer("/node/registered/epoch")?.as_u64()
 }
 
 fn judge(status: u16, text: &str) -> Said {
