@@ -189,3 +189,22 @@ async fn an_authority_of_one_s_own_vouches_for_nodes_and_gateway() {
         assert_eq!(process.end().await, Some(0));
     }
 }
+
+#[tokio::test]
+async fn of_two_processes_of_one_node_the_first_gives_way() {
+    let (gateway, _other) = start().await;
+    let server = server("one", 3).await;
+    let node = Node::enrol(&gateway, "a", json!({})).await;
+    let epoch = async || node.shown(&gateway).await["registered"]["epoch"].as_u64();
+    let mut first = Process::start(&gateway, &node, &server, &DRAIN);
+    until("the first to report", async || reported(&gateway, &node, 3).await).await;
+    let begun = epoch().await;
+    let mut second = Process::start(&gateway, &node, &server, &DRAIN);
+    until("the second to take it", async || (epoch().await > begun).then_some(())).await;
+    // The first may have lost it for another reason, and tries once.
+    let taken = epoch().await;
+    until("the first to take it back", async || (epoch().await > taken).then_some(())).await;
+    assert_eq!(first.left().await, Some(2));
+    assert!(second.runs() && node.shown(&gateway).await["state"] == "ready");
+    assert_eq!((second.end().await, node.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
+}

@@ -60,7 +60,8 @@ pub(super) struct Arguments {
     upstream_ca: Option<PathBuf>,
 }
 
-/// Runs it to its end: 0 when told to leave, 2 when something is wrong with the options or the gateway refuses the registration.
+/// Runs it to its end: 0 when told to leave, 1 when told twice, 2 when something is wrong with the options, the gateway refuses the
+/// registration or another process has it.
 pub(super) fn run(arguments: &Arguments, env: &Env<'_>) -> ExitCode {
     let ended = Node::new(arguments, env).and_then(|mut node| node.live(&told_to_leave()?));
     match ended {
@@ -135,6 +136,8 @@ struct Node {
 /// What comes after reports.
 enum Next {
     Register,
+    /// The same, as the gateway does not know the registration any more.
+    Lost,
     Leave,
     /// Without a word: the registration is another process's.
     End,
@@ -179,17 +182,26 @@ impl Node {
 
     /// Registers, reports, and registers again whenever the gateway wants it, until told to leave.
     fn live(&mut self, leave: &Receiver<()>) -> Result<(), String> {
-        let mut retry = Retry::default();
+        let (mut retry, mut lost) = (Retry::default(), 0);
         loop {
             match self.register() {
                 Said::Taken => {
                     say(&format!("{} is registered", self.id));
+                    let begun = Instant::now();
                     retry = Retry::default();
                     match self.report(leave) {
                         Next::Leave => return self.leave(),
                         Next::End => return Ok(()),
                         Next::Register => continue,
+                        Next::Lost => {}
                     }
+                    // A gateway may lose a registration once. One that is lost again at once was taken by another process, which
+                    // would lose it next: the one that was there first gives way.
+                    lost = if begun.elapsed() < bounds::NODE_LEASE { lost + 1 } else { 1 };
+                    if lost > 1 {
+                        return Err(format!("{} is reported by another process: this one gives way", self.id));
+                    }
+                    continue;
                 }
                 Said::Never(_, why) => return Err(why),
                 Said::Unregistered => {}
@@ -236,7 +248,7 @@ impl Node {
                     retry = Retry::default();
                     self.rest(leave, due, report.status == "error")
                 }
-                Said::Unregistered => return Next::Register,
+                Said::Unregistered => return Next::Lost,
                 Said::Later(why) => {
                     say(&format!("a report was not taken: {why}"));
                     pause(leave, retry.next(&self.random))
