@@ -51,12 +51,16 @@ struct World {
 
 impl World {
     async fn start(provider: Provider, key: Value) -> World {
-        logged();
-        let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
         let priced = "models:\n  up/model: { input_per_mtok: 1, output_per_mtok: 1 }\n";
         let document = in_order(&[("up", &provider.url())], priced);
+        World::start_on(provider, &document, key).await
+    }
+
+    async fn start_on(provider: Provider, document: &str, key: Value) -> World {
+        logged();
+        let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
         let extras = Extras { tls: true, ..Extras::default() };
-        let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
+        let host = Host::start_with(dir.path(), provider.address(), document, faults.clone(), extras).await;
         let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&key.to_string())).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let key = made.json()["key"].as_str().unwrap().to_owned();
@@ -273,6 +277,37 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     }
     assert_eq!((world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await), (0.0, 1.0));
     assert_eq!(world.provider.count(), 2);
+    world.end().await;
+}
+
+/// The live request waits at its provider while its copy panics.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_a_shadow_is_the_end_of_the_shadow_alone() {
+    let gate = Arc::new(Notify::new());
+    let waits = Step::Wait(Arc::clone(&gate));
+    let up = Provider::start(move |_, _| [vec![waits.clone()], scripted::completion("well")].concat()).await;
+    let dark = Provider::always(scripted::completion("dark")).await;
+    let shadowed = "    shadow: { target: dark/model, percent: 100 }\naliases:";
+    let document = in_order(&[("up", &up.url()), ("dark", &dark.url())], "").replace(", { target: dark/model }", "");
+    let mut world = World::start_on(up, &document.replace("aliases:", shadowed), json!({})).await;
+    world.faults.panic_at(FaultPlace::Head, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    let panics = async {
+        until("the copy to panic", async || (world.metric("rerouter_panics_total").await == 1.0).then_some(())).await;
+        gate.notify_one();
+    };
+    let live = prompt(false);
+    let (answer, ()) = tokio::join!(world.chat(&live), panics);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(world.capture(&answer.request_id()).await["state"], "completed");
+    assert_eq!(world.metric("rerouter_shadows_total{outcome=\"failed\"}").await, 1.0);
+    let shadows = until("the capture of the copy", async || {
+        let listed = world.host.ask("GET", "/v1/router/replay?shadow=true", Some(&world.key), None).await.json();
+        listed["data"].as_array().filter(|data| !data.is_empty()).cloned()
+    })
+    .await;
+    assert_eq!((shadows.len(), &shadows[0]["state"], dark.count()), (1, &json!("failed"), 1));
+    assert_eq!(world.metric("rerouter_inflight{").await, 0.0);
+    world.shown.push(json!(shadows).to_string());
     world.end().await;
 }
 
