@@ -87,6 +87,7 @@
 //! | a metric | `metrics.rs`, and where it is counted |
 //! | a refusal | a row of [`error::Kind`] |
 //! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
+//! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
 //! | a limit of the program | `bounds.rs` |
 //! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
 

@@ -235,11 +235,6 @@ impl Auth {
         self.0.agent_cloud.is_some()
     }
 
-    /// What is stored of a secret, by the pepper of now ([`Auth::pepper`]).
-    pub fn digest(&self, secret: &Secret) -> [u8; 32] {
-        self.0.peppers.digest(secret.expose())
-    }
-
     /// A user by id; the built-in one too. Who is being disabled is disabled.
     pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
         if *id == self.0.built_in.id {

@@ -14,7 +14,7 @@ use super::session::Shown;
 use super::{Auth, UNKNOWN, token};
 use crate::bounds;
 use crate::clock::Clock;
-use crate::secret::Keyring;
+use crate::secret::{Keyring, Secret};
 use crate::store::{DigestOf, Left, MovedDigest, Store, StoreError};
 
 /// All of them, and what is to be moved to the newest.
@@ -76,6 +76,11 @@ impl Peppers {
 }
 
 impl Auth {
+    /// What is stored of a secret, by the pepper of now ([`Auth::pepper`]).
+    pub fn digest(&self, secret: &Secret) -> [u8; 32] {
+        self.0.peppers.digest(secret.expose())
+    }
+
     /// Which pepper makes digests: its number in stored rows.
     pub fn pepper(&self) -> u32 {
         self.0.peppers.number()

@@ -252,6 +252,28 @@ async fn no_use_is_refused_while_its_digest_moves() {
     assert_eq!(refused, 0);
 }
 
+#[test]
+fn a_secret_that_moves_between_two_looks_is_found_by_the_third() {
+    let (auth, looks) = (auth(&second()), Mutex::new(Vec::new()));
+    let digest = auth.digest(&Secret::new("s"));
+    let look_until = |hit: usize| {
+        looks.lock().unwrap().clear();
+        auth.known("s", &digest, Shown::Token, |digest| {
+            let mut looks = looks.lock().unwrap();
+            looks.push(*digest);
+            if looks.len() == hit { Ok(Principal::Admin) } else { Err(UNKNOWN) }
+        })
+    };
+    let old = token::Pepper::new(first().pepper()).digest("s");
+    for (hit, expected) in [(1, &[digest][..]), (2, &[digest, old]), (3, &[digest, old, digest])] {
+        assert!(look_until(hit).is_ok());
+        assert_eq!(*looks.lock().unwrap(), expected);
+    }
+    assert_eq!((look_until(4).unwrap_err(), looks.lock().unwrap().len()), (UNKNOWN, 3));
+    auth.0.peppers.forget(1);
+    assert_eq!((look_until(2).unwrap_err(), looks.lock().unwrap().len()), (UNKNOWN, 1), "without another pepper one look is all");
+}
+
 #[tokio::test]
 async fn what_the_store_did_not_take_is_tried_again() {
     let mut kept = None;

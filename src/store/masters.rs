@@ -1,12 +1,15 @@
 //! The master keys that the store has had, and which pepper secrets are known by. The store holds no master key, only what it
 //! knows each by, and of those before the last what is still needed of them, sealed under the last.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::accounts::{self, time};
 use super::rows::{Change, Committed};
-use super::{Backend, NodeRow, Store, StoreError, nodes};
+use super::sqlite::{DataDir, Sqlite};
+use super::{Backend, Faults, NodeRow, Store, StoreError, nodes};
 use crate::id::{KeyId, SessionId};
 
 /// A master key as the store knows it.
@@ -131,6 +134,19 @@ pub(super) fn claim<T, E: From<StoreError>>(connection: &mut Connection, claim: 
 }
 
 impl Store {
+    /// [`Store::open`] in a directory that was taken before, if `claim` will have the master keys that the store has had. What that
+    /// does to them is one transaction: it holds when `claim` is well, and else nothing has changed.
+    pub async fn open_in<T, E>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E> + Send + 'static) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let opened = tokio::task::spawn_blocking(move || Sqlite::open(dir, claim)).await;
+        let (sqlite, claimed) = opened.map_err(StoreError::unavailable)??;
+        let backend = Arc::new(Backend::Sqlite(sqlite));
+        Ok((Store { backend, faults: Faults::default(), event: None }, claimed))
+    }
+
     /// Puts digests of another pepper in the place of those that are known, where they still are: no key or session is another
     /// for it, so nothing that was decided on it is void, and what has ended stays as it is.
     pub async fn move_digests(&self, moved: Vec<MovedDigest>) -> Result<Committed, StoreError> {

@@ -188,19 +188,6 @@ impl Store {
         Ok(Store::open_in(DataDir::take(data_dir)?, move |masters| masters.claim(&fingerprint)).await?.0)
     }
 
-    /// The same in a directory that was taken before, if `claim` will have the master keys that the store has had. What that
-    /// does to them is one transaction: it holds when `claim` is well, and else nothing has changed.
-    pub async fn open_in<T, E>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E> + Send + 'static) -> Result<(Store, T), E>
-    where
-        T: Send + 'static,
-        E: From<StoreError> + Send + 'static,
-    {
-        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(dir, claim)).await;
-        let (sqlite, claimed) = opened.map_err(StoreError::unavailable)??;
-        let backend = Arc::new(Backend::Sqlite(sqlite));
-        Ok((Store { backend, faults: Faults::default(), event: None }, claimed))
-    }
-
     /// The same store, failing as `faults` says.
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
