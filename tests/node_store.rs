@@ -58,7 +58,7 @@ async fn files_that_may_not_grow_stop_no_traffic_to_nodes_and_make_nothing_good_
 async fn without_room(may_mount: bool) {
     let (mut gateway, other) = start().await;
     gateway.kill_9();
-    let disk = Disk::under(&mut gateway, may_mount).await;
+    let mut disk = Disk::under(&mut gateway, may_mount).await;
     let key = gateway.create_key().await;
     let served = Provider::always(scripted::completion("a")).await;
     let node = Node::enrol(&gateway, "a", json!({})).await;
@@ -91,12 +91,17 @@ async fn without_room(may_mount: bool) {
     beat(&gateway, &node, 5).await;
     disk.fill();
     assert_eq!(deliver(&gateway, &signed(&gateway, &node, 6)).await.status, 200);
-    disk.empty();
+    // A full disk is no reason not to start either.
     gateway.kill_9();
     gateway.start_again().await;
+    if let Disk::Limited(process) = &mut disk {
+        *process = gateway.process();
+    }
     replays(&gateway, "and sent again after a crash").await;
     beat(&gateway, &node, 7).await;
     assert_eq!(node.shown(&gateway).await["state"], "ready");
+    assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 200);
+    disk.empty();
     gateway.restart().await;
     replays(&gateway, "and sent again after another start").await;
     assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 503, "it has not reported yet");

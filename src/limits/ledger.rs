@@ -43,13 +43,18 @@ pub fn day(at: Timestamp) -> i64 {
 }
 
 impl Limiter {
-    /// Takes in what counts as spent, and has the first grants of all budgets written. Call once, before the first request.
+    /// Takes in what counts as spent, and has the first grants of all budgets written; those that cannot be now are written as soon
+    /// as they can, and what draws on them waits until then. Call once, before the first request.
     pub async fn open(&self, auth: &Auth, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         for row in store.spend(period(Per::Month, now)).await? {
             self.carried.insert((Subject::known(&row.subject), row.period), row.counted);
         }
         self.sweep(auth, now);
-        self.write(store, now).await
+        if let Err(error) = self.write(store, now).await {
+            // Traffic without a budget is not to wait for a disk.
+            warn!("the first grants of budgets could not be written: {error}");
+        }
+        Ok(())
     }
 
     /// Has the first grant of a new key's budget written, so that its first request finds it.

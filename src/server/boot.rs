@@ -120,7 +120,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
         Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
-    reload::keep(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
+    reload::keep_at_start(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }
 

@@ -130,12 +130,16 @@ fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let whole = |found: bool, why: &str| if found { Ok(()) } else { Err(StoreError::Damaged(why.into())) };
     // Rows that were deleted leave the file with the transaction that does it.
     index.pragma_update(None, "secure_delete", true)?;
-    index.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    let moved = index.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(StoreError::from);
+    if let Err(StoreError::Damaged(why)) = moved {
+        return Err(StoreError::Damaged(why));
+    }
     let size: u64 = index.query_row("SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s", [], |row| {
         Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))
     })?;
     let length = std::fs::metadata(path).map_err(StoreError::unavailable)?.len();
-    whole(length >= size, "it is cut off")?;
+    // What could not be moved there, for want of room, is in the journal still.
+    whole(length >= size || moved.is_err(), "it is cut off")?;
     if length <= bounds::INDEX_CHECK {
         let said: String = index.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         whole(said == "ok", &said)?;
