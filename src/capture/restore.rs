@@ -15,7 +15,7 @@ use super::record::{Bodies, Head};
 use super::segment::format::{self, BlockHead, FIRST, Kind};
 use super::segment::group::{self, Groups, Ready, Rows};
 use super::segment::reader::{Damage, Found, Scanned};
-use super::segment::writer::{Effort, Pace};
+use super::segment::writer::Pace;
 use super::shelf::Shelf;
 use crate::id::RequestId;
 use crate::secret;
@@ -166,7 +166,8 @@ impl Archive {
         }
         row.bytes = self.end(row.number, &scanned)?;
         (row.synced, row.sealed) = (row.bytes, true);
-        index.append(&row, &rows, || _ = Pace::from(Effort::Usual).give_way())
+        let pace = Pace::beside();
+        index.append(&row, &rows, || _ = pace.give_way())
     }
 
     /// The same for those that this process could not close.
@@ -318,7 +319,11 @@ impl Archive {
             count += step.len();
             row.newest_us = step.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN).max(row.newest_us);
             let row = row.clone();
-            self.store.write_captures(move |index| index.append(&row, &step, || _ = Pace::from(Effort::Usual).give_way())).await?;
+            let append = move |index: &mut CaptureIndex<'_>| {
+                let pace = Pace::beside();
+                index.append(&row, &step, || _ = pace.give_way())
+            };
+            self.store.write_captures(append).await?;
         }
         let scanned = match reading.await.map_err(StoreError::unavailable)? {
             Ok(scanned) => scanned,
@@ -382,7 +387,7 @@ impl Archive {
                 let ids: Vec<RequestId> = old.iter().map(|old| old.row.id.clone()).collect();
                 let ready: Vec<Ready> = old.into_iter().filter_map(|old| archive.ready_from(old)).collect();
                 if !ready.is_empty() {
-                    shelf.append(index, ready, Effort::Usual.into())?;
+                    shelf.append(index, ready, Pace::beside())?;
                     shelf.sync(index)?;
                 }
                 index.forget_old(&ids)?;

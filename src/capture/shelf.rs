@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::segment::format::{self, FIRST};
 use super::segment::group::{self, Grave, Ready};
 use super::segment::reader::{Damage, Segment};
-use super::segment::writer::{self, Effort, Pace, Writer};
+use super::segment::writer::{self, Pace, Writer};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
@@ -131,7 +131,7 @@ impl Shelf {
     /// The same into a segment of their own, closed and durable when it returns: what is written beside has another age.
     pub(super) fn append_apart(&mut self, index: &mut CaptureIndex<'_>, captures: Vec<Ready>) -> Result<usize, StoreError> {
         let mut apart = Shelf { make: self.make.clone(), open: None, last: self.last };
-        let written = apart.append(index, captures, Effort::Usual.into());
+        let written = apart.append(index, captures, Pace::beside());
         let closed = apart.close(index);
         self.last = apart.last;
         let written = written?;

@@ -46,6 +46,11 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Of a job that begins now and is not the queue's, which waits for its end.
+    pub fn beside() -> Self {
+        Pace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_GIVES_WAY) }
+    }
+
     /// Lets a thread that waits for this processor go first, unless too much waits to be written, or waits for too long. Work
     /// beside the requests' path says this every tenth of a millisecond or so: else the scheduler lets it use up its slice, of
     /// milliseconds, while requests wait. Costs next to nothing when nobody waits. Whether it did.
