@@ -336,11 +336,16 @@ pub const CAPTURE_QUEUE_RECORDS: usize = 16_384;
 pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 /// Records of one transaction of the capture writer.
 pub const CAPTURE_BATCH: usize = 1_000;
-/// Longest a record waits for company before it is written: with the write itself the quarter of a second that a crash may lose.
+/// Longest a record waits for company before it is written: that and the write itself are what a crash may lose.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
 /// Records that are company enough: a block of heads or two. Many small bursts of work delay requests less than few large ones,
 /// and what was written is memory that the next requests find warm.
 pub const CAPTURE_COMPANY: usize = 64;
+/// Records of one transaction while few wait: how much work goes into them is settled anew for the next ones.
+pub const CAPTURE_BURST: usize = 256;
+/// Longest that a record gives way to other work beyond [`CAPTURE_LINGER`]: where every processor is busy, each time may take
+/// milliseconds.
+pub const CAPTURE_GIVES_WAY: Duration = Duration::from_millis(100);
 /// Part of the queue's bytes that is company enough: a mebibyte.
 pub const CAPTURE_LINGER_SHARE: usize = 64;
 /// Bytes that are compressed without giving way to other threads: a tenth of a millisecond.

@@ -425,7 +425,7 @@ struct Tending {
 #[async_trait]
 impl BackgroundService for Tending {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let tend = async {
+        let complete = async {
             self.app.archive.catch_up_at_last().await;
             match self.app.archive.forget_keys().await {
                 Ok(gone) => {
@@ -433,6 +433,9 @@ impl BackgroundService for Tending {
                 }
                 Err(error) => warn!("keys of captures that are not needed any more could not be forgotten: {error}"),
             }
+        };
+        // Also while the index is made again, or cannot be: the disk has its end.
+        let tend = async {
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
             loop {
                 tick.tick().await;
@@ -445,7 +448,7 @@ impl BackgroundService for Tending {
         };
         tokio::select! {
             _ = shutdown.changed() => {}
-            () = tend => {}
+            _ = async { tokio::join!(complete, tend) } => {}
         }
     }
 }

@@ -18,16 +18,16 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{PATIENCE, count, until};
 
-fn body(number: usize) -> Vec<u8> {
+pub fn body(number: usize) -> Vec<u8> {
     json!({"model": "auto", "messages": [{"role": "user", "content": format!("canary-{number:06}")}]}).to_string().into_bytes()
 }
 
-async fn provider() -> Provider {
+pub async fn answering() -> Provider {
     Provider::start(|_, number| scripted::completion(&format!("canary-answer-{number}"))).await
 }
 
 /// Every capture that a list has, page by page.
-async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
+pub async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
     listed_by(gateway, key, 7).await
 }
 
@@ -52,7 +52,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
-    let provider = provider().await;
+    let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let (mut journal, mut number) = (BTreeSet::new(), 0);
@@ -112,11 +112,11 @@ async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
 async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
     // What a loss of power may cost, and so more than a kill: the disk of a busy machine has its time.
     let window = bounds::CAPTURE_LINGER + bounds::CAPTURE_SYNC;
-    let provider = provider().await;
+    let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
-    let mut sure = BTreeSet::new();
-    for _ in 0..count("REROUTER_ROUNDS", 3).min(30) {
+    let (mut sure, mut sessions) = (BTreeSet::new(), Vec::new());
+    for round in 0..count("REROUTER_ROUNDS", 3).min(100) {
         let journal = Journal::default();
         let clients: Vec<_> =
             (0..4).map(|_| tokio::spawn(ask_until_it_breaks(gateway.address(), key.secret.clone(), Arc::clone(&journal)))).collect();
@@ -126,6 +126,10 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
         let window_ago = || Instant::now().checked_sub(window).expect("a machine that has run for longer");
         until("answers from before the window", async || (before(window_ago()).len() >= 20).then_some(())).await;
         assert!(clients.iter().all(|client| !client.is_finished()), "they ask while the kill comes");
+        // What is not a capture is durable when it is answered, whatever comes right after.
+        let (session, kept) = user(&gateway, &format!("user-{round}@example.com")).await;
+        let revoked = gateway.create_key().await;
+        assert_eq!(gateway.manage("DELETE", &format!("/v1/router/keys/{}", revoked.id), &gateway.admin_key, None).await.status, 204);
         let asked_for = before(window_ago());
         gateway.kill_9();
         for client in clients {
@@ -138,6 +142,10 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
             let capture = gateway.capture(id).await;
             assert!(capture["request"]["body"].as_str().unwrap().contains("canary-"), "{capture}");
             assert!(capture["response"]["body"].as_str().unwrap().contains("canary-answer-"), "{capture}");
+        }
+        sessions.extend([(session, 200), (kept.secret, 200), (revoked.secret, 401)]);
+        for (credential, expected) in &sessions {
+            assert_eq!(gateway.manage("GET", "/v1/router/keys", credential, None).await.status, *expected, "round {round}");
         }
         sure.extend(asked_for);
         assert!(sure.is_subset(&left), "what survived one kill survives the next");
@@ -154,7 +162,7 @@ fn reading(metrics: &str, series: &str) -> f64 {
 async fn a_disk_that_hangs_costs_captures_and_no_request() {
     const LARGE: usize = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let (provider, faults) = (provider().await, Faults::default());
+    let (provider, faults) = (answering().await, Faults::default());
     let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("a", &provider.url())], ""), faults.clone()).await;
     let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await.json()["key"].as_str().unwrap().to_owned();
     let chat = async |content: &str| {
@@ -208,7 +216,7 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
 
 #[tokio::test]
 async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
-    let provider = provider().await;
+    let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, &body(0)).await.request_id();
@@ -238,7 +246,7 @@ async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
 
 #[tokio::test]
 async fn a_damaged_index_is_made_again_while_requests_are_answered() {
-    let provider = provider().await;
+    let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let mut ids = Vec::new();
@@ -336,7 +344,7 @@ pub fn limit(process: u32, bytes: &str) {
 }
 
 async fn a_disk_without_room(may_mount: bool) {
-    let provider = provider().await;
+    let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     gateway.kill_9();
@@ -405,7 +413,7 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
 }
 
 /// Registers and logs in; the session's token, and a ROUTER key of that user.
-async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
+pub async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
     let account = json!({"email": email, "password": "a long enough password"}).to_string();
     let send = async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(account.as_bytes())).await;
     assert_eq!(send("/v1/auth/register").await.status, 201);
@@ -416,7 +424,7 @@ async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
 
 #[tokio::test]
 async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
-    let provider = provider().await;
+    let provider = answering().await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let ((_, ann), (session, bob)) = (user(&gateway, "ann@example.com").await, user(&gateway, "bob@example.com").await);
     let (hers, his) = (gateway.chat(&ann, &body(111_111)).await.request_id(), gateway.chat(&bob, &body(222_222)).await.request_id());

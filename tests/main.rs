@@ -21,6 +21,8 @@ mod audit;
 mod bodies;
 /// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
 mod browsers;
+/// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.
+mod capture_damage;
 /// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
 mod captures;
 /// What `rerouter serve` says about bad documents.

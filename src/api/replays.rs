@@ -106,7 +106,7 @@ async fn visible(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &
 }
 
 /// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that
-/// the writer may have in hand is waited for, then deleted as any other.
+/// the writer may have in hand is waited for, then deleted as any other. Replays of somebody else go for an admin only.
 async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &str, replays: bool) -> Result<()> {
     let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
@@ -123,7 +123,7 @@ async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &s
     // Replays are their original's owner's. One under way was announced before its original was looked up, so what is
     // gone has no others than those that the table then holds; they are few, and no more begin.
     let mut gone = HashSet::from([id.clone()]);
-    let mut next = if replays { coming.delete_replays(&mut gone) } else { Vec::new() };
+    let mut next = if replays { coming.delete_replays(&mut gone, owner.as_ref()) } else { Vec::new() };
     maybe_in_hand |= replays;
     // The one that was asked for last: until then a repetition finds it.
     next.push(id);
@@ -133,11 +133,11 @@ async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &s
             timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
         }
         for id in std::mem::take(&mut next) {
-            gone.extend(archive.delete(&id, replays).await?);
+            gone.extend(archive.delete_of(&id, replays, owner.clone()).await?);
             gone.insert(id);
         }
         if replays {
-            next = coming.delete_replays(&mut gone);
+            next = coming.delete_replays(&mut gone, owner.as_ref());
         }
     }
     Ok(())
@@ -164,9 +164,10 @@ fn seen_by(who: &Principal) -> Option<UserId> {
 async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
     let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    let capture = archive.get(&id).await?.ok_or_else(absent)?;
-    let allowed = who.is_admin() || who.user_id().as_ref() == Some(&capture.head.owner);
-    if allowed { Ok(capture) } else { Err(absent()) }
+    let allowed = |owner: &UserId| who.is_admin() || who.user_id().as_ref() == Some(owner);
+    // Before it is opened: also one that is damaged is absent to everybody else.
+    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(absent)?;
+    archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(absent)
 }
 
 async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> Result<Value> {
@@ -176,7 +177,11 @@ async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> R
     let filter = filter(&query, who)?;
     let found = archive.page(filter, limit, after).await?;
     let summaries: Vec<Value> = found.heads.iter().map(Head::summary).collect();
-    Ok(page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into())))
+    let mut part = page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into()));
+    if let Some(fields) = part.as_object_mut().filter(|_| found.unreadable > 0) {
+        fields.insert("unreadable".to_owned(), found.unreadable.into());
+    }
+    Ok(part)
 }
 
 /// What a list or an evaluation asks for; only an admin's is about the captures of others.

@@ -306,3 +306,43 @@ async fn one_sees_only_one_s_own() {
         assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
     }
 }
+
+#[tokio::test]
+async fn what_is_damaged_is_absent_to_everybody_else() {
+    let world = world().await;
+    world.archive.close().await.unwrap();
+    let files = std::fs::read_dir(world._dir.path().join("captures")).unwrap();
+    for file in files.map(|file| file.unwrap().path()) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[300..middle].fill(7);
+        std::fs::write(file, bytes).unwrap();
+    }
+    let listed = summaries(&world.archive, &user("usr_ann"), None).await.unwrap();
+    assert_eq!((&listed["data"], &listed["unreadable"]), (&serde_json::json!([]), &Value::from(4)), "they are told of");
+    let id = world.captures[4].head.id.as_str();
+    assert_eq!(find(&world.archive, &user("usr_bob"), id).await.unwrap_err().status().as_u16(), 500);
+    assert_eq!(find(&world.archive, &user("usr_ann"), id).await.unwrap_err().kind(), Kind::NotFound);
+}
+
+#[tokio::test]
+async fn replays_of_others_go_for_an_admin_only() {
+    let world = world().await;
+    let (first, bob) = (&world.captures[0].head.id, UserId::known("usr_bob"));
+    // From an import: replays made here are their original's owner's.
+    let [mut his, mut behind, mut waiting] = [10, 11, 12].map(|second| capture(second, &bob, &Random::seeded(second as u64)));
+    his.head.replay_of = Some(first.clone());
+    behind.head.owner = UserId::known("usr_ann");
+    behind.head.replay_of = Some(his.head.id.clone());
+    waiting.head.shadow_of = Some(first.clone());
+    world.archive.append(Arc::new(vec![his.clone(), behind.clone()])).await.unwrap();
+    let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
+    tokio::spawn(writer.run(world.archive.clone()));
+    assert!(queue.offer(waiting.clone()));
+    remove(&queue, &world.archive, &user("usr_ann"), first.as_str(), true).await.unwrap();
+    let left = async |id: &RequestId| world.archive.get(id).await.unwrap().is_some();
+    assert!(!left(&world.captures[3].head.id).await && !left(first).await);
+    assert!(left(&his.head.id).await && left(&behind.head.id).await && left(&waiting.head.id).await);
+    remove(&queue, &world.archive, &Principal::Admin, his.head.id.as_str(), true).await.unwrap();
+    assert!(!left(&his.head.id).await && !left(&behind.head.id).await && left(&waiting.head.id).await);
+}

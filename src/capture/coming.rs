@@ -77,14 +77,16 @@ impl Table {
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks what is on its way as a replay or shadow of any of `gone`, or of one that this marks; they are `gone` then too.
+    /// Marks what is on its way, that owner's where one is given, as a replay or shadow of any of `gone`, or of one that this
+    /// marks; they are `gone` then too.
     /// Gives those that were not marked before.
-    pub fn delete_replays(&self, gone: &mut HashSet<RequestId>) -> Vec<RequestId> {
+    pub fn delete_replays(&self, gone: &mut HashSet<RequestId>, owner: Option<&UserId>) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
-            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted) {
+            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted && owner.is_none_or(|owner| entry.owner == *owner))
+            {
                 if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
@@ -138,17 +140,18 @@ mod tests {
         assert!(!table.delete(&id, Some(&bob)) && !coming.is_deleted());
         assert_eq!((table.owner(&id), table.owner(&original)), (Some(ann.clone()), None));
         let mut of_original = HashSet::from([original.clone()]);
-        assert!(table.delete_replays(&mut of_original).is_empty() && !coming.is_deleted());
+        assert!(table.delete_replays(&mut of_original, None).is_empty() && !coming.is_deleted());
         coming.is_replay(&bob, &original);
         assert!(!table.delete(&id, Some(&ann)) && !coming.is_deleted());
         let (of_coming, other) = (RequestId::known("req_2"), RequestId::known("req_3"));
         let below = table.announce(&of_coming, &bob, Some(&id));
         let apart = table.announce(&other, &bob, Some(&other));
-        let mut marked = table.delete_replays(&mut of_original);
+        assert!(table.delete_replays(&mut of_original, Some(&ann)).is_empty() && !coming.is_deleted(), "bob's are not hers");
+        let mut marked = table.delete_replays(&mut of_original, None);
         marked.sort();
         assert_eq!(marked, [id.clone(), of_coming]);
         assert!(coming.is_deleted() && below.is_deleted() && !apart.is_deleted());
-        assert!(table.delete_replays(&mut of_original).is_empty(), "marked before");
+        assert!(table.delete_replays(&mut of_original, None).is_empty(), "marked before");
         drop((below, apart));
         let another = table.announce(&original, &ann, None);
         assert!(table.delete(&original, None) && another.is_deleted());

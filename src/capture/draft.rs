@@ -6,6 +6,7 @@ use http::HeaderMap;
 
 use super::record::{Bodies, Capture, Head};
 use super::scrub::{credentials, keep_headers};
+use super::size;
 use crate::routing::provider::Provider;
 
 /// A finished call as its request leaves it: what can be written out later is still as it came. The capture's writer makes
@@ -40,7 +41,7 @@ impl Draft {
     pub fn size(&self) -> usize {
         let headers = self.request_headers.iter().chain(&self.response_headers);
         let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
-        self.bodies.request.len() + self.bodies.response.len() + headers + self.head.size()
+        self.bodies.request.len() + self.bodies.response.len() + headers + size::head(&self.head)
     }
 }
 

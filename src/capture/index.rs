@@ -10,7 +10,7 @@ use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
 use super::segment::group::Parts;
 use super::segment::reader::{Damage, Segment};
-use super::segment::writer::Effort;
+use super::segment::writer::{Effort, Pace};
 use super::shelf::{Make, Shelf};
 use crate::bounds;
 use crate::clock::Clock;
@@ -43,6 +43,10 @@ pub(super) struct Shared {
     damaged: Mutex<HashSet<(i64, u64)>>,
     /// The index does not know all segments yet.
     pub(super) incomplete: AtomicBool,
+    /// What the last process wrote last was not looked through: that failed.
+    pub(super) unrecovered: AtomicBool,
+    /// Held by who makes the index complete, or segments anew: one takes for unfinished what the other is about to finish.
+    pub(super) rebuilding: tokio::sync::Mutex<()>,
     /// Something was written that might not survive the loss of power.
     unsynced: AtomicBool,
     /// Rows were deleted that may still be in the index's write-ahead log.
@@ -57,6 +61,8 @@ pub struct Page {
     pub heads: Vec<Head>,
     /// Where each of them is, for [`Archive::bodies`].
     pub places: Vec<Place>,
+    /// Captures that belong here and cannot be read.
+    pub unreadable: usize,
     /// What the next page is after, if there may be one.
     pub next: Option<RequestId>,
 }
@@ -128,17 +134,17 @@ impl Archive {
         self.append_with(captures, Effort::Usual).await
     }
 
-    /// The same with so much effort.
-    pub async fn append_with(&self, captures: Arc<Vec<Capture>>, effort: Effort) -> Result<usize, StoreError> {
-        let archive = self.clone();
+    /// The same with so much effort, or at this pace.
+    pub async fn append_with(&self, captures: Arc<Vec<Capture>>, pace: impl Into<Pace>) -> Result<usize, StoreError> {
+        let (archive, pace) = (self.clone(), pace.into());
         self.store
             .write_captures(move |index| {
                 archive.unsynced();
                 let ready = captures.iter().filter_map(|capture| {
-                    effort.give_way();
+                    pace.give_way();
                     prepare::ready(capture, &archive.redactor)
                 });
-                archive.lock().append(index, ready, effort)
+                archive.lock().append(index, ready, pace)
             })
             .await
     }
@@ -187,13 +193,15 @@ impl Archive {
         let mut tried = false;
         loop {
             let page = self.store.list_captures(filter.clone(), limit, after.clone()).await.map_err(Error::store_unavailable)?;
-            let archive = self.clone();
+            let (archive, asked) = (self.clone(), page.found.len());
             let read = tokio::task::spawn_blocking(move || archive.read_heads(&page.found)).await;
             let (read, moved) = read.map_err(|error| Error::internal(error.to_string()))?;
             // A segment may leave or be made anew between the two; then the index knows by now.
             if !moved || tried {
+                // Those of a segment that left meanwhile are over their age.
+                let unreadable = if moved { 0 } else { asked.saturating_sub(read.len()) };
                 let (heads, places) = read.into_iter().unzip();
-                return Ok(Page { heads, places, next: page.next });
+                return Ok(Page { heads, places, unreadable, next: page.next });
             }
             tried = true;
         }
@@ -249,17 +257,22 @@ impl Archive {
     /// Deletes a capture, and its replays with theirs if so asked. Durable and unreadable when it returns; its bytes leave
     /// the disk when its segment is [made anew](Archive::tend). Gives the replays that went.
     pub async fn delete(&self, id: &RequestId, replays: bool) -> Result<Vec<RequestId>, Error> {
+        self.delete_of(id, replays, None).await
+    }
+
+    /// The same; of its replays and theirs only this owner's, where one is given.
+    pub async fn delete_of(&self, id: &RequestId, replays: bool, owner: Option<UserId>) -> Result<Vec<RequestId>, Error> {
         self.check_complete()?;
         let (archive, id) = (self.clone(), id.clone());
         let delete = self.store.write_captures(move |index| {
             let (mut shelf, mut gone) = (archive.lock(), Vec::new());
             archive.shared.log_to_empty.store(true, Ordering::Release);
             // The deepest first, so that what is left when a step fails is still found from the first capture.
-            let mut step = if replays { index.family(&id, bounds::RETENTION_BATCH)? } else { Vec::new() };
+            let mut step = if replays { index.family(&id, owner.as_ref(), bounds::RETENTION_BATCH)? } else { Vec::new() };
             while !step.is_empty() {
                 shelf.bury(index, &step)?;
                 gone.append(&mut step);
-                step = index.family(&id, bounds::RETENTION_BATCH)?;
+                step = index.family(&id, owner.as_ref(), bounds::RETENTION_BATCH)?;
             }
             if index.holds(&id)? {
                 shelf.bury(index, std::slice::from_ref(&id))?;

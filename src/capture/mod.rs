@@ -15,6 +15,7 @@ pub mod scrub;
 pub mod segment;
 mod shelf;
 mod shown;
+mod size;
 mod tend;
 mod whole;
 

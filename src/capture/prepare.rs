@@ -32,8 +32,13 @@ pub(super) fn of(head: &Head, bodies: Bodies) -> Option<Ready> {
     if bodies.request.len().saturating_add(bodies.response.len()) > bounds::CAPTURE_QUEUE_BYTES {
         return None;
     }
+    Some(Ready { row: row(head), head: serde_json::to_vec(head).ok()?, bodies })
+}
+
+/// What the index is told of a capture.
+pub(super) fn row(head: &Head) -> CaptureRow {
     let decision = head.decision.as_ref();
-    let row = CaptureRow {
+    CaptureRow {
         id: head.id.clone(),
         created_at_us: head.created_at.as_microsecond(),
         owner: head.owner.clone(),
@@ -48,6 +53,5 @@ pub(super) fn of(head: &Head, bodies: Bodies) -> Option<Ready> {
         state: head.state.as_str().to_owned(),
         replay_of: head.replay_of.clone(),
         shadow_of: head.shadow_of.clone(),
-    };
-    Some(Ready { row, head: serde_json::to_vec(head).ok()?, bodies })
+    }
 }

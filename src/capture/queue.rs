@@ -3,24 +3,49 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::coming::{Coming, Table};
 use super::draft::Draft;
 use super::index::Archive;
 use super::record::Capture;
-use super::segment::writer::Effort;
+use super::segment::writer::{Effort, Pace};
 use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::store::StoreError;
 
 enum Message {
-    Draft(Box<(Draft, Coming)>),
-    Flush(oneshot::Sender<()>),
+    Draft(Box<Waits>),
+    Flush(oneshot::Sender<()>, Call),
+}
+
+/// A record that waits to be written.
+struct Waits {
+    draft: Draft,
+    coming: Coming,
+    /// The room that it takes.
+    size: usize,
+    since: Instant,
+}
+
+/// Somebody who waits for what was offered: nobody lingers meanwhile.
+struct Call(Arc<AtomicUsize>);
+
+impl Call {
+    fn new(calls: &Arc<AtomicUsize>) -> Self {
+        calls.fetch_add(1, Ordering::AcqRel);
+        Call(Arc::clone(calls))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Where requests leave their captures. Cloning shares it.
@@ -29,8 +54,9 @@ pub struct CaptureQueue {
     sender: mpsc::Sender<Message>,
     waiting: Waiting,
     coming: Table,
-    /// Calls a writer that lingers.
+    /// Calls a writer that lingers, who then looks why.
     hurry: Arc<Notify>,
+    calls: Arc<AtomicUsize>,
 }
 
 /// Bytes that wait, and what is told of them.
@@ -50,6 +76,11 @@ impl Waiting {
         Some(before + size)
     }
 
+    /// Whether a batch is there, or memory is taken that need not be: then nobody lingers for more.
+    fn is_enough(&self, records: usize, most: usize, bytes: usize) -> bool {
+        records >= bounds::CAPTURE_COMPANY.min(most / 2) || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
+    }
+
     fn give_back(&self, size: usize) {
         let before = self.bytes.fetch_sub(size, Ordering::AcqRel);
         self.metrics.capture_queue_bytes(before.saturating_sub(size));
@@ -61,6 +92,7 @@ pub struct CaptureWriter {
     receiver: mpsc::Receiver<Message>,
     waiting: Waiting,
     hurry: Arc<Notify>,
+    calls: Arc<AtomicUsize>,
     /// The last batch was lost.
     failing: bool,
 }
@@ -75,9 +107,9 @@ impl CaptureQueue {
     fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
         let (sender, receiver) = mpsc::channel(records.max(1));
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
-        let hurry = Arc::new(Notify::new());
-        let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone() };
-        (queue, CaptureWriter { receiver, waiting, hurry, failing: false })
+        let (hurry, calls) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
+        let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone(), calls: calls.clone() };
+        (queue, CaptureWriter { receiver, waiting, hurry, calls, failing: false })
     }
 
     /// Announces the capture of a request that begins, so that a deletion finds it before it is written.
@@ -102,7 +134,7 @@ impl CaptureQueue {
         let size = draft.size();
         let waiting = self.waiting.take(size);
         let taken = waiting.is_some() && {
-            let sent = self.sender.try_send(Message::Draft(Box::new((draft, coming)))).is_ok();
+            let sent = self.sender.try_send(Message::Draft(Box::new(Waits { draft, coming, size, since: Instant::now() }))).is_ok();
             if !sent {
                 self.waiting.give_back(size);
             }
@@ -111,11 +143,8 @@ impl CaptureQueue {
         if !taken {
             self.waiting.metrics.captures("dropped_full", 1);
         }
-        // A batch is there, or memory is taken that need not be: nobody lingers for more.
         let records = self.sender.max_capacity() - self.sender.capacity();
-        let enough = records >= bounds::CAPTURE_COMPANY.min(self.sender.max_capacity() / 2)
-            || waiting.is_none_or(|bytes| bytes > self.waiting.limit / bounds::CAPTURE_LINGER_SHARE);
-        if enough {
+        if waiting.is_none_or(|bytes| self.waiting.is_enough(records, self.sender.max_capacity(), bytes)) {
             self.hurry.notify_one();
         }
         taken
@@ -124,7 +153,7 @@ impl CaptureQueue {
     /// Waits until everything offered so far is durable or dropped.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
-        if self.sender.send(Message::Flush(done)).await.is_ok() {
+        if self.sender.send(Message::Flush(done, Call::new(&self.calls))).await.is_ok() {
             self.hurry.notify_one();
             // An error means that the writer has ended: nothing is left to wait for.
             let _ended = written.await;
@@ -163,9 +192,8 @@ impl CaptureWriter {
                     continue;
                 }
             };
-            if matches!(first, Message::Draft(_)) {
-                // Not by waiting for the next one: each would have to wake this task, at its request's cost.
-                let _called = timeout(bounds::CAPTURE_LINGER, self.hurry.notified()).await;
+            if let Message::Draft(first) = &first {
+                self.linger(first.since).await;
             }
             let mut next = Some(first);
             while next.is_some() {
@@ -180,16 +208,31 @@ impl CaptureWriter {
         sync(&archive).await;
     }
 
+    /// Waits for company of a record, at most [`bounds::CAPTURE_LINGER`] since it was offered.
+    async fn linger(&self, since: Instant) {
+        // Not by waiting for the next one: each would have to wake this task, at its request's cost.
+        let until = tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
+        // A call may be for what was written since.
+        while !self.has_enough() && timeout_at(until, self.hurry.notified()).await.is_ok() {}
+    }
+
+    fn has_enough(&self) -> bool {
+        let (records, bytes) = (self.receiver.len() + 1, self.waiting.bytes.load(Ordering::Acquire));
+        self.calls.load(Ordering::Acquire) > 0 || self.waiting.is_enough(records, self.receiver.max_capacity(), bytes)
+    }
+
     /// From `next` on what is there, up to a batch or a flush; leaves in `next` what comes after.
-    fn gather(&mut self, next: &mut Option<Message>) -> (Vec<(Draft, Coming)>, Option<oneshot::Sender<()>>) {
+    fn gather(&mut self, next: &mut Option<Message>) -> (Vec<Waits>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
+        // Fewer at once while there is time: the effort is looked at again for the next ones.
+        let most = if self.effort() == Effort::Usual { bounds::CAPTURE_BURST } else { bounds::CAPTURE_BATCH };
         while let Some(message) = next.take() {
             *next = self.receiver.try_recv().ok();
             match message {
                 Message::Draft(draft) => batch.push(*draft),
-                Message::Flush(done) => return (batch, Some(done)),
+                Message::Flush(done, _call) => return (batch, Some(done)),
             }
-            if batch.len() >= bounds::CAPTURE_BATCH {
+            if batch.len() >= most {
                 break;
             }
         }
@@ -204,15 +247,17 @@ impl CaptureWriter {
         by_records.max(by_bytes)
     }
 
-    async fn write(&mut self, archive: &Archive, batch: Vec<(Draft, Coming)>) {
-        let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, coming)| coming.is_deleted());
+    async fn write(&mut self, archive: &Archive, batch: Vec<Waits>) {
+        let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waits| waits.coming.is_deleted());
         self.waiting.metrics.captures("deleted", deleted.len() as u64);
-        self.waiting.give_back(deleted.iter().map(|(draft, _)| draft.size()).sum());
-        let size = left.iter().map(|(draft, _)| draft.size()).sum();
+        self.waiting.give_back(deleted.iter().map(|waits| waits.size).sum());
+        let size = left.iter().map(|waits| waits.size).sum();
         // The others stay in the table until they can be read: a deletion waits for the flush.
-        let effort = self.effort();
-        let finish = |(draft, coming): (Draft, Coming)| {
-            effort.give_way();
+        let oldest = left.iter().map(|waits| waits.since).min();
+        let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_GIVES_WAY);
+        let pace = Pace { effort: self.effort(), until };
+        let finish = |Waits { draft, coming, .. }| {
+            pace.give_way();
             (draft.finish(), coming)
         };
         let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().map(finish).unzip();
@@ -222,7 +267,7 @@ impl CaptureWriter {
         let batch = Arc::new(batch);
         let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {
-            match archive.append_with(Arc::clone(&batch), effort).await {
+            match archive.append_with(Arc::clone(&batch), pace).await {
                 Ok(stored) => {
                     self.stored(stored, batch.len() - stored);
                     break;
@@ -265,171 +310,5 @@ async fn sync(archive: &Archive) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::record::tests::capture;
-    use super::*;
-    use crate::id::{Random, UserId};
-    use crate::secret::SecretBytes;
-    use crate::store::{CaptureFilter, Faults, Store};
-
-    struct Room {
-        queue: CaptureQueue,
-        archive: Archive,
-        metrics: Arc<Metrics>,
-        faults: Faults,
-        _dir: tempfile::TempDir,
-    }
-
-    async fn room(records: usize, limit: usize) -> Room {
-        let dir = tempfile::tempdir().unwrap();
-        let faults = Faults::default();
-        let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
-        let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
-        let metrics = Arc::new(Metrics::new().unwrap());
-        let (queue, writer) = CaptureQueue::with_bounds(records, limit, Arc::clone(&metrics));
-        tokio::spawn(writer.run(archive.clone()));
-        Room { queue, archive, metrics, faults, _dir: dir }
-    }
-
-    impl Room {
-        async fn kept(&self) -> usize {
-            self.archive.list(CaptureFilter::default(), 10_000, None).await.unwrap().len()
-        }
-
-        fn counts(&self) -> [u64; 3] {
-            ["stored", "dropped_full", "dropped_store"].map(|outcome| self.metrics.captures_so_far(outcome))
-        }
-
-        fn is_empty(&self) -> bool {
-            self.metrics.render().contains("rerouter_capture_queue_bytes 0")
-        }
-    }
-
-    fn captures(count: i64) -> Vec<Capture> {
-        let (owner, random) = (UserId::known("usr_1"), Random::seeded(3));
-        (0..count).map(|second| capture(second, &owner, &random)).collect()
-    }
-
-    #[tokio::test]
-    async fn what_is_flushed_is_stored() {
-        let room = room(10_000, usize::MAX).await;
-        for capture in captures(1200) {
-            assert!(room.queue.offer(capture));
-        }
-        room.queue.flush().await;
-        assert_eq!((room.kept().await, room.counts()), (1200, [1200, 0, 0]));
-        assert!(room.is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_reader_finds_what_was_offered_or_stops_waiting() {
-        let room = room(100, usize::MAX).await;
-        room.queue.settle(None, Duration::from_secs(60)).await;
-        assert!(room.queue.offer(captures(1).remove(0)));
-        room.queue.settle(None, Duration::from_secs(60)).await;
-        assert_eq!(room.kept().await, 1);
-        room.faults.stall_appends();
-        assert!(room.queue.offer(captures(2).remove(1)));
-        room.queue.settle(None, Duration::from_millis(20)).await;
-        room.faults.clear();
-        room.queue.settle(None, Duration::from_secs(60)).await;
-        assert_eq!(room.kept().await, 2);
-    }
-
-    #[tokio::test]
-    async fn a_reader_who_has_seen_the_end_of_an_answer_finds_its_capture() {
-        let room = room(100, usize::MAX).await;
-        let (capture, ann) = (captures(1).remove(0), UserId::known("usr_1"));
-        let coming = room.queue.announce(&capture.head.id, &ann);
-        room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
-        room.queue.coming().ends(&capture.head.id);
-        room.queue.settle(Some(&UserId::known("usr_2")), Duration::from_secs(60)).await;
-        let reader = async {
-            room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
-            room.kept().await
-        };
-        let (kept, offered) = tokio::join!(reader, async { room.queue.offer_announced(capture.into(), coming) });
-        assert_eq!((kept, offered), (1, true), "the reader came first");
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_drops_and_counts_and_never_waits() {
-        let size = Draft::from(captures(1).remove(0)).size();
-        for (records, limit) in [(3, usize::MAX), (100, size * 3)] {
-            let room = room(records, limit).await;
-            room.faults.stall_appends();
-            let taken = captures(20).into_iter().filter(|capture| room.queue.offer(capture.clone())).count();
-            assert_eq!((taken, room.counts()), (3, [0, 17, 0]));
-            room.faults.clear();
-            room.queue.flush().await;
-            assert_eq!((room.kept().await, room.counts()), (3, [3, 17, 0]));
-            assert!(room.is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn a_failing_store_is_tried_again_then_given_up() {
-        let room = room(100, usize::MAX).await;
-        room.faults.fail_appends(bounds::CAPTURE_TRIES - 1);
-        assert!(room.queue.offer(captures(1).remove(0)));
-        room.queue.flush().await;
-        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 0]));
-        room.faults.fail_appends(bounds::CAPTURE_TRIES);
-        assert!(room.queue.offer(captures(2).remove(1)));
-        room.queue.flush().await;
-        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 1]));
-        assert!(room.is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_costs_captures_and_nothing_else() {
-        let room = room(100, usize::MAX).await;
-        room.faults.fill_disk();
-        for capture in captures(2) {
-            assert!(room.queue.offer(capture));
-            room.queue.flush().await;
-        }
-        assert_eq!((room.metrics.captures_so_far("dropped_disk_full"), room.counts()), (2, [0; 3]));
-        room.faults.clear();
-        assert!(room.queue.offer(captures(3).remove(2)));
-        room.queue.flush().await;
-        assert_eq!((room.kept().await, room.counts()), (1, [1, 0, 0]));
-        assert!(room.is_empty());
-    }
-
-    #[test]
-    fn the_more_waits_the_less_is_done() {
-        let efforts = [0, 25, 26, 75, 76, 100].map(|used| Effort::at(used, 100));
-        use Effort::{Less, None, Usual};
-        assert_eq!(efforts, [Usual, Usual, Less, Less, None, None]);
-        assert_eq!(Usual.max(Less).max(None), None);
-    }
-
-    #[tokio::test]
-    async fn what_is_deleted_while_it_waits_is_never_written() {
-        let room = room(100, usize::MAX).await;
-        let captures = captures(3);
-        let (ids, owner) = (captures.iter().map(|capture| capture.head.id.clone()).collect::<Vec<_>>(), UserId::known("usr_1"));
-        let announced = room.queue.announce(&ids[0], &owner);
-        assert!(room.queue.coming().delete(&ids[0], Some(&owner)));
-        let mut captures = captures.into_iter();
-        assert!(room.queue.offer_announced(captures.next().unwrap().into(), announced));
-        for capture in captures {
-            assert!(room.queue.offer(capture));
-        }
-        assert!(room.queue.coming().delete(&ids[2], None));
-        room.queue.flush().await;
-        let kept = room.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
-        assert_eq!(kept.iter().map(|head| &head.id).collect::<Vec<_>>(), [&ids[1]]);
-        assert_eq!(room.metrics.captures_so_far("deleted"), 2);
-        assert!(room.is_empty() && !room.queue.coming().delete(&ids[1], None), "what is written is on its way no longer");
-    }
-
-    #[tokio::test]
-    async fn without_a_writer_nothing_hangs() {
-        let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
-        drop(writer);
-        assert!(!queue.offer(captures(1).remove(0)));
-        queue.flush().await;
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -132,6 +132,16 @@ pub struct Bodies {
     pub response: Bytes,
 }
 
+impl Bodies {
+    /// The first `most` bytes of a body. They are copied where they would hold on to much more than themselves.
+    pub fn cut(body: &Bytes, most: usize) -> Bytes {
+        if most >= body.len() / 2 {
+            return body.slice(..most.min(body.len()));
+        }
+        Bytes::copy_from_slice(body.get(..most).unwrap_or_default())
+    }
+}
+
 /// A call, whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capture {
@@ -196,12 +206,6 @@ impl Head {
     pub fn through(self, agent: Option<&AgentRef>) -> Self {
         let Some(agent) = agent else { return self };
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
-    }
-
-    /// About how much memory it holds: inputs and decision are two kilobytes and the plan's names, times two.
-    pub(super) fn size(&self) -> usize {
-        let headers = self.request_headers.iter().chain(&self.response_headers);
-        4096 + headers.map(|(name, value)| name.len() + value.len()).sum::<usize>()
     }
 
     /// Why the call cannot be run again; `None` when it can.
@@ -409,6 +413,16 @@ pub(crate) mod tests {
         assert_eq!(capture.whole()["response"]["body"], Value::Null);
         capture.head.response_headers = vec![("content-length".into(), "0".into())];
         assert_eq!(capture.whole()["response"]["body"], "");
+    }
+
+    #[test]
+    fn a_part_of_a_body_does_not_hold_on_to_all_of_it() {
+        let body = Bytes::from(vec![7; 1000]);
+        for most in [0, 1, 499, 500, 999, 1000, 2000] {
+            let part = Bodies::cut(&body, most);
+            assert_eq!(part, body[..most.min(1000)]);
+            assert_eq!(!part.is_empty() && part.as_ptr() == body.as_ptr(), most >= 500, "{most}");
+        }
     }
 
     #[test]

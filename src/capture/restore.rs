@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 
 use super::index::Archive;
 use super::prepare;
-use super::record::Bodies;
+use super::record::{Bodies, Head};
 use super::segment::format::{self, BlockHead, FIRST, Kind};
-use super::segment::group::{self, Ready, Rows};
+use super::segment::group::{self, Groups, Ready, Rows};
 use super::segment::reader::{Damage, Found, Scanned};
-use super::segment::writer::Effort;
+use super::segment::writer::Pace;
 use super::shelf::Shelf;
 use crate::id::RequestId;
 use crate::secret;
@@ -39,7 +39,13 @@ impl Archive {
     /// closed has beyond what the index knows to be durable, and cuts off its torn end. The rest is for [`Archive::catch_up`].
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let archive = self.clone();
-        let recovered = self.store.write_captures(move |index| archive.recover_now(index)).await?;
+        let recovered = self.store.write_captures(move |index| archive.recover_now(index)).await;
+        self.shared.unrecovered.store(recovered.is_err(), Ordering::Release);
+        if recovered.is_err() {
+            // Nobody can say what is there before that succeeds.
+            self.shared.incomplete.store(true, Ordering::Release);
+        }
+        let recovered = recovered?;
         if recovered.read > 0 {
             let Recovered { read, found, lost, .. } = recovered;
             log::info!("captures were not closed: {read} bytes read, {found} captures put into the index, {lost} taken out of it");
@@ -48,13 +54,19 @@ impl Archive {
     }
 
     fn recover_now(&self, index: &mut CaptureIndex<'_>) -> Result<Recovered, StoreError> {
-        let there = self.files()?;
-        let mut recovered = Recovered::default();
+        let mut there = self.files()?;
+        let (mut recovered, mut failed) = (Recovered::default(), None);
         if let Some(newest) = there.last() {
             self.lock().above(*newest);
         }
         let known = index.segments()?;
-        recovered.unknown = there.iter().filter(|number| known.iter().all(|row| row.number != **number)).count();
+        let mut unknown: BTreeSet<i64> = there.iter().copied().filter(|number| !self.lock().writes(*number)).collect();
+        known.iter().for_each(|row| _ = unknown.remove(&row.number));
+        for number in self.take_begun(&unknown) {
+            unknown.remove(&number);
+            there.remove(&number);
+        }
+        recovered.unknown = unknown.len();
         for row in known {
             if !there.contains(&row.number) {
                 let lost = self.forget(index, row.number)?;
@@ -63,12 +75,27 @@ impl Archive {
                 }
                 recovered.lost += lost;
             } else if !row.sealed && !self.lock().writes(row.number) {
-                self.mend(index, row, &mut recovered)?;
+                // One that cannot be read does not keep the others.
+                failed = self.mend(index, row, &mut recovered).err().or(failed);
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         let incomplete = recovered.unknown > 0 || index.has_old()?;
         self.shared.incomplete.store(incomplete, Ordering::Release);
         Ok(recovered)
+    }
+
+    /// Takes away those of these that were begun and never had a block: nothing is lost with them. Gives their numbers.
+    fn take_begun(&self, unknown: &BTreeSet<i64>) -> Vec<i64> {
+        let taken = unknown.iter().copied().filter(|number| {
+            let path = format::path(&self.make.dir, *number);
+            let begun = || Ok::<_, std::io::Error>(std::fs::metadata(&path)?.len() <= FIRST && format::is_begun(&std::fs::read(&path)?));
+            // One that cannot be looked at is left to those who read segments.
+            begun().unwrap_or(false) && std::fs::remove_file(&path).is_ok()
+        });
+        taken.collect()
     }
 
     /// The numbers of the segments that are there. What was never finished goes.
@@ -139,23 +166,26 @@ impl Archive {
         }
         row.bytes = self.end(row.number, &scanned)?;
         (row.synced, row.sealed) = (row.bytes, true);
-        index.append(&row, &rows, || Effort::Usual.give_way())
+        let pace = Pace::beside();
+        index.append(&row, &rows, || _ = pace.give_way())
     }
 
     /// The same for those that this process could not close.
     pub(super) fn mend_left(&self, index: &mut CaptureIndex<'_>) -> Result<(), StoreError> {
+        let mut failed = None;
         for row in index.segments()? {
             if !row.sealed && !self.lock().writes(row.number) {
-                self.mend(index, row, &mut Recovered::default())?;
+                failed = self.mend(index, row, &mut Recovered::default()).err().or(failed);
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Cuts off what is torn and writes the end that is missing. Gives the length then.
     fn end(&self, number: i64, scanned: &Scanned) -> Result<u64, StoreError> {
         let file = std::fs::File::options().write(true).open(format::path(&self.make.dir, number))?;
         let mut length = scanned.whole;
+        self.make.faults.before_sync()?;
         file.set_len(length)?;
         if !scanned.ended {
             let end =
@@ -170,6 +200,15 @@ impl Archive {
     /// Tells the index of segments that it does not know, and moves captures from before there were segments into some. Until
     /// that is done, lists are not complete, and a capture that is not found is not said to be absent.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
+        let _alone = self.shared.rebuilding.lock().await;
+        self.catch_up_alone().await
+    }
+
+    /// The same for who has `rebuilding`.
+    pub(super) async fn catch_up_alone(&self) -> Result<(), StoreError> {
+        if self.shared.unrecovered.load(Ordering::Acquire) {
+            self.recover().await?;
+        }
         if !self.shared.incomplete.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -178,14 +217,22 @@ impl Archive {
             log::warn!("the index of captures does not know {} segments: it is told now, lists are incomplete meanwhile", unknown.len());
         }
         let unknown = self.without_replaced(unknown).await?;
+        // What was deleted comes before all captures: without that, one of them would be back.
         for number in &unknown {
             self.learn_graves(*number).await?;
         }
-        let mut found = 0;
+        let (mut found, mut failed) = (0, None);
         for number in unknown.iter().rev() {
-            found += self.learn(*number).await?;
+            match self.learn(*number).await {
+                Ok(learnt) => found += learnt,
+                // One that cannot be read does not keep the others.
+                Err(error) => failed = Some(error),
+            }
         }
         let moved = self.move_old().await?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         self.store.write_captures(|index| index.forget_empty_graves()).await?;
         self.shared.incomplete.store(false, Ordering::Release);
         log::info!("the index of captures is complete: {found} captures from {} segments, {moved} from the store before", unknown.len());
@@ -198,9 +245,11 @@ impl Archive {
             log::warn!("the index of captures is not complete, trying again: {error}");
             tokio::time::sleep(RETRY).await;
         }
+        self.store.captures_complete();
     }
 
-    async fn unknown(&self) -> Result<Vec<i64>, StoreError> {
+    /// The segments that are there and not in the index.
+    pub(super) async fn unknown(&self) -> Result<Vec<i64>, StoreError> {
         let archive = self.clone();
         self.store
             .write_captures(move |index| {
@@ -270,7 +319,11 @@ impl Archive {
             count += step.len();
             row.newest_us = step.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN).max(row.newest_us);
             let row = row.clone();
-            self.store.write_captures(move |index| index.append(&row, &step, || Effort::Usual.give_way())).await?;
+            let append = move |index: &mut CaptureIndex<'_>| {
+                let pace = Pace::beside();
+                index.append(&row, &step, || _ = pace.give_way())
+            };
+            self.store.write_captures(append).await?;
         }
         let scanned = match reading.await.map_err(StoreError::unavailable)? {
             Ok(scanned) => scanned,
@@ -290,12 +343,15 @@ impl Archive {
     fn read_rows(&self, number: i64, to: &mpsc::Sender<Vec<(CaptureRow, Place)>>) -> Result<Scanned, Damage> {
         let segment = self.segment(number)?;
         let verify = !segment.has_ended()?;
-        let mut step = Vec::new();
+        let (mut step, mut groups) = (Vec::new(), Groups::default());
         // Nobody reads any more: then nobody asks what was found either.
         let send = |step: &mut Vec<_>| _ = to.blocking_send(std::mem::take(step));
-        let scanned = segment.scan(FIRST, verify, |Found { offset, head }| {
+        let scanned = segment.scan(FIRST, verify, |found| {
+            groups.found(&found);
+            let Found { offset, head } = found;
             if head.kind == Kind::Rows {
                 let rows = Rows::read(&segment, offset).inspect_err(|damage| self.report(number, offset, damage))?;
+                groups.told(rows.heads);
                 step.extend(rows.placed(number));
                 if step.len() >= INDEX_STEP {
                     send(&mut step);
@@ -303,6 +359,13 @@ impl Archive {
             }
             Ok(())
         })?;
+        // Where rows are damaged the heads say the same.
+        for (heads, bodies) in groups.untold(scanned.whole) {
+            match Rows::of_heads(&segment, heads, bodies) {
+                Ok(rows) => step.extend(rows.placed(number)),
+                Err(damage) => self.report(number, heads, &damage),
+            }
+        }
         send(&mut step);
         Ok(scanned)
     }
@@ -324,7 +387,7 @@ impl Archive {
                 let ids: Vec<RequestId> = old.iter().map(|old| old.row.id.clone()).collect();
                 let ready: Vec<Ready> = old.into_iter().filter_map(|old| archive.ready_from(old)).collect();
                 if !ready.is_empty() {
-                    shelf.append(index, ready, Effort::Usual)?;
+                    shelf.append(index, ready, Pace::beside())?;
                     shelf.sync(index)?;
                 }
                 index.forget_old(&ids)?;
@@ -340,18 +403,16 @@ impl Archive {
     /// What is written of such a capture; its bodies are left out where they do not open.
     fn ready_from(&self, old: OldCapture) -> Option<Ready> {
         let id = old.row.id.clone();
-        let bodies = match &old.bodies {
-            None => Bodies::default(),
-            Some(kept) => self.make.keys.iter().find_map(|key| open_old(key, &id, kept)).unwrap_or_else(|| {
-                log::error!("the bodies of {id} do not open and are left out");
-                Bodies::default()
-            }),
-        };
-        let Ok(head) = serde_json::from_slice(&old.head) else {
+        let Ok(mut head) = serde_json::from_slice::<Head>(&old.head) else {
             log::error!("the head of {id} does not read: it is left out");
             return None;
         };
-        prepare::of(&head, bodies)
+        let bodies = old.bodies.as_ref().and_then(|kept| self.make.keys.iter().find_map(|key| open_old(key, &id, kept)));
+        if bodies.is_none() && head.request_captured {
+            log::error!("the bodies of {id} are not there or do not open, and are left out: it cannot be replayed");
+            head.request_captured = false;
+        }
+        prepare::of(&head, bodies.unwrap_or_default())
     }
 }
 

@@ -171,7 +171,7 @@ async fn a_start_between_a_segment_and_the_one_that_replaces_it_ends_the_exchang
 #[tokio::test]
 async fn captures_of_the_store_before_are_moved() {
     let dir = tempfile::tempdir().unwrap();
-    let all = captures(0..70);
+    let mut all = captures(0..70);
     let key = secret::derive(&SecretBytes::new([9; 32]), "rerouter capture key v1");
     std::fs::create_dir_all(dir.path()).unwrap();
     crate::store::make_captures_of_the_second_schema(&dir.path().join("captures.db"), |insert| {
@@ -182,9 +182,13 @@ async fn captures_of_the_store_before_are_moved() {
             plain.extend(request.iter().chain(response));
             let sealed = secret::seal(&key, capture.head.id.as_str().as_bytes(), &plain, &Random::System).unwrap();
             let kept = if at == 1 { [&[0][..], &plain].concat() } else { [&[1][..], &sealed].concat() };
+            let kept = if at == 2 { vec![1; 90] } else { kept };
             insert(&prepare::of(&capture.head, Bodies::default()).unwrap().row, &serde_json::to_vec(&capture.head).unwrap(), &kept);
         }
     });
+    // What does not open is not there.
+    all[2].bodies = Bodies::default();
+    all[2].head.request_captured = false;
     // The first start ends after a step.
     let first = archive(dir.path()).await;
     assert_eq!(first.recover().await.unwrap(), Recovered::default());
@@ -206,4 +210,78 @@ async fn captures_of_the_store_before_are_moved() {
     let (archive, recovered) = restarted(dir.path()).await;
     assert_eq!(recovered, Recovered::default());
     all_read(&archive, &all).await;
+}
+
+#[tokio::test]
+async fn segments_that_were_only_begun_go_at_the_start_without_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = crate::metrics::Metrics::new().unwrap();
+    let first = archive(dir.path()).await;
+    let all = captures(0..2);
+    append(&first, &all).await;
+    first.close().await.unwrap();
+    drop(first);
+    let whole = std::fs::read(&segments(dir.path())[0]).unwrap();
+    let named = |number: i64| format::path(&dir.path().join("captures"), number);
+    let begun: [&[u8]; 4] = [b"", &whole[..5], &whole[..FIRST as usize], &[0; FIRST as usize]];
+    for (number, bytes) in (1..).zip(begun) {
+        std::fs::write(named(number), bytes).unwrap();
+    }
+    std::fs::write(named(9), b"nonsense").unwrap();
+    let archive = archive(dir.path()).await.counting(metrics.clone());
+    let recovered = archive.recover().await.unwrap();
+    assert_eq!((recovered.unknown, segments(dir.path()).len()), (1, 2), "what may have been one stays");
+    archive.catch_up().await.unwrap();
+    all_read(&archive, &all).await;
+    assert!(metrics.render().contains("rerouter_capture_blocks_damaged_total 1"));
+}
+
+#[tokio::test]
+async fn a_start_that_could_not_look_says_so_and_looks_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = archive(dir.path()).await;
+    let all = captures(0..4);
+    append(&first, &all[..2]).await;
+    first.close().await.unwrap();
+    append(&first, &all[2..3]).await;
+    drop(first);
+    let archive = archive(dir.path()).await;
+    archive.make.faults.fail_syncs(1);
+    archive.recover().await.unwrap_err();
+    let absent = RequestId::known("req_absent");
+    assert_eq!(archive.get(&absent).await.unwrap_err().status().as_u16(), 503, "nobody can say");
+    append(&archive, &all[3..]).await;
+    archive.make.faults.fail_syncs(1);
+    archive.catch_up().await.unwrap_err();
+    assert_eq!(archive.get(&absent).await.unwrap_err().status().as_u16(), 503);
+    archive.catch_up().await.unwrap();
+    assert_eq!(archive.get(&absent).await.unwrap(), None);
+    all_read(&archive, &all).await;
+    let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, true, false]);
+}
+
+#[tokio::test]
+async fn captures_whose_rows_are_damaged_are_found_by_their_heads() {
+    let all = captures(0..6);
+    // A byte of the block, and of its head.
+    for within in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let first = archive(dir.path()).await;
+        for pair in all.chunks(2) {
+            first.append(Arc::new(pair.to_vec())).await.unwrap();
+        }
+        first.close().await.unwrap();
+        let bodies = first.store.locate_capture(&all[2].head.id).await.unwrap().unwrap().bodies.unwrap();
+        let file = segments(dir.path())[0].clone();
+        let segment = first.segment(format::number(file.file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+        let rows = segment.block_head(bodies).unwrap().end(bodies) as usize;
+        drop(first);
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[rows + if within { 60 } else { 9 }] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        drop_index(dir.path());
+        let (archive, _) = restarted(dir.path()).await;
+        all_read(&archive, &all).await;
+    }
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::segment::format::{self, FIRST};
 use super::segment::group::{self, Grave, Ready};
 use super::segment::reader::{Damage, Segment};
-use super::segment::writer::{self, Effort, Writer};
+use super::segment::writer::{self, Pace, Writer};
 use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
@@ -71,7 +71,7 @@ impl Make {
             None
         };
         let head = writer::begin(number, replaces, self.clock.now().as_microsecond(), seal)?;
-        Ok(Writer::create(&self.dir, head, ending)?.with_faults(self.faults.clone()))
+        Writer::create_failing(&self.dir, head, ending, self.faults.clone())
     }
 
     /// A segment, open to be read.
@@ -111,10 +111,10 @@ impl Shelf {
         &mut self,
         index: &mut CaptureIndex<'_>,
         captures: impl IntoIterator<Item = Ready>,
-        effort: Effort,
+        pace: Pace,
     ) -> Result<usize, StoreError> {
         self.write(index, |index, open| {
-            open.writer.set_effort(effort);
+            open.writer.set_pace(pace);
             let rows = group::push(&mut open.writer, captures)?;
             open.writer.commit()?;
             let newest = rows.iter().map(|(row, _)| row.created_at_us).max();
@@ -123,7 +123,7 @@ impl Shelf {
             if open.synced.elapsed() >= bounds::CAPTURE_SYNC {
                 open.sync()?;
             }
-            index.append(&open.row, &rows, || effort.give_way())?;
+            index.append(&open.row, &rows, || _ = pace.give_way())?;
             Ok(rows.len())
         })
     }
@@ -131,7 +131,7 @@ impl Shelf {
     /// The same into a segment of their own, closed and durable when it returns: what is written beside has another age.
     pub(super) fn append_apart(&mut self, index: &mut CaptureIndex<'_>, captures: Vec<Ready>) -> Result<usize, StoreError> {
         let mut apart = Shelf { make: self.make.clone(), open: None, last: self.last };
-        let written = apart.append(index, captures, Effort::Usual);
+        let written = apart.append(index, captures, Pace::beside());
         let closed = apart.close(index);
         self.last = apart.last;
         let written = written?;
@@ -199,7 +199,9 @@ impl Shelf {
                 made => break made?,
             }
         };
-        self.make.sync_dir()?;
+        // Nothing is in it yet, and nobody knows of it.
+        let abandon = |_: &io::Error| _ = std::fs::remove_file(format::path(&self.make.dir, writer.head().number));
+        self.make.sync_dir().inspect_err(abandon)?;
         let row = SegmentRow { number: writer.head().number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST };
         Ok(Open { writer, row, began: self.make.clock.now(), synced: Instant::now(), doubtful: false })
     }

@@ -106,3 +106,18 @@ async fn a_failed_sync_is_never_followed_by_a_good_one_of_the_same_segment() {
     drop(archive);
     all_read(&restarted(dir.path()).await, &all).await;
 }
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_begun_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (archive, faults) = failing(dir.path()).await;
+    let all = captures(0..1);
+    for (bytes, truncations) in [(0, 0), (50, 0), (50, 1), (usize::MAX, 1)] {
+        faults.tear_write(bytes);
+        faults.fail_truncations(truncations);
+        append(&archive, &all[0]).await.unwrap_err();
+        assert!(segments(dir.path()).is_empty(), "{bytes} {truncations}");
+    }
+    append(&archive, &all[0]).await.unwrap();
+    all_read(&archive, &all).await;
+}

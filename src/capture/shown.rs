@@ -117,7 +117,9 @@ impl Capture {
         (head.key, head.agent, head.client_request_id) = (shown.key, shown.agent, shown.client_request_id);
         (head.request_headers, head.response_headers) = (shown.request.headers(), shown.response.headers());
         (head.response_stream, head.response_truncated) = (shown.response.stream, shown.response.truncated);
-        head.request_captured = shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+        // Without its body it cannot be run again, whatever is said of it.
+        head.request_captured = request.is_some() && shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+        let request = request.filter(|_| head.request_captured);
         (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
         head.inputs = shown.inputs;
         head.served = shown.served;
@@ -130,6 +132,12 @@ impl Capture {
         (head.routing_us, head.ttft_ms, head.total_ms) = (shown.latency.routing_us, shown.latency.ttft_ms, shown.latency.total_ms);
         (head.replay_of, head.replayed_by, head.shadow_of) = (shown.replay_of, shown.replayed_by, shown.shadow_of);
         head.error = shown.error;
+        // As it is where such a capture is made: builds that would misread it do not read it.
+        head.version = match (&head.agent, head.response_assembled) {
+            (Some(_), _) => Head::AGENT,
+            (None, true) => Head::ASSEMBLED,
+            (None, false) => Head::FIRST,
+        };
         Ok(Capture { head, bodies: Bodies { request: request.unwrap_or_default(), response } })
     }
 }
@@ -157,6 +165,7 @@ mod tests {
         capture.head.request_headers.clear();
         (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) = (true, true, true);
         capture.bodies.response = Bytes::from_static(b"{\"choices\":[]}");
+        capture.head.version = Head::ASSEMBLED;
         assert_eq!(back(&capture), capture);
     }
 
@@ -174,6 +183,26 @@ mod tests {
             let error = Capture::read_whole(broken.as_bytes()).unwrap_err();
             assert!(error.contains(expected) && !error.contains("my secret"), "{expected}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_there_in_part_is_not_run_again_and_not_misread() {
+        let mut capture = capture(5, &UserId::known("usr_1"), &Random::seeded(2));
+        capture.head.response_stream = true;
+        let mut whole = capture.whole();
+        assert_eq!((back(&capture).head.version, back(&capture).head.not_replayable()), (Head::FIRST, None));
+        whole["request"]["body"] = Value::Null;
+        let read = |whole: &Value| Capture::read_whole(whole.to_string().as_bytes()).unwrap();
+        assert_eq!(read(&whole).head.not_replayable(), Some(Kind::NotCaptured), "its body is not there");
+        let mut denied = capture.whole();
+        denied["not_replayable"] = "not_captured".into();
+        assert_eq!((read(&denied).head.request_captured, read(&denied).bodies.request), (false, Bytes::new()));
+        let mut assembled = capture.whole();
+        assembled["response"]["body"] = Value::Null;
+        assembled["response"]["assembled"] = serde_json::json!({"choices": []});
+        assert_eq!(read(&assembled).head.version, Head::ASSEMBLED);
+        assembled["agent"] = "agent_1".into();
+        assert_eq!(read(&assembled).head.version, Head::AGENT);
     }
 
     proptest! {

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 
 use super::index::Archive;
-use super::record::Bodies;
+use super::record::{Bodies, Head};
 use super::segment::format::{self, FIRST, Kind};
-use super::segment::group::{self, Parts, Ready, Rows};
+use super::segment::group::{self, Groups, Parts, Ready, Rows};
 use super::segment::reader::{Damage, Segment};
 use super::segment::writer::Writer;
 use crate::bounds;
@@ -25,56 +25,112 @@ impl Archive {
     /// Closes the open segment if it is due, lets those leave that are older than `before_us` (microseconds since the epoch)
     /// as a whole, and the oldest while all hold more than `bytes`; makes those anew whose deleted captures have waited for
     /// [`bounds::REWRITE_AFTER`].
+    ///
+    /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is that of the last that failed.
     pub async fn tend(&self, now: Timestamp, before_us: i64, bytes: u64) -> Result<(), StoreError> {
-        let archive = self.clone();
-        let segments = self
-            .store
-            .write_captures(move |index| {
-                archive.lock().close_if_due(index, bytes)?;
-                archive.mend_left(index)?;
-                index.segments()
-            })
-            .await?;
-        if self.shared.half_replaced.swap(false, Ordering::AcqRel) {
-            // As after a crash at that point.
-            self.shared.incomplete.store(true, Ordering::Release);
-            self.catch_up().await.inspect_err(|_| self.shared.half_replaced.store(true, Ordering::Release))?;
+        let (archive, closing) = (self.clone(), self.clone());
+        let mut failed = self.store.write_captures(move |index| closing.lock().close_if_due(index, bytes)).await.err();
+        // While the index is made again, segments that are not closed are being read or written, and the rest has time.
+        let alone = self.shared.rebuilding.try_lock().ok();
+        if alone.is_some() {
+            let mended = self.store.write_captures(move |index| archive.mend_left(index)).await;
+            failed = mended.err().or(failed);
         }
+        failed = self.let_leave(before_us, bytes).await.err().or(failed);
+        if alone.is_some() {
+            failed = self.make_due_anew(now).await.err().or(failed);
+            failed = self.let_strays_leave(before_us).await.err().or(failed);
+        }
+        failed = self.empty_log().await.err().or(failed);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Retention: whole segments leave, the oldest first.
+    async fn let_leave(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
+        let segments = self.store.write_captures(|index| index.segments()).await?;
         let mut held: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let mut failed = None;
         for segment in segments.iter().filter(|segment| segment.sealed) {
             if held <= bytes && segment.newest_us >= before_us {
                 continue;
             }
-            self.remove(segment.number).await?;
-            held -= segment.bytes;
-        }
-        let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
-        let mut failed = None;
-        for number in self.store.write_captures(move |index| index.due(due_us)).await? {
-            // One that cannot be read does not keep the others.
-            failed = self.make_anew(number).await.err().or(failed);
-        }
-        if self.shared.log_to_empty.swap(false, Ordering::AcqRel) && !self.store.write_captures(|index| index.empty_log()).await? {
-            self.shared.log_to_empty.store(true, Ordering::Release);
+            match self.remove(segment.number).await {
+                Ok(()) => held -= segment.bytes,
+                Err(error) => failed = Some(error),
+            }
         }
         failed.map_or(Ok(()), Err)
     }
 
+    /// What the index does not know, as it cannot be read, leaves as well when all that can be in it is over its age: files are
+    /// named by the time when they were begun.
+    async fn let_strays_leave(&self, before_us: i64) -> Result<(), StoreError> {
+        let span = i64::try_from(2 * bounds::SEGMENT_AGE.as_micros()).unwrap_or(i64::MAX);
+        let unknown = self.unknown().await?;
+        let old = unknown.into_iter().filter(|number| number.saturating_add(span) < before_us);
+        old.map(|number| self.unlink(number)).fold(Ok(()), Result::and)
+    }
+
+    /// Makes those segments anew whose deleted captures have waited for long enough.
+    async fn make_due_anew(&self, now: Timestamp) -> Result<(), StoreError> {
+        if self.shared.half_replaced.swap(false, Ordering::AcqRel) {
+            // As after a crash at that point.
+            self.shared.incomplete.store(true, Ordering::Release);
+            let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+            self.catch_up_alone().await.inspect_err(half)?;
+        }
+        let mut failed = None;
+        let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
+        for number in self.store.write_captures(move |index| index.due(due_us)).await? {
+            // One that cannot be read does not keep the others.
+            failed = self.make_anew(number).await.err().or(failed);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn empty_log(&self) -> Result<(), StoreError> {
+        if self.shared.log_to_empty.swap(false, Ordering::AcqRel) {
+            let emptied = self.store.write_captures(|index| index.empty_log()).await;
+            self.shared.log_to_empty.fetch_or(!matches!(emptied, Ok(true)), Ordering::AcqRel);
+            emptied?;
+        }
+        Ok(())
+    }
+
     /// Takes a segment out of the index, in steps, and off the disk.
     pub(super) async fn remove(&self, number: i64) -> Result<(), StoreError> {
-        while self.store.write_captures(move |index| index.forget(number, INDEX_STEP)).await? == INDEX_STEP {}
+        if let Err(error) = self.forget_captures(number).await {
+            if !matches!(error, StoreError::Full(_)) {
+                return Err(error);
+            }
+            // The index has no room to say so: the file that leaves makes some.
+            self.unlink(number)?;
+            self.forget_captures(number).await?;
+        }
         let archive = self.clone();
         self.store
             .write_captures(move |index| {
-                match std::fs::remove_file(format::path(&archive.make.dir, number)) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-                    _ => {}
-                }
-                archive.let_go(number);
+                archive.unlink(number)?;
                 archive.shared.log_to_empty.store(true, Ordering::Release);
                 index.forget_segment(number)
             })
             .await
+    }
+
+    async fn forget_captures(&self, number: i64) -> Result<(), StoreError> {
+        self.make.faults.before_forgetting()?;
+        while self.store.write_captures(move |index| index.forget(number, INDEX_STEP)).await? == INDEX_STEP {}
+        Ok(())
+    }
+
+    /// Takes the file of a segment off the disk, if it is there.
+    fn unlink(&self, number: i64) -> Result<(), StoreError> {
+        match std::fs::remove_file(format::path(&self.make.dir, number)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        self.let_go(number);
+        Ok(())
     }
 
     /// Puts a segment without the deleted captures in the place of one that holds them.
@@ -118,11 +174,7 @@ impl Archive {
         let archive = self.clone();
         let last = move |index: &mut CaptureIndex<'_>| {
             index.replace(number, &row, &places.into_iter().collect())?;
-            match std::fs::remove_file(format::path(&archive.make.dir, number)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
-            archive.let_go(number);
+            archive.unlink(number)?;
             archive.shared.log_to_empty.store(true, Ordering::Release);
             Ok(())
         };
@@ -145,8 +197,9 @@ impl Archive {
     fn fill_anew(&self, segment: &Segment, new: i64, dead: &[(u64, u32)]) -> Result<Anew, Damage> {
         let number = segment.head().number;
         let mut writer = self.make.create(new, number, Some("new"))?;
-        let (mut rows_at, mut graves) = (Vec::new(), Vec::new());
-        segment.scan(FIRST, false, |found| {
+        let (mut rows_at, mut graves, mut groups) = (Vec::new(), Vec::new(), Groups::default());
+        let scanned = segment.scan(FIRST, false, |found| {
+            groups.found(&found);
             match found.head.kind {
                 Kind::Rows => rows_at.push(found.offset),
                 Kind::Graves => graves.extend(group::read_graves(segment, found.offset)?),
@@ -155,18 +208,38 @@ impl Archive {
             Ok(())
         })?;
         let mut placed: Vec<(CaptureRow, Place)> = Vec::new();
-        for at in rows_at {
-            let copied = Rows::read(segment, at).and_then(|rows| match dead.iter().any(|(heads, _)| *heads == rows.heads) {
-                false => copy(segment, &mut writer, rows),
-                true => copy_without(segment, &mut writer, rows, dead),
-            });
-            match copied {
+        let damaged = |at: u64, damage: Damage| match damage {
+            Damage::Bytes(_) => {
+                self.report(number, at, &damage);
+                Ok(())
+            }
+            Damage::Io(_) => Err(damage),
+        };
+        let mut copy_group = |rows: Rows| {
+            let at = rows.heads;
+            match copy(segment, &mut writer, rows, dead, &damaged) {
                 Ok(copied) => placed.extend(copied),
-                Err(damage @ Damage::Bytes(_)) => self.report(number, at, &damage),
-                Err(damage) => return Err(damage),
+                Err(damage) => damaged(at, damage)?,
             }
             if writer.waiting() >= bounds::CAPTURE_COMMIT {
                 writer.commit()?;
+            }
+            Ok::<_, Damage>(())
+        };
+        for at in rows_at {
+            match Rows::read(segment, at) {
+                Ok(rows) => {
+                    groups.told(rows.heads);
+                    copy_group(rows)?;
+                }
+                Err(damage) => damaged(at, damage)?,
+            }
+        }
+        // What those rows said can be told from the heads.
+        for (heads, bodies) in groups.untold(scanned.whole) {
+            match Rows::of_heads(segment, heads, bodies) {
+                Ok(rows) => copy_group(rows)?,
+                Err(damage) => damaged(heads, damage)?,
             }
         }
         if !graves.is_empty() {
@@ -181,9 +254,23 @@ impl Archive {
 
 type Placed = Vec<(CaptureRow, Place)>;
 
-fn copy(segment: &Segment, writer: &mut Writer, rows: Rows) -> Result<Placed, Damage> {
+/// Copies a group without its deleted captures. Where its bodies are damaged, `damaged` says whether that is an error; else
+/// the heads go on without them.
+fn copy(
+    segment: &Segment,
+    writer: &mut Writer,
+    rows: Rows,
+    dead: &[(u64, u32)],
+    damaged: &impl Fn(u64, Damage) -> Result<(), Damage>,
+) -> Result<Placed, Damage> {
+    if dead.iter().any(|(heads, _)| *heads == rows.heads) {
+        return copy_without(segment, writer, rows, dead, damaged);
+    }
     let (head, heads) = segment.packed(rows.heads, Kind::Heads)?;
-    let bodies = rows.bodies.map(|at| segment.packed(at, Kind::Bodies)).transpose()?;
+    let bodies = match rows.bodies.map(|at| segment.packed(at, Kind::Bodies)).transpose() {
+        Ok(bodies) => bodies,
+        Err(_) => return copy_without(segment, writer, rows, dead, damaged),
+    };
     let heads = writer.push_as(Kind::Heads, head.count, head.raw as usize, head.compressed, heads)?;
     let bodies = match bodies {
         None => None,
@@ -194,9 +281,21 @@ fn copy(segment: &Segment, writer: &mut Writer, rows: Rows) -> Result<Placed, Da
     Ok(rows.placed(writer.head().number).collect())
 }
 
-fn copy_without(segment: &Segment, writer: &mut Writer, rows: Rows, dead: &[(u64, u32)]) -> Result<Placed, Damage> {
+fn copy_without(
+    segment: &Segment,
+    writer: &mut Writer,
+    rows: Rows,
+    dead: &[(u64, u32)],
+    damaged: &impl Fn(u64, Damage) -> Result<(), Damage>,
+) -> Result<Placed, Damage> {
     let heads = Parts::heads(segment, rows.heads)?;
-    let bodies = rows.bodies.map(|at| Parts::bodies(segment, at)).transpose()?;
+    let (bodies, lost) = match rows.bodies.map(|at| Parts::bodies(segment, at).map_err(|damage| (at, damage))).transpose() {
+        Ok(bodies) => (bodies, false),
+        Err((at, damage)) => {
+            damaged(at, damage)?;
+            (None, true)
+        }
+    };
     let at = rows.heads;
     let (mut left, mut size) = (Vec::new(), 0);
     for (row, position) in rows.rows.into_iter().zip(0..) {
@@ -210,13 +309,22 @@ fn copy_without(segment: &Segment, writer: &mut Writer, rows: Rows, dead: &[(u64
             Some(bodies) => bodies.bodies_at(position),
         };
         let Some(bodies) = bodies else { return Err(fewer) };
+        let head = if lost { without_bodies(&head)? } else { head.to_vec() };
         size += head.len() + bodies.request.len() + bodies.response.len();
-        left.push(Ready { row, head: head.to_vec(), bodies });
+        left.push(Ready { row, head, bodies });
     }
     if left.is_empty() {
         return Ok(Vec::new());
     }
     Ok(group::push_group(writer, left, size)?.collect())
+}
+
+/// A head whose bodies are lost: it cannot be run again.
+fn without_bodies(head: &[u8]) -> Result<Vec<u8>, Damage> {
+    let unread = Damage::Bytes("a head of it does not read");
+    let head = serde_json::from_slice::<Head>(head).ok().filter(|head| head.version <= Head::VERSION);
+    let written = head.and_then(|head| serde_json::to_vec(&Head { request_captured: false, ..head }).ok());
+    written.ok_or(unread)
 }
 
 #[cfg(test)]

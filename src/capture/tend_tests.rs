@@ -176,3 +176,137 @@ async fn a_segment_that_could_not_be_closed_is_closed_later() {
     assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, false], "the one that is written to is left alone");
     assert_eq!(ids(&archive).await, ids_of(&captures(0..3)));
 }
+
+#[tokio::test]
+async fn a_step_that_fails_keeps_no_segment_from_leaving() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let faults = archive.make.faults.clone();
+    let all = captures(0..5);
+    for capture in &all[..3] {
+        append(&archive, std::slice::from_ref(capture)).await;
+        archive.close().await.unwrap();
+    }
+    append(&archive, &all[3..4]).await;
+    let tend = async |bytes: u64| archive.tend(archive.make.clock.now(), i64::MIN, bytes).await;
+    let held = async || archive.store.write_captures(|index| index.segments()).await.unwrap().iter().map(|row| row.bytes).sum::<u64>();
+    // The open segment cannot be closed, nor what is left of two be mended.
+    faults.fail_syncs(3);
+    archive.shelf.lock().unwrap().let_go_for_tests();
+    append(&archive, &all[4..]).await;
+    tend(1).await.unwrap_err();
+    assert_eq!(segments(dir.path()).len(), 2, "what was closed has left all the same");
+    assert_eq!(ids(&archive).await, ids_of(&all[3..]));
+    tend(u64::MAX).await.unwrap();
+    // One that cannot leave keeps no other.
+    append(&archive, &captures(5..6)).await;
+    archive.close().await.unwrap();
+    let files = segments(dir.path());
+    std::fs::remove_file(&files[0]).unwrap();
+    std::fs::create_dir(&files[0]).unwrap();
+    tend(held().await - 1).await.unwrap_err();
+    assert_eq!(segments(dir.path()).len(), files.len() - 1);
+    assert!(files[0].exists());
+}
+
+#[tokio::test]
+async fn a_segment_leaves_also_when_the_index_has_no_room_to_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    append(&archive, &captures(0..2)).await;
+    archive.close().await.unwrap();
+    archive.make.faults.fill_index(2);
+    archive.tend(archive.make.clock.now(), i64::MIN, 1).await.unwrap_err();
+    assert!(segments(dir.path()).is_empty(), "the disk has its bytes");
+    archive.make.faults.clear();
+    archive.tend(archive.make.clock.now(), i64::MIN, 1).await.unwrap();
+    assert_eq!(ids(&archive).await, []);
+    assert!(archive.store.write_captures(|index| index.segments()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn segments_leave_while_the_index_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    for capture in captures(0..2) {
+        append(&archive, &[capture]).await;
+        archive.close().await.unwrap();
+    }
+    let _rebuilding = archive.shared.rebuilding.lock().await;
+    archive.tend(archive.make.clock.now(), i64::MIN, 1).await.unwrap();
+    assert!(segments(dir.path()).is_empty());
+}
+
+/// Bends a byte in the middle of a block.
+fn bend(file: &std::path::Path, archive: &Archive, at: u64) {
+    let number = format::number(file.file_name().unwrap().to_str().unwrap()).unwrap();
+    let head = archive.segment(number).unwrap().block_head(at).unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[(head.end(at) - u64::from(head.stored) / 2) as usize] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// In each of two groups: one without deletions, and one with.
+#[tokio::test]
+async fn a_damaged_block_costs_what_it_holds_also_when_its_segment_is_made_anew() {
+    for kind in [Kind::Bodies, Kind::Rows, Kind::Heads] {
+        for group in 0..2 {
+            let dir = tempfile::tempdir().unwrap();
+            let clock = Clock::manual(captures(0..1)[0].head.created_at);
+            let archive = archive(dir.path()).await.with_clock(clock.clone());
+            let all = captures(0..7);
+            append(&archive, &all[..3]).await;
+            append(&archive, &all[3..6]).await;
+            append(&archive, &all[6..]).await;
+            archive.delete(&all[4].head.id, false).await.unwrap();
+            archive.close().await.unwrap();
+            let place = archive.store.locate_capture(&all[3 * group].head.id).await.unwrap().unwrap();
+            let file = segments(dir.path())[0].clone();
+            let segment = archive.segment(place.segment).unwrap();
+            let rows_at = segment.block_head(place.bodies.unwrap()).unwrap().end(place.bodies.unwrap());
+            bend(
+                &file,
+                &archive,
+                match kind {
+                    Kind::Bodies => place.bodies.unwrap(),
+                    Kind::Rows => rows_at,
+                    _ => place.heads,
+                },
+            );
+            archive.let_go(place.segment);
+            clock.advance(bounds::REWRITE_AFTER);
+            archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+            assert_ne!(segments(dir.path()), [file]);
+            for (at, capture) in all.iter().enumerate().filter(|(at, _)| *at != 4) {
+                let read = archive.get(&capture.head.id).await.unwrap();
+                let hit = at / 3 == group;
+                match kind {
+                    Kind::Bodies if hit => {
+                        let read = read.unwrap();
+                        assert_eq!((read.head.not_replayable(), read.bodies), (Some(crate::error::Kind::NotCaptured), Bodies::default()));
+                    }
+                    Kind::Heads if hit => assert_eq!(read, None, "{at}"),
+                    _ => assert_eq!(read.as_ref(), Some(capture), "{kind:?} {group} {at}"),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_leaves_when_it_is_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    append(&archive, &captures(0..1)).await;
+    archive.close().await.unwrap();
+    let begun = archive.make.clock.now().as_microsecond();
+    let stray = format::path(&archive.make.dir, begun);
+    std::fs::write(&stray, b"nonsense").unwrap();
+    let tend = async |before_us: i64| archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap();
+    for before_us in [i64::MIN, begun] {
+        tend(before_us).await;
+        assert!(stray.exists(), "what was in it may be younger");
+    }
+    tend(begun + 2 * bounds::SEGMENT_AGE.as_micros() as i64 + 1).await;
+    assert!(segments(dir.path()).is_empty());
+}

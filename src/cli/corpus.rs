@@ -23,7 +23,7 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
         name => Box::new(BufWriter::new(private(Path::new(name)).map_err(unwritten)?)),
     };
     let mut progress = Progress::new();
-    let (mut written, mut gone) = (0_u64, 0_u64);
+    let (mut written, mut gone, mut unread) = (0_u64, 0_u64, 0_u64);
     let done = summaries(client, &query, limit.unwrap_or(u64::MAX), |summary| {
         let answer = client.get(&path(summary.get("id").and_then(Value::as_str).unwrap_or_default())?, &[])?;
         // Deleted, or over its age, since the page was read.
@@ -31,9 +31,18 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
             gone += 1;
             return Ok(());
         }
+        // Damaged where it lies: the others are not.
+        if answer.status == 500 {
+            unread += 1;
+            return Ok(());
+        }
         let capture = answer.good()?;
         // A line is a capture that can be read back, or it is no corpus.
-        Capture::read_whole(capture.text.as_bytes()).map_err(|why| Failure::Gateway(format!("an answer of the gateway is {why}")))?;
+        if let Err(why) = Capture::read_whole(capture.text.as_bytes()) {
+            tell(&format!("an answer of the gateway is {why}\n"));
+            unread += 1;
+            return Ok(());
+        }
         file.write_all(capture.text.trim_end().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(unwritten)?;
         written += 1;
         match limit {
@@ -42,11 +51,16 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
         }
         Ok(())
     });
-    let done = done.and_then(|()| file.flush().map_err(unwritten));
+    let done = done.and_then(|unreadable| {
+        unread += unreadable;
+        file.flush().map_err(unwritten)
+    });
     progress.end();
-    let gone = if gone > 0 { format!(", {gone} deleted meanwhile") } else { String::new() };
-    tell(&format!("{written} captures{gone}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
-    done
+    let some = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    let left_out = some(gone, "deleted meanwhile") + &some(unread, "that cannot be read");
+    tell(&format!("{written} captures{left_out}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
+    done?;
+    if unread > 0 { Err(Failure::Gateway(format!("{unread} captures cannot be read and are not in {out}"))) } else { Ok(()) }
 }
 
 /// A file that only its owner reads, one that was there before too: what people asked models is in it.

@@ -130,14 +130,15 @@ pub(super) fn path(id: &str) -> Result<String, Failure> {
     }
 }
 
-/// Summaries page by page, newest first, until there are no more, as many as are wanted, or `each` has enough.
+/// Summaries page by page, newest first, until there are no more, as many as are wanted, or `each` has enough. Gives how many
+/// cannot be read.
 pub(super) fn summaries(
     client: &Client,
     query: &[(&'static str, String)],
     limit: u64,
     mut each: impl FnMut(&Value) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let (mut left, mut after) = (limit, None::<String>);
+) -> Result<u64, Failure> {
+    let (mut left, mut after, mut unreadable) = (limit, None::<String>, 0);
     while left > 0 {
         let mut query = query.to_vec();
         query.push(("limit", left.min(bounds::PAGE_MAX as u64).to_string()));
@@ -147,27 +148,35 @@ pub(super) fn summaries(
             each(summary)?;
             left = left.saturating_sub(1);
         }
+        unreadable += page.get("unreadable").and_then(Value::as_u64).unwrap_or(0);
         match page.get("next").and_then(Value::as_str) {
             Some(next) => after = Some(next.to_owned()),
             None => break,
         }
     }
-    Ok(())
+    Ok(unreadable)
 }
 
 fn list(client: &Client, filters: &Filters, now: Timestamp, limit: u64, json: bool) -> Result<(), Failure> {
     let query = filters.query(now)?;
+    let tell_of = |unreadable: u64| {
+        if unreadable > 0 {
+            corpus::tell(&format!("{unreadable} captures cannot be read\n"));
+        }
+    };
     if json {
-        return summaries(client, &query, limit, |summary| {
+        let unreadable = summaries(client, &query, limit, |summary| {
             say(&format!("{summary}\n"));
             Ok(())
         });
+        return unreadable.map(tell_of);
     }
     let mut table = Table::new(&["TIME", "ID", "STATE", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS"]);
-    summaries(client, &query, limit, |summary| {
+    let unreadable = summaries(client, &query, limit, |summary| {
         table.row(row(summary));
         Ok(())
     })?;
+    tell_of(unreadable);
     say(&if table.is_empty() { "no captures\n".to_owned() } else { table.text() });
     Ok(())
 }

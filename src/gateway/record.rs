@@ -187,7 +187,7 @@ impl Record {
             request_truncated: sent.len() > settings.max_body,
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
         });
-        let request = sent.slice(..sent.len().min(settings.max_body));
+        let request = Bodies::cut(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());
@@ -251,7 +251,7 @@ impl Record {
     pub(super) fn sends(&mut self, app: &App, body: &Bytes) {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
-        self.request = body.slice(..body.len().min(most));
+        self.request = Bodies::cut(body, most);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {

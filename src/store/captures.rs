@@ -108,16 +108,19 @@ impl<'a> CaptureIndex<'a> {
     }
 
     /// The shadow and replays of a capture, and theirs, without itself: some of them, the newest first, as each is newer than
-    /// what it repeats. It ends whatever captures say of each other.
-    pub fn family(&self, id: &RequestId, most: usize) -> Result<Vec<RequestId>, StoreError> {
+    /// what it repeats. Of one owner, where one is given; what is somebody else's leads no further. It ends whatever captures
+    /// say of each other.
+    pub fn family(&self, id: &RequestId, owner: Option<&UserId>, most: usize) -> Result<Vec<RequestId>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "WITH RECURSIVE replays (id) AS (
-               SELECT id FROM captures WHERE replay_of = ?1 OR shadow_of = ?1
-               UNION SELECT c.id FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id)
+               SELECT id FROM captures WHERE (replay_of = ?1 OR shadow_of = ?1) AND (?3 IS NULL OR owner = ?3)
+               UNION SELECT c.id FROM captures c JOIN replays r ON c.replay_of = r.id OR c.shadow_of = r.id
+                 WHERE ?3 IS NULL OR c.owner = ?3)
              SELECT id FROM replays WHERE id <> ?1 ORDER BY id DESC LIMIT ?2",
         )?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = statement.query_map(params![id.as_str(), most], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
+        let rows = statement
+            .query_map(params![id.as_str(), most, owner.map(UserId::as_str)], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 

@@ -207,6 +207,7 @@ async fn a_damaged_index_is_put_aside() {
     let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
     for damage in 0..4 {
         let store = Store::open(dir.path(), b"master").await.unwrap();
+        store.write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) }).await.unwrap();
         append(&store, &rows, 1).await;
         drop(store);
         let whole = std::fs::read(&path).unwrap();
@@ -216,9 +217,23 @@ async fn a_damaged_index_is_put_aside() {
             2 => std::fs::write(&path, [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat()).unwrap(),
             _ => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
         }
+        if damage == 3 {
+            // The mark of one that somebody took away is no reason not to start.
+            for name in ["db", "db-wal", "db-shm"] {
+                let _none = std::fs::remove_file(path.with_extension(name));
+            }
+            drop(Store::open(dir.path(), b"master").await.unwrap());
+            assert!(!dir.path().join("captures.db-damaged").exists());
+            std::fs::write(&path, &whole).unwrap();
+            std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap();
+        }
         let store = Store::open(dir.path(), b"master").await.unwrap();
         assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty(), "{damage}");
         assert!(!dir.path().join("captures.db-damaged").exists());
+        let aside = dir.path().join("captures.damaged");
+        assert_eq!(aside.exists(), damage != 1, "where nobody can say what it was it has another name: {damage}");
+        store.captures_complete();
+        assert!(!aside.exists(), "{damage}");
         append(&store, &rows[..1], 1).await;
         drop(store);
         let store = Store::open(dir.path(), b"master").await.unwrap();
@@ -259,10 +274,44 @@ async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
     append(&store, &rows, 1).await;
     let family = async |id: &RequestId, most: usize| {
         let id = id.clone();
-        store.write_captures(move |index| index.family(&id, most)).await.unwrap()
+        store.write_captures(move |index| index.family(&id, None, most)).await.unwrap()
     };
     let newest_first: Vec<RequestId> = ids[1..].iter().rev().cloned().collect();
     assert_eq!(family(&ids[0], 100).await, newest_first);
     assert_eq!(family(&ids[0], 2).await, newest_first[..2]);
     assert!(family(&alone, 100).await.is_empty());
+}
+
+/// The ids in a file that is no index, as whoever finds it reads them.
+fn rows_of(path: &Path) -> i64 {
+    let count = |file: rusqlite::Connection| file.query_row("SELECT count(*) FROM captures", [], |row| row.get(0));
+    rusqlite::Connection::open(path).and_then(count).unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_file_of_before_there_were_segments_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("captures.db");
+    let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &Random::seeded(5))).collect();
+    make_captures_of_the_second_schema(&path, |insert| rows.iter().for_each(|row| insert(row, b"{}", b"\0")));
+    let whole = std::fs::read(&path).unwrap();
+    for (damage, kept) in [(0, "captures-damaged-1.db"), (1, "captures-damaged-2.db"), (2, "captures-damaged-3.db")] {
+        match damage {
+            0 => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
+            1 => std::fs::write(&path, &whole[..whole.len() - 4096]).unwrap(),
+            // Nobody can say what it was.
+            _ => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
+        }
+        let length = std::fs::metadata(&path).unwrap().len();
+        let store = Store::open(dir.path(), b"master").await.unwrap();
+        store.captures_complete();
+        assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty());
+        drop(store);
+        for journal in ["db-wal", "db-shm", "db"] {
+            let _none = std::fs::remove_file(path.with_extension(journal));
+        }
+        assert_eq!(std::fs::metadata(dir.path().join(kept)).unwrap().len(), length, "{kept}");
+        std::fs::write(&path, &whole).unwrap();
+    }
+    assert_eq!(rows_of(&dir.path().join("captures-damaged-1.db")), 3);
 }

@@ -48,6 +48,7 @@ struct Switches {
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
     syncs_left: AtomicU32,
+    index_full_left: AtomicU32,
     panics: [AtomicU32; Place::ALL.len()],
     said: Mutex<String>,
     stalled: Mutex<bool>,
@@ -107,6 +108,11 @@ impl Faults {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
+    /// The next `count` times that captures are to leave the index it finds the disk full.
+    pub fn fill_index(&self, count: u32) {
+        self.0.index_full_left.store(count, Ordering::Release);
+    }
+
     /// The next `count` times that a request comes to `place` it panics, with these words.
     pub fn panic_at(&self, place: Place, count: u32, saying: &str) {
         saying.clone_into(&mut self.0.said.lock().unwrap_or_else(PoisonError::into_inner));
@@ -137,6 +143,7 @@ impl Faults {
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
+        self.0.index_full_left.store(0, Ordering::Release);
         self.0.panics.iter().for_each(|left| left.store(0, Ordering::Release));
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
@@ -175,6 +182,11 @@ impl Faults {
     /// Before a segment is made to survive the loss of power.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
+    }
+
+    /// Before the captures of a segment leave the index.
+    pub fn before_forgetting(&self) -> Result<(), StoreError> {
+        if spend(&self.0.index_full_left) { Err(StoreError::Full("on demand".into())) } else { Ok(()) }
     }
 
     /// Where a request comes to `place`.

@@ -410,6 +410,12 @@ impl Store {
         sqlite.marked(sqlite.write_captures(&self.faults, work).await)
     }
 
+    /// The index of captures knows all of them: one that was damaged before and put aside is of no more use.
+    pub fn captures_complete(&self) {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.forget_damaged();
+    }
+
     /// Whose a capture is, if it is there.
     pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;

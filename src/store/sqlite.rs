@@ -2,6 +2,7 @@
 //! which may be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
 
 use std::fs::{File, TryLockError};
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -99,6 +100,12 @@ impl Sqlite {
         done
     }
 
+    /// Takes the index away that was damaged: it has been made again. What was deleted since may be in it.
+    pub(super) fn forget_damaged(&self) {
+        // Mostly there is none.
+        let _none = std::fs::remove_file(self.dir.path().join(ASIDE));
+    }
+
     /// Where the files are.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
@@ -113,17 +120,57 @@ fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let mark = path.with_file_name(DAMAGED);
     let opened = if mark.exists() { Err(StoreError::Damaged("as was seen before".into())) } else { open_whole(path) };
     let Err(StoreError::Damaged(why)) = opened else { return opened };
-    let aside = path.with_extension("damaged");
-    log::error!("the index of captures is damaged ({why}) and is made again; what it was is {}", aside.display());
-    std::fs::rename(path, &aside)?;
-    for journal in ["db-wal", "db-shm"] {
-        // They belong to what was put aside, and may not be there.
-        let _none = std::fs::remove_file(path.with_extension(journal));
+    if path.exists() {
+        put_aside(path, &why)?;
     }
     let index = open_whole(path)?;
     let _none = std::fs::remove_file(mark);
     Ok(index)
 }
+
+/// Puts a damaged index aside. One that may hold captures, as it did before there were segments, is kept for whoever can still
+/// read something out of it: with its journal, under a name of its own, and by nobody here removed.
+fn put_aside(path: &Path, why: &str) -> Result<(), StoreError> {
+    let journals = ["db-wal", "db-shm"];
+    if is_index(path)? {
+        let aside = path.with_file_name(ASIDE);
+        log::error!("the index of captures is damaged ({why}) and is made again; what it was is {} until then", aside.display());
+        std::fs::rename(path, &aside)?;
+        for journal in journals {
+            // They belong to what was put aside, and may not be there.
+            let _none = std::fs::remove_file(path.with_extension(journal));
+        }
+        return Ok(());
+    }
+    let named = |number: u32| path.with_file_name(format!("captures-damaged-{number}.db"));
+    let aside = (1..).map(named).find(|name| !name.exists()).ok_or_else(|| StoreError::Damaged("it cannot be put aside".into()))?;
+    log::error!(
+        "captures.db is damaged ({why}), and captures of an earlier build may be in it that are nowhere else: it is kept as {}. \
+         Captures go into a new one",
+        aside.display()
+    );
+    for journal in journals {
+        let (from, to) = (path.with_extension(journal), aside.with_extension(journal));
+        if from.exists() {
+            std::fs::rename(from, to)?;
+        }
+    }
+    Ok(std::fs::rename(path, &aside)?)
+}
+
+/// Whether a file that does not open as one is an index of segments and nothing else: then it can be made again.
+fn is_index(path: &Path) -> Result<bool, StoreError> {
+    // The schema lies there as it was written, also where the rest is damaged.
+    let mut schema = Vec::new();
+    File::open(path)?.take(SCHEMA_BYTES).read_to_end(&mut schema)?;
+    let says = |what: &str| memchr::memmem::find(&schema, what.as_bytes()).is_some();
+    Ok(says("CREATE TABLE segments") && !says("old_bodies"))
+}
+
+/// Bytes at the beginning of an index in which its schema is: a page and those that it overflows to.
+const SCHEMA_BYTES: u64 = 256 << 10;
+/// An index that was damaged, until it has been made again.
+const ASIDE: &str = "captures.damaged";
 
 fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let mut index = open(path, Durability::Process)?;

@@ -108,6 +108,14 @@ pub fn path(dir: &Path, number: i64) -> PathBuf {
     dir.join(format!("{number:016x}.seg"))
 }
 
+/// Whether these bytes, all of a file, are of a segment that was begun and never had a block: its process ended, or the disk
+/// was full.
+pub fn is_begun(bytes: &[u8]) -> bool {
+    let head = bytes.iter().zip(MAGIC).all(|(byte, magic)| byte == magic);
+    // A loss of power leaves zeros where a file had its length already.
+    bytes.len() as u64 <= FIRST && (head || bytes.iter().all(|byte| *byte == 0))
+}
+
 /// The number of a segment, if a file of this name is one.
 pub fn number(name: &str) -> Option<i64> {
     i64::from_str_radix(name.strip_suffix(".seg").filter(|digits| digits.len() == 16)?, 16).ok()

@@ -1,13 +1,16 @@
 //! Groups of captures within a segment: what is pushed together, and how single captures are read out of it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::format::{Fields, Kind};
-use super::reader::{Damage, Segment};
+use super::reader::{Damage, Found, Segment};
 use super::writer::Writer;
 use crate::bounds;
-use crate::capture::record::Bodies;
+use crate::capture::prepare;
+use crate::capture::record::{Bodies, Head};
 use crate::id::RequestId;
 use crate::store::{CaptureRow, Place};
 
@@ -45,11 +48,48 @@ impl Rows {
         serde_json::from_slice(&raw).map_err(|_| Damage::Bytes("its rows do not read"))
     }
 
+    /// The same where that is damaged, from heads that are not, and the bodies that lie behind them.
+    pub fn of_heads(segment: &Segment, heads: u64, bodies: Option<u64>) -> Result<Self, Damage> {
+        let parts = Parts::heads(segment, heads)?;
+        let read = (0..).map_while(|position| parts.head(position)).map(|head| {
+            let head = serde_json::from_slice::<Head>(&head).ok().filter(|head| head.version <= Head::VERSION);
+            head.map(|head| prepare::row(&head)).ok_or(Damage::Bytes("a head of it does not read"))
+        });
+        Ok(Rows { heads, bodies, rows: read.collect::<Result<_, _>>()? })
+    }
+
     /// Its rows with their places.
     pub fn placed(self, segment: i64) -> impl Iterator<Item = (CaptureRow, Place)> {
         let (heads, bodies) = (self.heads, self.bodies);
         let place = move |position| Place { segment, heads, bodies, position };
         self.rows.into_iter().zip(0..).map(move |(row, position)| (row, place(position)))
+    }
+}
+
+/// Blocks of heads, with those of bodies that lie next to them, as a scan comes upon them: where their rows are damaged, that
+/// is how they are found.
+#[derive(Default)]
+pub struct Groups(BTreeMap<u64, (Option<u64>, u64)>);
+
+impl Groups {
+    /// Takes what a scan found.
+    pub fn found(&mut self, Found { offset, head }: &Found) {
+        match (head.kind, self.0.values_mut().next_back()) {
+            (Kind::Heads, _) => _ = self.0.insert(*offset, (None, head.end(*offset))),
+            // Anywhere else they are those of heads that were not found.
+            (Kind::Bodies, Some((bodies @ None, end))) if end == offset => *bodies = Some(*offset),
+            _ => {}
+        }
+    }
+
+    /// There are rows that lead to these heads.
+    pub fn told(&mut self, heads: u64) {
+        self.0.remove(&heads);
+    }
+
+    /// Those before `end` that no rows lead to: where the heads are, and the bodies.
+    pub fn untold(&self, end: u64) -> impl Iterator<Item = (u64, Option<u64>)> {
+        self.0.range(..end).map(|(heads, (bodies, _))| (*heads, *bodies))
     }
 }
 

@@ -56,7 +56,7 @@ fn what_is_pushed_is_read_whatever_the_effort() {
         let (master, random) = (master(), Random::System);
         let head = begin(9, 4, 7, sealed.then_some((&master, &random))).unwrap();
         let mut writer = Writer::create(dir.path(), head, None).unwrap();
-        writer.set_effort(effort);
+        writer.set_pace(effort);
         let rows = push(&mut writer, (0..5).map(ready)).unwrap();
         writer.commit().unwrap();
         let segment = Segment::open(dir.path(), 9, std::slice::from_ref(&master)).unwrap();
@@ -235,7 +235,7 @@ fn blocks_of_all_lengths_are_read_whatever_is_in_them() {
     let piece = crate::bounds::CAPTURE_PIECE;
     let mut pushed = Vec::new();
     for effort in [Effort::Usual, Effort::Less, Effort::None, Effort::Usual] {
-        writer.set_effort(effort);
+        writer.set_pace(effort);
         for length in [0, 1, piece - 1, piece, piece + 1, 4 * piece, noise.len()] {
             for raw in [noise[..length].to_vec(), vec![b'a'; length]] {
                 pushed.push((writer.push(Kind::Heads, 1, &raw).unwrap(), raw));

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Instant;
 
 use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
 
@@ -33,14 +34,38 @@ impl Effort {
             _ => Effort::Usual,
         }
     }
+}
 
-    /// Lets a thread that waits for this processor go first, unless too much waits to be written. Work beside the requests'
-    /// path says this every tenth of a millisecond or so: else the scheduler lets it use up its slice, of milliseconds, while
-    /// requests wait. Costs next to nothing when nobody waits.
-    pub fn give_way(self) {
-        if self == Effort::Usual {
+/// How a batch is written: with how much effort, and how long others go first.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How much work goes into its blocks.
+    pub effort: Effort,
+    /// From then on it gives way to nobody: on a machine that is never idle it would stand for seconds. None: it may.
+    pub until: Option<Instant>,
+}
+
+impl Pace {
+    /// Of a job that begins now and is not the queue's, which waits for its end.
+    pub fn beside() -> Self {
+        Pace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_GIVES_WAY) }
+    }
+
+    /// Lets a thread that waits for this processor go first, unless too much waits to be written, or waits for too long. Work
+    /// beside the requests' path says this every tenth of a millisecond or so: else the scheduler lets it use up its slice, of
+    /// milliseconds, while requests wait. Costs next to nothing when nobody waits. Whether it did.
+    pub fn give_way(self) -> bool {
+        let gives = self.effort == Effort::Usual && self.until.is_none_or(|until| Instant::now() < until);
+        if gives {
             std::thread::yield_now();
         }
+        gives
+    }
+}
+
+impl From<Effort> for Pace {
+    fn from(effort: Effort) -> Self {
+        Pace { effort, until: None }
     }
 }
 
@@ -50,7 +75,7 @@ pub struct Writer {
     head: FileHead,
     key: Option<BlockKey>,
     compressor: Encoder<'static>,
-    effort: Effort,
+    pace: Pace,
     /// Bytes in the file.
     length: u64,
     /// Pushed, and not in the file yet.
@@ -61,37 +86,31 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file of segment `number` in `dir`; its name ends in `ending` instead of `seg`, if one is given.
+    /// Makes the file of segment `number` in `dir`; its name ends in `ending` instead of `seg`, if one is given. When that
+    /// fails no file is left.
     pub fn create(dir: &Path, head: (FileHead, Option<BlockKey>), ending: Option<&str>) -> io::Result<Self> {
-        let (head, key) = head;
+        Writer::create_failing(dir, head, ending, Faults::default())
+    }
+
+    /// The same, failing as `faults` says.
+    pub fn create_failing(dir: &Path, (head, key): (FileHead, Option<BlockKey>), ending: Option<&str>, faults: Faults) -> io::Result<Self> {
         let mut path = format::path(dir, head.number);
         if let Some(ending) = ending {
             path.set_extension(ending);
             // What an earlier try left.
             let _none = std::fs::remove_file(&path);
         }
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        // A full disk, perhaps: each try would leave another.
+        Writer::begun(file, head, key, faults).inspect_err(|_| _ = std::fs::remove_file(path))
+    }
+
+    fn begun(file: File, head: FileHead, key: Option<BlockKey>, faults: Faults) -> io::Result<Self> {
         let compressor = Encoder::new(1)?;
-        let mut made = Writer {
-            file,
-            head,
-            key,
-            compressor,
-            effort: Effort::Usual,
-            length: 0,
-            waiting: Vec::new(),
-            next: 0,
-            faults: Faults::default(),
-        };
+        let mut made = Writer { file, head, key, compressor, pace: Effort::Usual.into(), length: 0, waiting: Vec::new(), next: 0, faults };
         made.waiting = made.head.encode();
         made.commit()?;
         Ok(made)
-    }
-
-    /// The same segment, failing as `faults` says.
-    #[must_use]
-    pub fn with_faults(self, faults: Faults) -> Self {
-        Writer { faults, ..self }
     }
 
     /// Its head.
@@ -114,14 +133,14 @@ impl Writer {
         self.length() == FIRST
     }
 
-    /// From now on blocks are compressed so.
-    pub fn set_effort(&mut self, effort: Effort) {
-        self.effort = effort;
+    /// From now on blocks are written so.
+    pub fn set_pace(&mut self, pace: impl Into<Pace>) {
+        self.pace = pace.into();
     }
 
     /// Adds a block; gives where it begins.
     pub fn push(&mut self, kind: Kind, count: u32, raw: &[u8]) -> io::Result<u64> {
-        let compressed = if self.effort == Effort::None { None } else { Some(self.compress(raw)?) };
+        let compressed = if self.pace.effort == Effort::None { None } else { Some(self.compress(raw)?) };
         match compressed.filter(|compressed| compressed.len() < raw.len()) {
             Some(compressed) => self.push_as(kind, count, raw.len(), true, compressed),
             None => self.push_as(kind, count, raw.len(), false, raw.to_vec()),
@@ -131,13 +150,13 @@ impl Writer {
     /// In pieces, with way given between them: a block takes longer than a request may have to wait.
     fn compress(&mut self, raw: &[u8]) -> io::Result<Vec<u8>> {
         self.compressor.reinit()?;
-        self.compressor.set_parameter(CParameter::CompressionLevel(if self.effort == Effort::Less { -3 } else { 1 }))?;
+        self.compressor.set_parameter(CParameter::CompressionLevel(if self.pace.effort == Effort::Less { -3 } else { 1 }))?;
         // Said in the frame, as by those who compress at once.
         self.compressor.set_pledged_src_size(Some(raw.len() as u64))?;
         let mut stored = Vec::with_capacity(zstd::zstd_safe::compress_bound(raw.len()));
         let mut out = OutBuffer::around(&mut stored);
         for piece in raw.chunks(bounds::CAPTURE_PIECE) {
-            self.effort.give_way();
+            self.pace.give_way();
             let mut piece = InBuffer::around(piece);
             self.compressor.run(&mut piece, &mut out)?;
             // There is room for whatever it is.
@@ -153,7 +172,7 @@ impl Writer {
 
     /// Adds a block that is compressed, or not, already: of `raw` bytes before that.
     pub fn push_as(&mut self, kind: Kind, count: u32, raw: usize, compressed: bool, mut stored: Vec<u8>) -> io::Result<u64> {
-        self.effort.give_way();
+        self.pace.give_way();
         let offset = self.length();
         let seals = self.key.is_some() && kind != Kind::End;
         let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
