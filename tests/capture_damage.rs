@@ -75,7 +75,7 @@ async fn a_flipped_byte_costs_its_block_whatever_becomes_of_the_index() {
     segment.read_exact_at(&mut byte, bent).unwrap();
     segment.write_all_at(&[byte[0] ^ 1], bent).unwrap();
     let mut newest_first = ids.clone();
-    newest_first.reverse();
+    newest_first.sort_by(|a, b| b.cmp(a));
     let index = gateway.dir().join("data/captures.db");
     for cut in [false, true] {
         if cut {

@@ -1,7 +1,7 @@
 //! The queue and its writer on a store that can be stalled, filled and made to fail.
 
-use super::super::record::tests::capture;
 use super::*;
+use crate::capture::record::tests::capture;
 use crate::id::{Random, UserId};
 use crate::secret::SecretBytes;
 use crate::store::{CaptureFilter, Faults, Store};
