@@ -168,10 +168,10 @@ impl App {
         }
     }
 
-    /// What the document's targets are doing at `at`, and the nodes behind those that have some.
-    pub fn standing(&self, routing: &Routing, at: Timestamp) -> BTreeMap<String, TargetHealth> {
+    /// What the document's targets are doing at `at`, and the nodes behind those to which a name may lead; without one, behind all.
+    pub fn standing(&self, routing: &Routing, name: Option<&str>, at: Timestamp) -> BTreeMap<String, TargetHealth> {
         let mut standing = self.health.snapshot(routing, at);
-        self.nodes.look(routing, at, &mut standing);
+        self.nodes.look(routing, name, at, &mut standing);
         standing
     }
 

@@ -163,15 +163,21 @@ pub const NODE_MODELS: usize = 64;
 pub const NODE_TEXT_BYTES: usize = 512;
 /// How far a node's clock may be from ours.
 pub const NODE_SKEW: Duration = Duration::from_secs(60);
-/// Nonces of a node that are kept: one a signature, for twice the skew. An agent sends one every ten seconds.
+/// Nonces of a node that are kept, one a signature, and that it may sign within twice the skew. An agent sends one every ten seconds:
+/// a clock that is set back by eleven hours shuts none out.
 pub const NODE_NONCES: usize = 4_096;
 /// How often a node is to report.
 pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
 /// For how long a report holds: two may be lost.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
+/// How often a request that waits for a node looks whether that still has its lease.
+pub const NODE_LOOK: Duration = Duration::from_secs(1);
 /// The first wait of an agent whose callback failed, doubled each time up to [`NODE_HEARTBEAT`]; and how often it looks whether
 /// something has changed that it waits for.
 pub const NODE_RETRY: Duration = Duration::from_secs(1);
+/// For how long the store may take to keep or to look up what a node signed: a disk that hangs is one that takes nothing, well before
+/// the agent has waited for [`NODE_CALL`].
+pub const NODE_SPEND: Duration = Duration::from_secs(1);
 /// For how long an agent waits for the answer to a callback. With [`NODE_ASK`] it leaves time for two reports within a lease.
 pub const NODE_CALL: Duration = Duration::from_secs(5);
 /// For how long an agent asks its server what a report tells, all questions together.

@@ -156,7 +156,7 @@ pub fn gather(app: &App, live: &Live, at: Timestamp, prompt: &Prompt, principal:
         keywords: Default::default(),
         principal: who(principal),
         seed: app.random.next_u64(),
-        health: app.standing(&live.routing, at),
+        health: app.standing(&live.routing, Some(&request.model), at),
     };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     inputs

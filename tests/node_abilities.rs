@@ -183,3 +183,68 @@ async fn operators_and_clients_are_shown_targets_on_nodes() {
     gateway.write_routing(&plain).await;
     assert_eq!(listed().await["data"].as_array().unwrap().len(), 1);
 }
+
+/// As `document`, with a recipe for each strategy, all over the same targets.
+fn strategies(other: &str) -> String {
+    let recipe = |name: &str, extra: &str, weights: [&str; 2]| {
+        let [a, b] = weights;
+        format!(
+            "  {name}:\n    rules: [ {{ name: default, strategy: {name}{extra}, targets: [ {{ target: nodes/qwen{a} }}, {{ target: nodes/llama{b} }}, \
+             {{ target: other/m }} ] }} ]\n"
+        )
+    };
+    let (plain, weights) = (["", ""], [", weight: 3", ", weight: 2"]);
+    let recipes = [
+        recipe("least_latency", "", plain),
+        recipe("least_busy", "", plain),
+        recipe("weighted", "", weights),
+        recipe("sticky", ", key: \"string(prompt_tokens)\"", plain),
+    ];
+    let aliases = "aliases: { least_latency: least_latency, least_busy: least_busy, weighted: weighted, sticky: sticky, plain: plain }\n";
+    let plain = "  plain: { rules: [ { name: default, targets: [ { target: other/m } ] } ] }\n";
+    format!("providers:\n{}recipes:\n{}{plain}{aliases}", crate::support::documents::provider("other", other, "k"), recipes.concat())
+}
+
+#[tokio::test]
+async fn every_strategy_over_nodes_decides_again_as_it_did() {
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let mut gateway = crate::support::gateway::Setup::new(&strategies(&other.url())).start().await;
+    let key = gateway.create_key().await;
+    let served = [Provider::always(scripted::completion("a")).await, Provider::always(scripted::completion("b")).await];
+    let mut nodes = Vec::new();
+    for (name, provider, models) in [("a", &served[0], &["qwen", "unasked"][..]), ("b", &served[1], &["qwen", "llama"])] {
+        let node = Node::enrol(&gateway, name, json!({})).await;
+        node.serve(&gateway, &provider.url(), models, json!({})).await;
+        nodes.push(node);
+    }
+    let names = ["least_latency", "least_busy", "weighted", "sticky", "plain"];
+    let mut asked = 0;
+    for round in 0..6 {
+        for name in names {
+            let answer = gateway.chat(&key, &body(name, 1 + round, json!({}))).await;
+            assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+            asked += 1;
+            let capture = gateway.capture(&answer.request_id()).await;
+            let health = &capture["inputs"]["health"];
+            let facts = |node: &Node| &health[&node.id]["node"]["models"];
+            if name == "plain" {
+                assert_eq!((facts(&nodes[0]), facts(&nodes[1])), (&Value::Null, &Value::Null), "no node is asked by it: {health}");
+            } else if round < 3 {
+                assert_eq!((facts(&nodes[0]), facts(&nodes[1])), (&json!(["qwen"]), &json!(["qwen", "llama"])), "{health}");
+            }
+            assert!(health["nodes/qwen"].is_object() && health["nodes/llama"].is_object(), "{health}");
+        }
+        let beat = if round < 2 { "ready" } else { "draining" };
+        nodes[0].beat(&gateway, 2 + round as u64, beat, 3).await;
+        nodes[1].beat(&gateway, 2 + round as u64, "ready", 2 * round as u64).await;
+    }
+    assert!(served[0].count() > 0 && served[1].count() > 0 && other.count() >= 6);
+    for state in ["as it is", "restarted, with nobody there"] {
+        let report = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
+        assert_eq!(report["evaluated"], asked, "{state}: {report}");
+        for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"] {
+            assert_eq!(report[name], 0, "{state}: {name} of {report}");
+        }
+        gateway.restart().await;
+    }
+}

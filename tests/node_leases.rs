@@ -46,15 +46,23 @@ impl World {
     }
 }
 
+impl World {
+    /// One that has a key and an enrolled node.
+    async fn new(dir: &std::path::Path, other: &Provider, faults: Faults) -> World {
+        let clock = Clock::manual(Timestamp::now());
+        let host = Host::start_at(dir, other.address(), &document(&other.url()), faults, clock.clone()).await;
+        let node = Node::of(&host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name":"a"}"#)).await.json());
+        let key =
+            host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(r#"{"name":"a"}"#)).await.json()["key"].as_str().unwrap().to_owned();
+        World { host, clock, node, key }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_runs_out_and_the_next_report_begins_another() {
     let dir = tempfile::tempdir().unwrap();
     let (other, served) = (Provider::always(scripted::completion("elsewhere")).await, Provider::always(scripted::completion("here")).await);
-    let clock = Clock::manual(Timestamp::now());
-    let host = Host::start_at(dir.path(), other.address(), &document(&other.url()), Faults::default(), clock.clone()).await;
-    let node = Node::of(&host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name":"a"}"#)).await.json());
-    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(r#"{"name":"a"}"#)).await.json()["key"].as_str().unwrap().to_owned();
-    let world = World { host, clock, node, key };
+    let world = World::new(dir.path(), &other, Faults::default()).await;
     let registration = json!({"version": "1", "endpoint": served.url(), "models": [{"id": "qwen"}]});
     assert_eq!(world.call("register", &registration).await.status, 200);
     assert_eq!(world.call("heartbeat", &report(1, "ready", 0)).await.status, 200);
@@ -78,6 +86,73 @@ async fn a_lease_runs_out_and_the_next_report_begins_another() {
         metrics.contains("rerouter_nodes{state=\"ready\"} 1") && metrics.contains("rerouter_nodes{state=\"unreachable\"} 0"),
         "{metrics}"
     );
+    world.host.stop().await;
+}
+
+/// A machine that died says nothing on its connections: no end and no reset.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_first_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let (other, dead) = (Provider::always(scripted::completion("elsewhere")).await, Provider::always(vec![Step::Hang]).await);
+    let world = World::new(dir.path(), &other, Faults::default()).await;
+    let registration = json!({"version": "1", "endpoint": dead.url(), "models": [{"id": "qwen"}]});
+    assert_eq!(world.call("register", &registration).await.status, 200);
+    let began = std::time::Instant::now();
+    let (answer, ()) = tokio::join!(world.ask("auto"), async {
+        until("the node to be asked", || std::future::ready((dead.count() == 1).then_some(()))).await;
+        world.clock.advance(Duration::from_secs(29));
+        assert_eq!((world.call("heartbeat", &report(1, "ready", 0)).await.status, other.count()), (200, 0));
+        world.clock.advance(Duration::from_secs(29));
+        assert_eq!((world.state().await.as_str(), other.count()), ("ready", 0), "it is heard of still");
+        world.clock.advance(Duration::from_secs(1));
+    });
+    assert_eq!((answer.status, other.count(), dead.count()), (200, 1, 1), "{}", answer.text());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    // Where nobody else can be asked it may answer yet, though its process reports no more.
+    assert_eq!(world.call("heartbeat", &report(2, "ready", 0)).await.status, 200);
+    let alone = async { tokio::time::timeout(Duration::from_secs(3), world.ask("local")).await };
+    let (waits, ()) = tokio::join!(alone, async {
+        until("the node to be asked", || std::future::ready((dead.count() == 2).then_some(()))).await;
+        world.clock.advance(Duration::from_secs(31));
+    });
+    assert!(waits.is_err(), "it is waited for");
+    world.host.stop().await;
+}
+
+/// What a node signed, to be sent again.
+async fn deliver(world: &World, headers: &[(&'static str, String)], body: &str) -> u16 {
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    world.host.send("/v1/agent/heartbeat", &headers, body.as_bytes()).await.status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_whose_clock_is_set_back_hears_its_nodes_and_takes_nothing_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let world = World::new(dir.path(), &other, Faults::default()).await;
+    let registration = json!({"version": "1", "endpoint": other.url(), "models": [{"id": "qwen"}]});
+    assert_eq!(world.call("register", &registration).await.status, 200);
+    let began = world.clock.now();
+    let Clock::Manual(at) = &world.clock else { panic!("a clock of the test's own") };
+    let set = |hours: i64| at.store(began.as_microsecond() + hours * 3_600_000_000, std::sync::atomic::Ordering::Release);
+    let signed = |seq: u64| {
+        let body = report(seq, "ready", 0).to_string();
+        let authority = world.host.address().to_string();
+        (world.node.sign_for(&authority, "/v1/agent/heartbeat", body.as_bytes(), world.clock.now().as_second()), body)
+    };
+    let mut sent = Vec::new();
+    // An hour on, two days, and back again by all of it: 0 is heard a second time.
+    for (seq, hours) in [(1, 0), (2, 1), (3, 48), (4, 1), (5, 0), (6, -1)] {
+        set(hours);
+        let (headers, body) = signed(seq);
+        assert_eq!(deliver(&world, &headers, &body).await, 200, "{hours} hours");
+        assert_eq!(world.state().await, "ready", "{hours} hours");
+        sent.push((hours, headers, body));
+        for (then, headers, body) in &sent {
+            set(*then);
+            assert_eq!(deliver(&world, headers, body).await, 401, "of {then} hours, sent again after {hours}");
+        }
+    }
     world.host.stop().await;
 }
 

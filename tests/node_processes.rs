@@ -152,6 +152,75 @@ async fn a_model_that_the_node_is_not_enrolled_for_ends_nothing() {
 }
 
 #[tokio::test]
+async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
+    let (gateway, _other) = start().await;
+    let server = Provider::start(|request, number| match request.target.as_str() {
+        // One more than it had when the node registered.
+        "/v1/models" if number > 0 => scripted::json_answer(200, &json!({"data": [{"id": "qwen"}, {"id": "llama"}]})),
+        "/v1/models" => scripted::json_answer(200, &json!({"data": [{"id": "qwen"}]})),
+        _ => scripted::answer(200, &[], b"llamacpp:requests_processing 3\n"),
+    })
+    .await;
+    let (a, b) =
+        (Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await, Node::enrol(&gateway, "b", json!({"models": ["q*"]})).await);
+    let mut first = Process::start(&gateway, &a, &server, &DRAIN);
+    until("the first to report", async || reported(&gateway, &a, 3).await).await;
+    let small = server_of_one("qwen").await;
+    let mut second = Process::start(&gateway, &b, &small, &DRAIN);
+    until("the second to report", async || reported(&gateway, &b, 0).await).await;
+    // It has to register again, and its server has more than it may tell of.
+    assert_eq!(a.call(&gateway, "deregister", &json!({})).await.status, 204);
+    // And this one has a secret that is no more.
+    let rotated = gateway.manage("POST", &format!("/v1/nodes/{}/rotate", b.id), &gateway.admin_key, None).await;
+    assert_eq!(Node::of(&rotated.json()).call(&gateway, "heartbeat", &report(1_000_000, "ready", 0)).await.status, 200);
+    let shown = until("the first to be back", async || reported(&gateway, &a, 3).await).await;
+    assert_eq!((&shown["registered"]["epoch"], shown["registered"]["models"][0]["id"].as_str()), (&json!(2), Some("qwen")));
+    assert_eq!(shown["registered"]["models"].as_array().unwrap().len(), 1);
+    // Each call is tried twice; a report, a registration, and another one.
+    until("the second to have tried again", async || {
+        (gateway.metric("rerouter_auth_failures_total", &["reason=\"key\""]).await >= 6.0).then_some(())
+    })
+    .await;
+    assert!(first.runs() && second.runs());
+}
+
+/// A server that has one model and nothing to do.
+async fn server_of_one(model: &'static str) -> Provider {
+    Provider::start(move |request, _| match request.target.as_str() {
+        "/v1/models" => scripted::json_answer(200, &json!({"data": [{"id": model}]})),
+        _ => scripted::answer(200, &[], b"llamacpp:requests_processing 0\n"),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_drain_that_the_gateway_has_not_heard_of_is_none() {
+    let (mut gateway, _other) = start().await;
+    let (server, node) = (server_of_one("qwen").await, Node::enrol(&gateway, "a", json!({})).await);
+    let mut process = Process::start(&gateway, &node, &server, &["--drain", "60"]);
+    until("it to report", async || reported(&gateway, &node, 0).await).await;
+    gateway.kill_9();
+    let asked = server.count();
+    process.tell();
+    // Idle as it is: the gateway might send more.
+    until("it to look four times", || std::future::ready((server.count() >= asked + 8).then_some(()))).await;
+    assert!(process.runs());
+    gateway.start_again().await;
+    assert_eq!((process.left().await, node.shown(&gateway).await["state"].as_str()), (Some(0), Some("gone")));
+}
+
+#[tokio::test]
+async fn what_the_environment_says_of_proxies_is_not_for_the_gateway_and_its_server() {
+    let (gateway, _other) = start().await;
+    let (server, node) = (server_of_one("qwen").await, Node::enrol(&gateway, "a", json!({})).await);
+    let nobody = "http://127.0.0.1:9";
+    let proxies = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"].map(|name| (name, nobody));
+    let mut process = Process::start_in(&gateway, &node, &server, &DRAIN, &proxies);
+    until("it to report", async || reported(&gateway, &node, 0).await).await;
+    assert_eq!(process.end().await, Some(0));
+}
+
+#[tokio::test]
 async fn a_drain_waits_where_the_load_is_not_known_and_leaves_a_node_that_another_has_taken_over() {
     let (gateway, _other) = start().await;
     let server = closing("one", &Arc::new(Notify::new())).await;

@@ -152,6 +152,33 @@ async fn what_cannot_be_marked_or_would_end_a_secret_is_not_taken() {
     host.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_hangs_stops_no_traffic_to_nodes_and_makes_nothing_good_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Provider::always(scripted::completion("elsewhere")).await;
+    let faults = Faults::default();
+    let host = Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone()).await;
+    let node = enrol(&host).await;
+    let registration = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
+    assert_eq!(call(&host, &node, "register", &registration).await.status, 200);
+    faults.stall_writes();
+    let body = report(1, "ready", 0).to_string();
+    let headers = node.sign_for(&host.address().to_string(), REPORT, body.as_bytes(), now());
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let began = std::time::Instant::now();
+    assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 200);
+    assert!(began.elapsed() < rerouter::bounds::NODE_CALL, "the agent waits no longer: {:?}", began.elapsed());
+    assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "while it hangs");
+    assert_eq!(call(&host, &node, "register", &registration).await.status, 503, "what has to last is not taken");
+    faults.clear();
+    assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "when it is well again");
+    until("a report to be taken", async || {
+        (call(&host, &node, "heartbeat", &report(now() as u64, "ready", 0)).await.status == 200).then_some(())
+    })
+    .await;
+    host.stop().await;
+}
+
 #[tokio::test]
 async fn an_event_is_told_once_whatever_became_of_the_process() {
     let (mut gateway, _other) = start().await;

@@ -78,9 +78,9 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 /// candidate names counts as idle.
 fn current(app: &App, candidate: &Document, live: &Routing) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
     let now = app.clock.now();
-    let mut snapshot = app.standing(live, now);
+    let mut snapshot = app.standing(live, None, now);
     snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
-    app.nodes.look(candidate.routing(), now, &mut snapshot);
+    app.nodes.look(candidate.routing(), None, now, &mut snapshot);
     snapshot
 }
 

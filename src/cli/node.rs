@@ -61,7 +61,7 @@ pub(super) struct Arguments {
 }
 
 /// Runs it to its end: 0 when told to leave, 1 when told twice, 2 when something is wrong with the options, the gateway refuses the
-/// registration or another process has it.
+/// first registration, or another process has it.
 pub(super) fn run(arguments: &Arguments, env: &Env<'_>) -> ExitCode {
     let ended = Node::new(arguments, env).and_then(|mut node| node.live(&told_to_leave()?));
     match ended {
@@ -115,7 +115,8 @@ fn agent(ca: Option<&Path>) -> Result<Agent, String> {
         tls = tls.root_certs(RootCerts::new_with_certs(&found));
     }
     let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
-    let config = config.user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION"))).tls_config(tls.build()).build();
+    // Both are asked where they are said to be, whatever way out the environment knows for others.
+    let config = config.proxy(None).user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION"))).tls_config(tls.build()).build();
     Ok(Agent::new_with_config(config))
 }
 
@@ -131,6 +132,10 @@ struct Node {
     max_concurrency: Option<u32>,
     drain: Duration,
     random: Random,
+    /// Models that the gateway took last; none before it took a registration.
+    taken: Option<Vec<Value>>,
+    /// Models that it does not want to hear of: they are not told again until they are others.
+    refused: Option<Vec<Value>>,
 }
 
 /// What comes after reports.
@@ -177,6 +182,8 @@ impl Node {
             max_concurrency: arguments.max_concurrency,
             drain: Duration::from_secs(arguments.drain),
             random: Random::System,
+            taken: None,
+            refused: None,
         })
     }
 
@@ -203,12 +210,19 @@ impl Node {
                     }
                     continue;
                 }
-                Said::Never(_, why) => return Err(why),
+                Said::Never(_, why) if self.taken.is_none() => return Err(why),
+                // What was good may be so again: clocks are set right, secrets and enrolments restored.
+                Said::Never(_, why) => say(&format!("not registered again, and tried on: {why}")),
                 Said::Unregistered => {}
                 Said::Later(why) => say(&format!("not registered yet: {why}")),
             }
             if pause(leave, retry.next(&self.random)) {
-                return Ok(());
+                if self.taken.is_none() {
+                    say(&format!("{} leaves before it was registered", self.id));
+                    return Ok(());
+                }
+                say(&format!("{} leaves while it is not registered: the gateway is told once", self.id));
+                return self.leave();
             }
         }
     }
@@ -218,34 +232,57 @@ impl Node {
             Ok(seen) => seen.models,
             Err(Trouble::Late(why) | Trouble::Away(why)) => return Said::Later(why),
         };
+        if let Some(taken) = self.taken.clone().filter(|_| self.refused.as_ref() == Some(&models)) {
+            return self.register_with(taken);
+        }
+        let said = self.register_with(models.clone());
+        match (&said, self.taken.clone()) {
+            (Said::Never(400 | 403, why), Some(taken)) if taken != models => {
+                self.refuse(models, why);
+                self.register_with(taken)
+            }
+            _ => said,
+        }
+    }
+
+    fn refuse(&mut self, models: Vec<Value>, why: &str) {
+        say(&format!("the server's models are not told, those of before stay: {why}"));
+        self.refused = Some(models);
+    }
+
+    fn register_with(&mut self, models: Vec<Value>) -> Said {
         let mut body = json!({ "version": env!("CARGO_PKG_VERSION"), "endpoint": self.endpoint, "models": models });
         if let Value::Object(fields) = &mut body {
             fields.extend(self.upstream.api_key().map(|key| ("api_key".to_owned(), key.expose().into())));
             fields.extend(self.max_concurrency.map(|most| ("max_concurrency".to_owned(), most.into())));
         }
-        self.gateway.call("register", &body)
+        let said = self.gateway.call("register", &body);
+        if matches!(said, Said::Taken) {
+            self.taken = Some(models);
+        }
+        said
     }
 
     /// Reports until the gateway wants another registration, or it is time to leave.
     fn report(&mut self, leave: &Receiver<()>) -> Next {
         let (mut seq, mut sight, mut retry) = (0, Sight::default(), Retry::default());
-        // Models that the gateway does not want to hear of: they are not told again until they are others.
-        let mut refused: Option<Vec<Value>> = None;
         loop {
             let due = Instant::now() + bounds::NODE_HEARTBEAT;
             seq += 1;
             let mut report = self.look(&mut sight);
-            report.models = report.models.filter(|models| refused.as_ref() != Some(models));
+            report.models = report.models.filter(|models| self.refused.as_ref() != Some(models));
             let mut said = self.heartbeat(seq, &report);
-            if let (Said::Never(400 | 403, why), true) = (&said, report.models.is_some()) {
-                say(&format!("the server's models are not told, those of before stay: {why}"));
-                refused = report.models.take();
+            if let Said::Never(400 | 403, why) = &said
+                && let Some(models) = report.models.take()
+            {
+                self.refuse(models, why);
                 seq += 1;
                 said = self.heartbeat(seq, &report);
             }
             let told = match said {
                 Said::Taken => {
                     retry = Retry::default();
+                    self.taken = report.models.take().or(self.taken.take());
                     self.rest(leave, due, report.status == "error")
                 }
                 Said::Unregistered => return Next::Lost,
@@ -316,7 +353,7 @@ impl Node {
         // Dropped at the end of the call: nobody tells it anything, so that waiting on it is waiting.
         let (_quiet, never) = channel::<()>();
         let mut load = Some(Load { running: 1, queued: 0 });
-        let mut idle = 0;
+        let (mut idle, mut known) = (0, false);
         loop {
             seq += 1;
             let report = Report { status: "draining", models: None, load: load.unwrap_or_default() };
@@ -326,11 +363,11 @@ impl Node {
                     return Next::End;
                 }
                 Said::Later(why) | Said::Never(_, why) => say(&format!("a report was not taken: {why}")),
-                Said::Taken => {}
+                Said::Taken => known = true,
             }
             load = self.upstream.load();
-            // Twice: what the gateway sent just before it knew may have come in between.
-            idle = if load == Some(Load::default()) { idle + 1 } else { 0 };
+            // Twice: what the gateway sent just before it knew may have come in between. Until it knows it sends more.
+            idle = if known && load == Some(Load::default()) { idle + 1 } else { 0 };
             if idle == 2 || Instant::now() >= end {
                 return Next::Leave;
             }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::net::translated;
 use super::{Net, Server};
 
 /// Who named the place that is to be connected to.
@@ -52,7 +53,8 @@ impl Egress {
             listener.port() == address.port()
                 && (at == ip || (at.is_unspecified() && here()) || (ip.is_unspecified() && is_of_this_machine(at)))
         };
-        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip));
+        let leads_to = translated(ip);
+        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip) || leads_to.is_some_and(|ip| net.contains(ip)));
         if self.ours.iter().any(loops) {
             Err(Denied::Ours)
         } else if within(&self.denied) || (whose == Whose::Node && (ip.is_unspecified() || within(&self.metadata))) {
@@ -102,10 +104,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_translated_is_judged_by_where_it_leads_only() {
+        for address in ["[64:ff9b::192.0.2.1]:80", "[64:ff9a::169.254.169.254]:80", "[64:ff9b:0:1::169.254.169.254]:80"] {
+            assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
     fn the_policy_holds_for_all_and_more_for_nodes() {
-        let both = ["10.1.2.3:1", "[::ffff:10.1.2.3]:1"];
-        let nodes =
-            ["169.254.169.254:80", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80", "100.100.100.200:80", "0.0.0.0:1", "[::]:1"];
+        let both = ["10.1.2.3:1", "[::ffff:10.1.2.3]:1", "[64:ff9b::10.1.2.3]:1", "[64:ff9b:1::10.1.2.3]:1"];
+        let nodes = [
+            "169.254.169.254:80",
+            "[::ffff:169.254.169.254]:80",
+            "[64:ff9b::169.254.169.254]:80",
+            "[64:ff9b:1:a::168.63.129.16]:80",
+            "[fd00:ec2::254]:80",
+            "[fd00:ec2::23]:80",
+            "[fd20:ce::254]:80",
+            "[fd00:c1::a9fe:a9fe]:80",
+            "[fd00:42::42]:80",
+            "100.100.100.200:80",
+            "0.0.0.0:1",
+            "[::]:1",
+        ];
         for (addresses, of_providers) in [(&both[..], Err(Denied::Policy)), (&nodes[..], Ok(()))] {
             for address in addresses {
                 assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Err(Denied::Policy), "{address}");

@@ -9,9 +9,28 @@ pub struct Net {
     prefix: u32,
 }
 
-/// Where clouds tell a machine its credentials: AWS, Azure, Google (all on the first), AWS by IPv6, containers of AWS, Azure's
-/// agent, Alibaba.
-const METADATA: [&str; 5] = ["169.254.0.0/16", "fd00:ec2::254", "fe80::/10", "168.63.129.16", "100.100.100.200"];
+/// Where clouds tell a machine its credentials: AWS, Azure, Google (all on the first), AWS by IPv6 with what its containers are told,
+/// Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent, Alibaba.
+const METADATA: [&str; 8] = [
+    "169.254.0.0/16",
+    "fd00:ec2::/32",
+    "fd20:ce::/64",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:42::42",
+    "fe80::/10",
+    "168.63.129.16",
+    "100.100.100.200",
+];
+
+/// The IPv4 address to which translators lead (RFC 6052 section 2.2, RFC 8215), where it is one of theirs.
+pub(super) fn translated(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(address) = address else { return None };
+    let [a, b, c, d, e, f, ..] = address.segments();
+    let well_known = [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let local = [a, b, c] == [0x64, 0xff9b, 1];
+    let last = u32::try_from(address.to_bits() & u128::from(u32::MAX)).unwrap_or_default();
+    (well_known || local).then(|| IpAddr::V4(last.into()))
+}
 
 impl Net {
     /// Where clouds tell a machine its credentials.

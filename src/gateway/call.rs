@@ -242,6 +242,20 @@ impl Call {
         }
     }
 
+    /// Waits until the node that is asked has not been heard of for as long as its lease lasts, while it has answered nothing and
+    /// somebody else could be asked instead: a machine that died says nothing, and a reset would never come.
+    pub(super) async fn node_lapsed(&self) {
+        let node = self.state().used.last().and_then(|used| used.node.clone());
+        let Some(node) = node else { return std::future::pending().await };
+        loop {
+            let lapsed = self.nodes.has_lapsed(&node, self.clock.now()) && !self.deadline().1;
+            if lapsed && Failure::Timeout.fails_over(&self.retry.on) && self.has_next(&self.state()) {
+                return;
+            }
+            tokio::time::sleep(bounds::NODE_LOOK).await;
+        }
+    }
+
     /// When the attempt is over time, and whether that is its total (or still its first content).
     pub(super) fn deadline(&self) -> (Instant, bool) {
         let state = self.state();

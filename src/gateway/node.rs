@@ -34,7 +34,7 @@ impl Edge {
     pub(super) async fn spend(&self, node: NodeId, signed: &Signed, route: &str) -> Result<()> {
         let (generation, nonce, created) = (signed.generation, signed.nonce.clone(), signed.created);
         let spent = SpentNonce { node, generation, nonce, created, at: self.app.clock.now() };
-        match self.app.store.spend_nonce(spent.clone()).await {
+        match in_time(self.app.store.spend_nonce(spent.clone())).await {
             // A copy of it may have come while the store took nothing.
             Ok(_) if self.app.nodes.is_aside(&spent.node, &spent.nonce, created) => Err(self.no_node("nonce")),
             Ok(_) => {
@@ -65,8 +65,8 @@ impl Edge {
             Spent::Before => self.no_node("nonce"),
             Spent::TooMany => too_many(),
         })?;
-        self.app.store.mark_node(node, *created).await.map_err(Error::store_unavailable)?;
-        match self.app.store.nonce_is_known(node, nonce, *created).await {
+        in_time(self.app.store.mark_node(node, *created)).await.map_err(Error::store_unavailable)?;
+        match in_time(self.app.store.nonce_is_known(node, nonce, *created)).await {
             Ok(false) => {
                 if self.app.nodes.puts_aside(true) {
                     log::warn!("nodes report while the store takes nothing ({failed}): the nonces of that are put aside");
@@ -82,6 +82,12 @@ impl Edge {
         self.app.metrics.auth_failure(Surface::NodeCallback.interface().as_str(), reason);
         auth::unauthorized(Surface::NodeCallback).because(reason)
     }
+}
+
+/// What hangs counts as what fails. It may be done later all the same: then the nonce is known twice, and good no more often.
+async fn in_time<T>(done: impl Future<Output = std::result::Result<T, StoreError>>) -> std::result::Result<T, StoreError> {
+    let late = |_| StoreError::Unavailable("it took too long".into());
+    tokio::time::timeout(bounds::NODE_SPEND, done).await.map_err(late)?
 }
 
 fn too_many() -> Error {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use pingora::protocols::ALPN;
 use pingora::protocols::tls::CaType;
+use pingora::protocols::{ALPN, TcpKeepalive};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
@@ -44,6 +44,16 @@ impl Reach {
         options.read_timeout = Some(timeouts.idle.max(timeouts.first_byte));
         options.write_timeout = Some(timeouts.total);
         options.idle_timeout = Some(bounds::KEEP_ALIVE);
+        if provider.is_of_nodes() {
+            // Machines of one's own die without a word; what is idle at them is closed about when their leases end.
+            options.tcp_keepalive = Some(TcpKeepalive {
+                idle: bounds::NODE_HEARTBEAT,
+                interval: bounds::NODE_HEARTBEAT / 2,
+                count: 4,
+                #[cfg(target_os = "linux")]
+                user_timeout: bounds::NODE_LEASE,
+            });
+        }
         if provider.http2 {
             options.alpn = ALPN::H2H1;
             options.max_h2_streams = bounds::H2_STREAMS;

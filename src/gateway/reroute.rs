@@ -153,7 +153,8 @@ async fn reroute(
     }
     let live = app.live();
     let routing_began = Instant::now();
-    let mut inputs = Inputs { health: app.standing(&live.routing, exchange.at), ..inputs };
+    let health = app.standing(&live.routing, Some(&inputs.request.name), exchange.at);
+    let mut inputs = Inputs { health, ..inputs };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     if dry_run {
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;

@@ -179,7 +179,8 @@ impl Session for Wrap {
         self.call.body_is_empty()
     }
 
-    /// Waits for the client to leave, or for the deadline of the attempt, whichever comes first.
+    /// Waits for the client to leave, for the deadline of the attempt, or before its first content for the end of its node's lease
+    /// where somebody else could be asked, whichever comes first.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let call = self.call.clone();
         let gone = async {
@@ -195,6 +196,7 @@ impl Session for Wrap {
         tokio::select! {
             biased;
             result = gone => result,
+            () = call.node_lapsed() => Error::e_explain(ErrorType::Custom(NO_FIRST_CONTENT), "the node is no longer heard of"),
             () = tokio::time::sleep_until(deadline) => Error::e_explain(ErrorType::Custom(error), "deadline of the attempt"),
         }
     }

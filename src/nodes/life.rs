@@ -12,6 +12,8 @@ use crate::bounds;
 pub(super) struct Life {
     /// Of these reports.
     pub(super) epoch: u64,
+    /// The registration that came since, where the lease went on.
+    pub(super) carried: Option<u64>,
     /// The last report's; none since this process runs.
     pub(super) seq: Option<u64>,
     pub(super) lease_until: Option<Timestamp>,
@@ -22,6 +24,13 @@ pub(super) struct Life {
     /// Requests of ours that were there when it reported.
     pub(super) ours_then: u32,
     pub(super) aside: Aside,
+}
+
+impl Life {
+    /// Whether the lease is one of this registration.
+    pub(super) fn is_of(&self, epoch: u64) -> bool {
+        self.epoch == epoch || self.carried == Some(epoch)
+    }
 }
 
 /// Requests at a node, by its own word.
@@ -114,18 +123,19 @@ impl Aside {
 
     /// Takes a nonce that is not in here yet.
     pub(super) fn take(&mut self, nonce: &str, created: i64, now: Timestamp) -> Result<(), Spent> {
-        // As the store forgets: what is older can come no more, unless the clock is set back, and then it is refused.
-        let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
-        let before = now.as_second() - 2 * skew;
-        if let Some(newest) = self.taken.values().copied().filter(|made| *made < before).max() {
-            self.close_until(newest);
-            self.taken.retain(|_, made| *made >= before);
-        }
         if self.holds(nonce, created) {
             return Err(Spent::Before);
         }
         if self.taken.len() >= bounds::NODE_NONCES {
-            return Err(Spent::TooMany);
+            // As the store forgets: what is older can come no more, unless the clock is set back, and then it is refused.
+            let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
+            let before = now.as_second() - 2 * skew;
+            let oldest = self.taken.values().copied().filter(|made| *made < before).min().ok_or(Spent::TooMany)?;
+            self.close_until(oldest);
+            self.taken.retain(|_, made| *made > oldest);
+            if self.holds(nonce, created) {
+                return Err(Spent::Before);
+            }
         }
         self.taken.insert(nonce.to_owned(), created);
         Ok(())
@@ -145,9 +155,13 @@ mod tests {
         let mut aside = Aside::default();
         aside.take("a", 1_000, at(1_000)).unwrap();
         assert_eq!(aside.take("a", 1_000, at(1_000)), Err(Spent::Before));
-        aside.take("b", 1_200, at(1_200)).unwrap();
-        assert_eq!(aside.taken.len(), 1, "a is forgotten");
+        aside.take("b", 40_000, at(40_000)).unwrap();
         assert_eq!(aside.take("a", 1_000, at(1_000)), Err(Spent::Before), "under a clock that was set back");
+        aside.take("c", 1_000, at(1_000)).unwrap();
+        for number in aside.taken.len()..=bounds::NODE_NONCES {
+            aside.take(&number.to_string(), 1_900, at(2_021)).unwrap();
+        }
+        assert!(!aside.taken.contains_key("a") && aside.holds("a", 1_000) && aside.holds("d", 1_000), "what is forgotten is not good");
         aside.close_until(2_000);
         assert!(aside.holds("c", 2_000) && !aside.holds("c", 2_001), "of the process before");
         aside.close_until(1_500);

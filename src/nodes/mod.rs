@@ -3,6 +3,7 @@
 //! with it: a node that is known to the store is unreachable until its next report.
 
 mod life;
+mod look;
 mod reseal;
 mod standing;
 mod turn;
@@ -24,10 +25,9 @@ use crate::bounds;
 use crate::id::{NodeId, Random};
 use crate::routing::decide::state_against;
 use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
-use crate::routing::inputs::{Abilities, Breaker, Demand, NodeFacts, TargetHealth};
-use crate::routing::on_nodes;
+use crate::routing::inputs::{Abilities, Breaker, Demand, TargetHealth};
 use crate::routing::provider::{Authorities, Base, Provider};
-use crate::routing::recipe::{Routing, Target};
+use crate::routing::recipe::Target;
 use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
 
@@ -57,6 +57,8 @@ impl fmt::Debug for Nodes {
 /// One node as it is now.
 pub struct Node {
     row: Arc<NodeRow>,
+    /// What it said of its models, as decisions are told of it.
+    said: Arc<BTreeMap<String, Arc<Abilities>>>,
     /// Its secrets by generation, the older one with its end.
     secrets: Vec<(u32, Secret, Option<Timestamp>)>,
     /// How it is reached; none before it registers, and after it left.
@@ -101,6 +103,7 @@ pub struct Ready {
     provider: Arc<Provider>,
     state: Arc<TargetState>,
     row: Arc<NodeRow>,
+    said: Arc<BTreeMap<String, Arc<Abilities>>>,
     load: u32,
     inflight: u32,
     turn: Turn,
@@ -178,8 +181,16 @@ impl Nodes {
         }
         let places = before.as_ref().map(|before| before.places.clone()).unwrap_or_default();
         let serving = self.serving(&row, before.as_deref(), &places);
-        let life = before.map(|before| before.life.clone()).unwrap_or_default();
-        let node = Arc::new(Node { row: row.clone(), secrets, serving, places, life });
+        let said = look::said(&row);
+        let life = before.as_ref().map(|before| before.life.clone()).unwrap_or_default();
+        if let (Some(before), Some(epoch)) = (before.as_ref().and_then(|before| before.epoch()), epoch(&row)) {
+            // A registration is a report: the lease goes on until it has begun its own.
+            let mut life = life.lock().unwrap_or_else(PoisonError::into_inner);
+            if before < epoch && life.is_of(before) {
+                life.carried = Some(epoch);
+            }
+        }
+        let node = Arc::new(Node { row: row.clone(), said: said.into(), secrets, serving, places, life });
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
@@ -296,6 +307,7 @@ impl Nodes {
             return Err(Untaken::Seq);
         }
         life.epoch = epoch;
+        life.carried = None;
         life.seq = Some(report.seq);
         life.lease_until = lease(now);
         life.leased = Some(Instant::now());
@@ -344,33 +356,17 @@ impl Nodes {
         }
     }
 
+    /// Whether a node that serves has not reported for as long as its lease lasts.
+    pub fn has_lapsed(&self, id: &NodeId, now: Timestamp) -> bool {
+        self.get(id).is_some_and(|node| node.standing(&node.life(), now) == Standing::Unreachable)
+    }
+
     /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
     /// one that was asked longest ago.
     pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
         let mut ready: Vec<Ready> = self.all().iter().filter(|node| node.serves(model)).filter_map(|node| node.ready(now)).collect();
         ready.sort_by_cached_key(|ready| (ready.load, ready.inflight, ready.turn.last(), ready.id.clone()));
         ready
-    }
-
-    /// Puts the state of every node that serves, and of the document's targets on nodes, beside that of the other targets. Nothing
-    /// where the document has no such target.
-    pub fn look(&self, routing: &Routing, now: Timestamp, health: &mut BTreeMap<String, TargetHealth>) {
-        if !routing.targets().any(|target| target.is_on_nodes()) {
-            return;
-        }
-        for ready in self.all().iter().filter_map(|node| node.ready(now)) {
-            let told = ready.state.at_node(&ready.provider, now);
-            let bounded = ready.models().iter().filter(|model| model.context.is_some() || model.capabilities.is_some());
-            let said = |model: &NodeModel| Abilities { context: model.context, capabilities: model.capabilities.clone() };
-            let facts = NodeFacts {
-                abilities: bounded.map(|model| (model.id.clone(), said(model))).collect(),
-                models: ready.models().iter().map(|model| model.id.clone()).collect(),
-                load: ready.load,
-            };
-            let (inflight, max) = (ready.inflight, ready.provider.max_concurrency);
-            health.insert(ready.id.to_string(), TargetHealth { node: Some(facts), inflight, max, ..told });
-        }
-        on_nodes::fill(routing, health, now, true);
     }
 
     /// The nodes that serve a model, ready or not, in the order of their ids, as operators are shown them: each with what it is
@@ -392,7 +388,7 @@ impl Node {
     }
 
     fn epoch(&self) -> Option<u64> {
-        self.row.registration.as_ref().filter(|registration| !registration.ended).map(|registration| registration.epoch)
+        epoch(&self.row)
     }
 
     fn secret(&self, generation: u32, now: Timestamp) -> Option<&Secret> {
@@ -407,7 +403,7 @@ impl Node {
         }
         // By both clocks: one that was set back makes no lease longer, and a request that came before the report is none the worse.
         let lasts = life.leased.is_some_and(|begun| begun.elapsed() < bounds::NODE_LEASE);
-        let held = lasts && life.epoch == registration.epoch && life.lease_until.is_some_and(|until| now < until);
+        let held = lasts && life.is_of(registration.epoch) && life.lease_until.is_some_and(|until| now < until);
         match (held && self.serving.is_some(), life.status) {
             (false, _) => Standing::Unreachable,
             (true, Status::Ready) => Standing::Ready,
@@ -435,6 +431,7 @@ impl Node {
             provider: serving.provider.clone(),
             state: serving.state.clone(),
             row: self.row.clone(),
+            said: self.said.clone(),
             load,
             inflight,
             turn: serving.turn.clone(),
@@ -447,11 +444,16 @@ impl Node {
             row: self.row.clone(),
             standing: self.standing(&life, now),
             load: life.reported,
-            lease_until: life.lease_until.filter(|_| self.epoch() == Some(life.epoch)),
+            lease_until: life.lease_until.filter(|_| self.epoch().is_some_and(|epoch| life.is_of(epoch))),
             inflight: self.places.under_way(),
             breaker: self.serving.as_ref().map(|serving| serving.state.at_node(&serving.provider, now).breaker),
         }
     }
+}
+
+/// The registration that is not ended.
+fn epoch(row: &NodeRow) -> Option<u64> {
+    row.registration.as_ref().filter(|registration| !registration.ended).map(|registration| registration.epoch)
 }
 
 fn lease(now: Timestamp) -> Option<Timestamp> {

@@ -85,8 +85,13 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     assert_eq!(standing(70), Standing::Draining);
     nodes.report(&row.id, report(5, Status::Error, 0), at(70)).unwrap();
     assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Draining, 0));
+    nodes.report(&row.id, report(6, Status::Ready, 0), at(70)).unwrap();
     nodes.load(vec![registered(&row, 2, &["m"])]);
-    assert_eq!(standing(70), Standing::Unreachable, "the lease was of another epoch");
+    assert_eq!((standing(70), standing(100)), (Standing::Ready, Standing::Unreachable), "whoever registers again is there meanwhile");
+    assert_eq!(nodes.show(&row.id, at(70)).unwrap().lease_until, Some(at(100)));
+    nodes.load(vec![registered(&row, 3, &["m"])]);
+    assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Ready, 1), "also twice");
+    nodes.load(vec![registered(&row, 2, &["m"])]);
     nodes.report(&row.id, report(1, Status::Ready, 0), at(70)).unwrap();
     assert_eq!((standing(70), nodes.ready("m", at(70)).len(), nodes.ready("n", at(70)).len()), (Standing::Ready, 1, 0));
     let mut left = registered(&row, 2, &["m"]);
@@ -157,7 +162,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     let look = |second| {
         let mut inputs = chat("auto", 1);
         inputs.at = at(second);
-        nodes.look(&routing, at(second), &mut inputs.health);
+        nodes.look(&routing, Some("auto"), at(second), &mut inputs.health);
         inputs
     };
     let first = |decided: Result<crate::routing::decide::Decision, Refusal>| {
@@ -167,14 +172,21 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     assert_eq!(reason(&look(0)).as_deref(), Some("no_node"));
     let mut none = look(0);
     none.complete(&other, || None);
-    assert!(matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })), "that there was no node is known of every model");
+    assert_eq!(first(decide(&other, &none)), Ok("nodes/n".into()), "of models that could not be asked for nothing is known");
+    none.health.get_mut("nodes/m").unwrap().in_part = false;
+    none.health.remove("nodes/n");
+    none.complete(&other, || None);
+    assert!(matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })), "captures of before told of every node");
 
     let a = serving(&nodes, "a");
     let inputs = look(1);
     assert_eq!(first(decide(&routing, &inputs)), Ok("nodes/m".into()));
     let mut under_other = inputs.clone();
     under_other.complete(&other, || None);
-    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/m".into()), "nobody serves n");
+    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/n".into()), "nobody looked who serves n");
+    under_other.health.get_mut("nodes/m").unwrap().in_part = false;
+    under_other.complete(&other, || None);
+    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/m".into()), "in captures of before somebody did: nobody serves n");
     assert_eq!(reason(&look(31)).as_deref(), Some("no_node"));
 
     // Its one place is taken.
@@ -251,7 +263,7 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     assert_eq!(nodes.ready("m", at(2))[0].load, 1, "its word and ours are of the same request");
     let mut inputs = chat("auto", 1);
     inputs.at = at(2);
-    nodes.look(&routing, at(2), &mut inputs.health);
+    nodes.look(&routing, Some("auto"), at(2), &mut inputs.health);
     assert_eq!(decide(&routing, &inputs).unwrap().candidates[0].reason.as_deref(), Some("concurrency"));
     drop(permit);
     assert!(take(2).is_ok());
@@ -282,7 +294,7 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         inputs.request.prompt_tokens = prompt_tokens;
         inputs.request.max_tokens = max_tokens;
         inputs.request.needs = needs.iter().map(|need| (*need).to_owned()).collect();
-        nodes.look(&routing, at(1), &mut inputs.health);
+        nodes.look(&routing, Some("auto"), at(1), &mut inputs.health);
         inputs
     };
     let reason = |inputs: &crate::routing::inputs::Inputs| decide(&routing, inputs).unwrap().candidates[0].reason.clone();
@@ -338,7 +350,7 @@ fn captures_that_tell_of_no_bounds_decide_as_they_did() {
     nodes.begin(&row.id, 1, at(0));
     let mut inputs = chat("auto", 1);
     inputs.at = at(1);
-    nodes.look(&routing, at(1), &mut inputs.health);
+    nodes.look(&routing, Some("auto"), at(1), &mut inputs.health);
     let mut stored = serde_json::to_value(&inputs).unwrap();
     let facts = &mut stored["health"][row.id.as_str()]["node"];
     assert_eq!(facts["abilities"], serde_json::json!({"m": {"context": 1, "capabilities": []}}));

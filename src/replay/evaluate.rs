@@ -104,7 +104,7 @@ impl Question<'_> {
         }
         let mut inexact = !inputs.complete(self.candidate, text);
         let after = decide(self.candidate, &inputs);
-        // A snapshot tells of every node, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
+        // A snapshot tells of every target on nodes, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
         let looked_at = |target: &str| decision.candidates.iter().any(|then| name(&then.provider, &then.model) == target);
         let known = |target: &str| {
             inputs.health.contains_key(target) || looked_at(target) || recorded.is_some_and(|document| document.target(target).is_some())

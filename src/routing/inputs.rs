@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,8 @@ pub struct Inputs {
     /// Source of every draw; sixteen hex digits in JSON, as JSON numbers lose bits.
     #[serde(with = "hex")]
     pub seed: u64,
-    /// State of the targets, by `provider/model`, and of the nodes that serve, by id, where the document has targets on nodes;
-    /// a target that is missing counts as healthy and idle.
+    /// State of the targets, by `provider/model`, and of the nodes that serve the targets to which the name asked for may lead, by
+    /// id; a target that is missing counts as healthy and idle.
     pub health: BTreeMap<String, TargetHealth>,
 }
 
@@ -208,6 +209,10 @@ pub struct TargetHealth {
     /// Of a target on nodes: how many nodes serve it. Its state is that of the one which would be asked next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
+    /// Of a target on nodes: nodes are told of only as far as they serve what the name asked for may lead to, so that nothing is
+    /// known of models that are missing. Captures that are older than this tell of every node and all of its models.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_part: bool,
     /// Of a node: what a decision on targets on nodes has to know of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeFacts>,
@@ -216,14 +221,14 @@ pub struct TargetHealth {
 /// A node that serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// The models that it serves.
-    pub models: Vec<String>,
+    /// The models that it serves, as far as they are told of.
+    pub models: Vec<Arc<str>>,
     /// Requests at it, running or waiting, by its last report and what was given it since.
     pub load: u32,
     /// What it said of its models, by their names; one that is missing takes any request, as all do in captures that are older
     /// than this.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub abilities: BTreeMap<String, Abilities>,
+    pub abilities: BTreeMap<Arc<str>, Arc<Abilities>>,
 }
 
 impl NodeFacts {

@@ -6,7 +6,8 @@
 //! it: then the state of the target is that of the others.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -14,12 +15,28 @@ use super::decide::state_against;
 use super::inputs::{Demand, Inputs, NodeFacts, TargetHealth};
 use super::recipe::{Routing, Target};
 
+/// The models on nodes to which requests for a name may lead, whatever its rules and draws say; without a name those of all of the
+/// document's targets.
+pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
+    let on_nodes = |target: &&Arc<Target>| target.is_on_nodes();
+    let model = |target: &Arc<Target>| target.model.clone();
+    let Some(name) = name else { return routing.targets().filter(on_nodes).map(model).collect() };
+    match routing.alias(name) {
+        Some(recipe) => {
+            let chosen = recipe.rules().iter().flat_map(|rule| rule.choices()).map(|choice| choice.target());
+            chosen.chain(recipe.shadow().map(|shadow| &shadow.target)).filter(on_nodes).map(model).collect()
+        }
+        None => routing.target(name).filter(on_nodes).map(model).into_iter().collect(),
+    }
+}
+
 /// Puts in the state of the document's targets on nodes, made of the states of nodes that are there. `known` says that no
-/// node was left out; else a target stays unknown, as any other, where no node is told of at all.
+/// node was left out; else a target stays unknown, as any other, where no node is told of at all, or not of all of them.
 pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp, known: bool) {
     let targets = routing.targets().filter(|target| target.is_on_nodes());
     let missing: Vec<_> = targets.filter(|target| !health.contains_key(&*target.name)).cloned().collect();
-    if missing.is_empty() || !(known || health.values().any(|told| told.node.is_some() || told.nodes.is_some())) {
+    let told = || health.values().any(|told| told.node.is_some() || told.nodes.is_some()) && !health.values().any(|told| told.in_part);
+    if missing.is_empty() || !(known || told()) {
         return;
     }
     for target in missing {
@@ -58,7 +75,7 @@ pub(super) fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> 
 
 fn serving<'h>(model: &'h str, health: &'h BTreeMap<String, TargetHealth>) -> impl Iterator<Item = (&'h TargetHealth, &'h NodeFacts)> {
     let nodes = health.values().filter_map(|told| Some((told, told.node.as_ref()?)));
-    nodes.filter(move |(_, node)| node.models.iter().any(|served| served == model))
+    nodes.filter(move |(_, node)| node.models.iter().any(|served| &**served == model))
 }
 
 /// The state of the node that would be asked next, and how many there are, of those that meet the demand.
@@ -76,5 +93,5 @@ fn next(model: &str, health: &BTreeMap<String, TargetHealth>, at: Timestamp, dem
     // Equal ones in the order of their ids.
     let next = serving.iter().min_by_key(|told| (wait(told), load(told), told.inflight));
     let nodes = Some(u32::try_from(serving.len()).unwrap_or(u32::MAX));
-    TargetHealth { node: None, nodes, ..next.map(|told| (*told).clone()).unwrap_or_default() }
+    TargetHealth { node: None, in_part: false, nodes, ..next.map(|told| (*told).clone()).unwrap_or_default() }
 }

@@ -40,7 +40,7 @@ impl Admin {
         }
         // Looked at when asked for: a breaker that is open becomes half-open by time alone.
         let live = self.app.live();
-        let standing = self.app.standing(&live.routing, now);
+        let standing = self.app.standing(&live.routing, None, now);
         for target in live.routing.targets() {
             let breaker = match standing.get(&*target.name) {
                 // That of the node which would be asked next: open when those of all are.

@@ -42,6 +42,7 @@ struct Switches {
     appends_left: AtomicU32,
     every_write: AtomicBool,
     accounts_full: AtomicBool,
+    writes_stalled: Mutex<bool>,
     disk_full: AtomicBool,
     marks_fail: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
@@ -54,6 +55,7 @@ struct Switches {
     stalled: Mutex<bool>,
     hanging: AtomicU32,
     released: Condvar,
+    writes_released: Condvar,
 }
 
 impl Faults {
@@ -76,6 +78,11 @@ impl Faults {
     /// Every mutation of accounts finds the disk full until [`Faults::clear`].
     pub fn fill_accounts(&self) {
         self.0.accounts_full.store(true, Ordering::Release);
+    }
+
+    /// Mutations of accounts hang until [`Faults::clear`].
+    pub fn stall_writes(&self) {
+        *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     /// No mark of a node can be written until [`Faults::clear`].
@@ -146,7 +153,9 @@ impl Faults {
         self.0.index_full_left.store(0, Ordering::Release);
         self.0.panics.iter().for_each(|left| left.store(0, Ordering::Release));
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.released.notify_all();
+        self.0.writes_released.notify_all();
     }
 
     /// Whether every write is failing, which a health check must see without spending a counted fault.
@@ -157,6 +166,11 @@ impl Faults {
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
         self.pass(Place::Store);
+        let mut stalled = self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        while *stalled {
+            stalled = self.0.writes_released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(stalled);
         if self.0.accounts_full.load(Ordering::Acquire) {
             return Err(StoreError::Full("on demand".into()));
         }

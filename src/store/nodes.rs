@@ -178,35 +178,45 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
         return Err(StoreError::NotFound);
     }
     let id = spent.node.as_str();
-    // What is older than that can come no more, whichever of the two clocks was ahead.
+    let first_use = node.previous.is_some() && spent.generation == node.generation;
+    if first_use {
+        // Nothing that another secret signed is good any more, nor does what was forgotten of that bar anything.
+        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1")?.execute([id])?;
+        transaction.prepare_cached("UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1")?.execute([id])?;
+    }
+    // What is older than that can come no more, whichever of the two clocks was ahead; unless ours is set back.
     let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
     let before = spent.at.as_second() - 2 * skew;
-    if spent.created <= forget(transaction, id, before)? {
-        return Err(StoreError::Conflict);
-    }
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
     if transaction.prepare_cached(known)?.query_row(params![id, spent.nonce], |_| Ok(())).optional()?.is_some() {
         return Err(StoreError::Conflict);
     }
-    let count: i64 = transaction.prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?.query_row([id], |row| row.get(0))?;
-    if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::NODE_NONCES {
-        return Err(StoreError::LimitReached);
+    if spent.created <= make_room(transaction, id, before)? {
+        return Err(StoreError::Conflict);
     }
     let insert = "INSERT INTO node_nonces (node, nonce, created) VALUES (?1, ?2, ?3)";
     transaction.prepare_cached(insert)?.execute(params![id, spent.nonce, spent.created])?;
-    if node.previous.is_some() && spent.generation == node.generation {
+    if first_use {
         return write(transaction, NodeRow { previous: None, ..node });
     }
     Ok(Vec::new())
 }
 
-/// Forgets what a node spent that was made before `before`. Gives the newest that was ever forgotten: should the clock be set
-/// back, what is not newer may be among it.
-fn forget(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64, StoreError> {
-    let newest = "SELECT max(created) FROM node_nonces WHERE node = ?1 AND created < ?2";
-    let newest: Option<i64> = transaction.prepare_cached(newest)?.query_row(params![id, before], |row| row.get(0))?;
-    if let Some(newest) = newest {
-        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created < ?2")?.execute(params![id, before])?;
+/// Forgets the oldest nonces of a node that has spent as many as are kept, of those that were made before `before`;
+/// [`StoreError::LimitReached`] when there are none. Gives the newest that was ever forgotten: should the clock be set back by more
+/// than all that is kept, what is not newer may be among it.
+///
+/// They are kept for longer than they can come again by a clock that goes on, so that a clock that is set back by an hour shuts nobody
+/// out: what was spent at that time is still known.
+fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64, StoreError> {
+    let count: i64 = transaction.prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?.query_row([id], |row| row.get(0))?;
+    let over = 1 + count - i64::try_from(bounds::NODE_NONCES).unwrap_or(i64::MAX);
+    if over > 0 {
+        let oldest = "SELECT created FROM node_nonces WHERE node = ?1 AND created < ?2 ORDER BY created LIMIT 1 OFFSET ?3";
+        let newest: Option<i64> =
+            transaction.prepare_cached(oldest)?.query_row(params![id, before, over - 1], |row| row.get(0)).optional()?;
+        let newest = newest.ok_or(StoreError::LimitReached)?;
+        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2")?.execute(params![id, newest])?;
         let note = "UPDATE nodes SET nonces_forgotten = max(nonces_forgotten, ?2) WHERE id = ?1";
         transaction.prepare_cached(note)?.execute(params![id, newest])?;
     }
@@ -346,8 +356,16 @@ mod tests {
         id
     }
 
+    /// Spends nonces of that second, as many as are kept.
+    fn fill(transaction: &Transaction<'_>, node: &NodeId, second: i64) {
+        for number in 0..bounds::NODE_NONCES {
+            let (nonce, created) = (format!("{second} {number}"), at(second).as_second());
+            spend(transaction, &SpentNonce { node: node.clone(), generation: 1, nonce, created, at: at(second) }).unwrap();
+        }
+    }
+
     #[test]
-    fn what_was_forgotten_is_not_good_again_under_a_clock_that_was_set_back() {
+    fn a_clock_that_is_set_back_shuts_nobody_out_and_makes_nothing_good_again() {
         let mut connection = accounts();
         let transaction = connection.transaction().unwrap();
         let id = enrolled(&transaction);
@@ -357,29 +375,43 @@ mod tests {
         };
         spend("a", 0).unwrap();
         spend("b", 10).unwrap();
-        spend("c", 200).unwrap();
-        assert!(matches!(spend("a", 0), Err(StoreError::Conflict)), "spent and forgotten");
-        assert!(matches!(spend("d", 10), Err(StoreError::Conflict)), "it may have been spent");
-        assert!(matches!(spend("c", 200), Err(StoreError::Conflict)));
-        spend("d", 11).unwrap();
+        spend("c", 40_000).unwrap();
+        for (nonce, second) in [("a", 0), ("b", 10), ("c", 40_000)] {
+            assert!(matches!(spend(nonce, second), Err(StoreError::Conflict)), "{nonce}: spent, whatever the clock is");
+        }
+        spend("d", 0).unwrap();
+        spend("e", 11).unwrap();
+        // Of a time that is wrong by years nothing is left over when it is set right.
+        spend("f", 4_000_000_000).unwrap();
+        spend("g", 40_010).unwrap();
+        assert!(matches!(spend("f", 4_000_000_000), Err(StoreError::Conflict)));
     }
 
     #[test]
-    fn a_nonce_is_known_once_it_is_spent_or_may_have_been() {
+    fn what_was_forgotten_is_not_good_again_and_bars_nothing_of_the_next_secret() {
         let mut connection = accounts();
         let transaction = connection.transaction().unwrap();
         let id = enrolled(&transaction);
-        let spend = |nonce: &str, second: i64| {
+        let spend = |generation: u32, nonce: &str, second: i64| {
             let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
-            spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created, at }).unwrap();
+            spend(&transaction, &SpentNonce { node: id.clone(), generation, nonce, created, at })
         };
         let known = |nonce: &str, second: i64| is_known(&transaction, &id, nonce, at(second).as_second()).unwrap();
         assert!(!known("a", 0));
-        spend("a", 0);
+        spend(1, "a", 0).unwrap();
         assert!(known("a", 0) && !known("b", 0));
-        spend("c", 200);
+        fill(&transaction, &id, 200);
         assert!(known("a", 0) && known("b", 0) && !known("b", 1), "a is forgotten");
+        for nonce in ["a", "b"] {
+            assert!(matches!(spend(1, nonce, 0), Err(StoreError::Conflict)), "{nonce} was spent, or may have been");
+        }
         assert!(is_known(&transaction, &NodeId::new(at(0), &Random::seeded(2)), "b", i64::MAX).unwrap());
+        let node = find(&transaction, &id).unwrap();
+        let previous = Some(PreviousNodeSecret { secret: node.secret.clone(), expires_at: at(9_000) });
+        rotate(&transaction, &NodeRow { generation: 2, secret: vec![2], previous, ..node }).unwrap();
+        spend(2, "n", 400).unwrap();
+        spend(2, "b", 0).unwrap();
+        assert!(matches!(spend(1, "a", 0), Err(StoreError::NotFound)));
     }
 
     #[test]
@@ -416,6 +448,6 @@ mod tests {
         assert!(matches!(spend("0".into(), 120), Err(StoreError::Conflict)), "what came before is known all the same");
         spend("one more".into(), 121).unwrap();
         let left: i64 = transaction.query_row("SELECT count(*) FROM node_nonces", [], |row| row.get(0)).unwrap();
-        assert_eq!(left, 1);
+        assert_eq!(left, 1, "those of one second are forgotten together");
     }
 }
