@@ -25,7 +25,7 @@
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
-//! | `rerouter_panics_total` | | mistakes of ours that ended a request: it was answered with 500, or cut off |
+//! | `rerouter_panics_total` | | mistakes of ours that ended a request, which was answered with 500 or cut off, or a round of work beside requests |
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -128,7 +128,10 @@ impl Metrics {
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
-            panics: kept(r, IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request.")))?,
+            panics: kept(
+                r,
+                IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request, or a round of work beside requests.")),
+            )?,
             log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
             registry,
         };
@@ -262,7 +265,7 @@ impl Metrics {
         self.log_dropped.inc();
     }
 
-    /// Counts a mistake of ours that ended a request.
+    /// Counts a mistake of ours that ended a request, or a round of work beside requests.
     pub fn panic(&self) {
         self.panics.inc();
     }

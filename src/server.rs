@@ -27,11 +27,14 @@ mod boot;
 mod master;
 mod tls;
 
+use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use jiff::Timestamp;
 use log::{info, warn};
 use pingora::apps::http_app::HttpServer;
@@ -52,7 +55,7 @@ use crate::config;
 use crate::gateway::{Edge, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
-use crate::store::Faults;
+use crate::store::{FaultPlace, Faults};
 
 /// A gateway that is ready to serve, but not bound to its addresses yet.
 pub struct Gateway {
@@ -277,10 +280,14 @@ impl BackgroundService for Bookkeeping {
         let mut failing = false;
         loop {
             self.app.limits.due().await;
-            match self.app.limits.write(&self.app.store, self.app.clock.now()).await {
-                Ok(()) => failing = false,
-                Err(error) => {
-                    if !failing {
+            let write = async {
+                self.app.store.faults().pass(FaultPlace::Books);
+                self.app.limits.write(&self.app.store, self.app.clock.now()).await
+            };
+            match round(&self.app, write).await {
+                Some(Ok(())) => failing = false,
+                failed => {
+                    if let Some(Err(error)) = failed.filter(|_| !failing) {
                         warn!("spend and usage could not be written, and are kept until they can: {error}");
                     }
                     failing = true;
@@ -372,23 +379,38 @@ impl BackgroundService for Sweeping {
             tokio::select! {
                 _ = shutdown.changed() => return,
                 _ = tick.tick() => {
-                    self.app.made_keys.sweep(self.app.clock.now());
-                    (self.reroutes)(self.app.clock.now());
-                    if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
-                        warn!("sessions could not be swept: {error}");
-                    }
-                    if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
-                        warn!("when keys were last used could not be written, and is kept until it can: {error}");
-                    }
-                    sweep_audit(&self.app).await;
-                    self.app.limits.sweep(&self.app.auth, self.app.clock.now());
-                    if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
-                        warn!("old usage could not be deleted: {error}");
-                    }
+                    round(&self.app, self.sweep()).await;
                 }
             }
         }
     }
+}
+
+impl Sweeping {
+    async fn sweep(&self) {
+        self.app.made_keys.sweep(self.app.clock.now());
+        (self.reroutes)(self.app.clock.now());
+        if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
+            warn!("sessions could not be swept: {error}");
+        }
+        if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
+            warn!("when keys were last used could not be written, and is kept until it can: {error}");
+        }
+        sweep_audit(&self.app).await;
+        self.app.limits.sweep(&self.app.auth, self.app.clock.now());
+        if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
+            warn!("old usage could not be deleted: {error}");
+        }
+    }
+}
+
+/// One round of work that goes on for as long as the process does: a mistake of ours in it ends the round, and not those to come.
+async fn round<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    if done.is_err() {
+        app.metrics.panic();
+    }
+    done.ok()
 }
 
 /// Keeps the audit for as long and as large as the server document says.
@@ -441,7 +463,7 @@ impl BackgroundService for Tending {
                 tick.tick().await;
                 let (retention, now) = (&self.app.server.capture.retention, self.app.clock.now());
                 let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
-                if let Err(error) = self.app.archive.tend(now, before, retention.size).await {
+                if let Some(Err(error)) = round(&self.app, self.app.archive.tend(now, before, retention.size)).await {
                     warn!("captures beyond their retention, or deleted ones, could not be taken off the disk: {error}");
                 }
             }

@@ -280,6 +280,27 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     world.end().await;
 }
 
+/// What is done beside requests goes on: without it no budget would have another part to spend.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
+    let limits = json!({"limits": {"budget": {"usd": 0.0002, "per": "month"}}});
+    let mut world = World::start(Provider::always(scripted::completion("well")).await, limits).await;
+    world.faults.panic_at(FaultPlace::Books, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+    let counted = async || world.metric("rerouter_panics_total").await;
+    let good = async || until("an answer", async || Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)).await;
+    assert_eq!(good().await.status, 200, "what was granted with the key");
+    until("two rounds to panic", async || (counted().await == 2.0).then_some(())).await;
+    // Ten millionths of a dollar each: more than a quarter of the budget, which is what is granted at once.
+    for _ in 0..6 {
+        assert_eq!(good().await.status, 200);
+    }
+    assert_eq!(counted().await, 2.0);
+    let usage = async || world.host.ask("GET", "/v1/router/usage?group_by=model", Some(&world.key), None).await.json();
+    let used = until("the usage to be written", async || usage().await["data"].as_array().filter(|rows| !rows.is_empty()).cloned()).await;
+    world.shown.push(json!(used).to_string());
+    world.end().await;
+}
+
 /// The live request waits at its provider while its copy panics.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_a_shadow_is_the_end_of_the_shadow_alone() {

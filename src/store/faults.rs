@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::StoreError;
 
-/// Where a request can be made to panic.
+/// Where a request, or what is done beside requests, can be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Where it is known who it is, and what answers begins: all that answers, on every interface.
@@ -24,11 +24,14 @@ pub enum Place {
     Content,
     /// On the thread that writes accounts.
     Store,
+    /// Beside requests: where spend and usage are about to be written.
+    Books,
 }
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 7] = [Place::Entry, Place::Handler, Place::Decision, Place::Attempt, Place::Head, Place::Content, Place::Store];
+    pub const ALL: [Place; 8] =
+        [Place::Entry, Place::Handler, Place::Decision, Place::Attempt, Place::Head, Place::Content, Place::Store, Place::Books];
 }
 
 /// Switches shared by a test and the store that it broke.
