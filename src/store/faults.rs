@@ -22,13 +22,27 @@ pub enum Place {
     Head,
     /// Where an answer comes of which the client has something already.
     Content,
-    /// On the thread that writes accounts.
+    /// On the thread that writes accounts, before anything is written.
     Store,
+    /// There, where what was to be written is, and no commit yet.
+    Commit,
+    /// There, where it is durable and the tables in memory are to follow.
+    Following,
 }
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 7] = [Place::Entry, Place::Handler, Place::Decision, Place::Attempt, Place::Head, Place::Content, Place::Store];
+    pub const ALL: [Place; 9] = [
+        Place::Entry,
+        Place::Handler,
+        Place::Decision,
+        Place::Attempt,
+        Place::Head,
+        Place::Content,
+        Place::Store,
+        Place::Commit,
+        Place::Following,
+    ];
 }
 
 /// Switches shared by a test and the store that it broke.
