@@ -16,6 +16,7 @@ pub struct Error {
     instead: Option<Instead>,
     cause: Option<String>,
     hopeless: bool,
+    panicked: bool,
 }
 
 /// What would have been taken in the place of what was refused.
@@ -126,7 +127,7 @@ impl Kind {
 impl Error {
     /// A refusal whose `detail` the client reads; it must hold nothing secret.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Error { kind, detail: detail.into(), field: None, retry_after: None, instead: None, cause: None, hopeless: false }
+        Error { kind, detail: detail.into(), field: None, retry_after: None, instead: None, cause: None, hopeless: false, panicked: false }
     }
 
     /// 400 about one field of the request.
@@ -142,6 +143,11 @@ impl Error {
     /// 500 whose cause goes to the log only.
     pub fn internal(cause: impl fmt::Display) -> Self {
         Error::new(Kind::Internal, "Something went wrong on our side.").because(cause)
+    }
+
+    /// 500 because of a panic on the way to an answer; what it said is not for `cause`.
+    pub fn panicked(cause: impl fmt::Display) -> Self {
+        Error { panicked: true, ..Error::internal(cause) }
     }
 
     /// 503 because the store did not take a write or answer a read.
@@ -219,6 +225,11 @@ impl Error {
     /// Whether the same request will not do better soon.
     pub fn is_hopeless(&self) -> bool {
         self.hopeless
+    }
+
+    /// Whether a panic elsewhere is what it comes of.
+    pub fn is_panic(&self) -> bool {
+        self.panicked
     }
 
     /// The `Allow` list of a 405.

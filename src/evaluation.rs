@@ -141,7 +141,7 @@ pub async fn finish(mut told: mpsc::Receiver<Told>) -> Result<Report> {
             return report;
         }
     }
-    Err(Error::internal("an evaluation ended without a word"))
+    Err(Error::panicked("an evaluation ended without a word"))
 }
 
 struct Work {

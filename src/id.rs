@@ -146,6 +146,18 @@ impl RequestId {
     }
 }
 
+impl AuditId {
+    /// When it was made, to the millisecond; `None` when no such id is ever made.
+    pub fn at(&self) -> Option<Timestamp> {
+        let digits = self.0.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 26)?;
+        let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
+        let value = digits.bytes().try_fold(0_u128, |value, byte| value.checked_mul(32)?.checked_add(digit(byte)? as u128))?;
+        let id = uuid::Uuid::from_u128(value);
+        (id.get_version_num() == 7).then_some(())?;
+        Timestamp::from_millisecond(i64::try_from(value >> 80).ok()?).ok()
+    }
+}
+
 impl UserId {
     /// The built-in user behind `ADMIN_API_KEY`.
     pub fn admin() -> Self {
@@ -175,6 +187,10 @@ mod tests {
         assert_eq!(KeyId::parse(early.as_str()), None);
         assert_eq!(RequestId::parse("req_ILOU"), None);
         assert_eq!(early.as_str().len(), 30);
+        let at = Timestamp::from_millisecond(1_764_000_000_123).unwrap();
+        assert_eq!(AuditId::new(at, &random).at(), Some(at));
+        assert_eq!(AuditId::parse(&format!("aud_{}", "0".repeat(26))).unwrap().at(), None);
+        assert_eq!(AuditId::parse(&format!("aud_{}", "z".repeat(26))).unwrap().at(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::app::App;
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::config::{self, Problem};
 use crate::error::Error;
@@ -249,11 +250,11 @@ async fn put(app: &App, noted: &Store, file: PathBuf, routing: &Routing, previou
 /// Reads and checks on a thread that serves no requests: a megabyte takes its time.
 async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTaken> {
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
-    let reading = tokio::task::spawn_blocking(move || match coming {
+    let reading = blocking(move || match coming {
         Coming::Given => config::read_given(&text, &server, &*variables, mock),
         Coming::Kept => config::read_routing("document", &text, &server, &*variables, mock),
     });
-    reading.await.map_err(|error| NotTaken::Failed(Error::internal(error)))?.map_err(NotTaken::Problems)
+    reading.await.map_err(|lost| NotTaken::Failed(lost.into()))?.map_err(NotTaken::Problems)
 }
 
 /// The file to write to; none where the store holds the document.
@@ -268,7 +269,7 @@ fn place(app: &App) -> Result<Option<PathBuf>, NotTaken> {
 /// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one. It keeps its permissions, and its
 /// owner where this process may give files away.
 async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
-    let writing = tokio::task::spawn_blocking(move || {
+    let writing = blocking(move || {
         // Through symbolic links, which stay what they are.
         let file = std::fs::canonicalize(&file)?;
         let draft = file.with_extension(format!("new-{}", std::process::id()));
@@ -295,7 +296,7 @@ async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
 /// Whether the file says something else than what was taken from it: somebody has written it since, and a caller who looked
 /// at what is live has not seen that. One that cannot be read says nothing.
 async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
-    let found = tokio::task::spawn_blocking(move || config::load(&file)).await.map_err(Error::internal)?;
+    let found = blocking(move || config::load(&file)).await?;
     Ok(found.is_ok_and(|found| found.text != taken.text()))
 }
 

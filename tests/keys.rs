@@ -294,6 +294,66 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
     }
 }
 
+/// A credential: the header that shows it, what is asked with it, and the request that ends it, with whose credential.
+struct Ending {
+    shown: (&'static str, String),
+    asked: &'static str,
+    by: (&'static str, String, String),
+}
+
+/// The same promise of every other way in which a credential ends, and where a provider is asked.
+#[tokio::test]
+async fn nor_does_one_after_a_rotation_without_grace_or_a_logout() {
+    const CLIENTS: usize = 24;
+    let (gateway, _a) = start(2).await;
+    let admin = gateway.admin_key.clone();
+    let account = json!({"email": "ann@example.com", "password": "correct horse"});
+    let typed = [("content-type", "application/json")];
+    let send = async |target: &str| gateway.send("POST", target, &typed, Some(account.to_string().as_bytes())).await;
+    assert_eq!(send("/v1/auth/register").await.status, 201);
+    let (chat, chat_path, me) = (chat_body("auto", false), "/v1/chat/completions", "/v1/auth/me");
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS {
+        connections.push(gateway.connect().await);
+    }
+    for _ in 0..count("REROUTER_ROUNDS", 4).div_ceil(4) {
+        let mut ends = Vec::new();
+        for (path, asked) in [(ROUTER, chat_path), ("/v1/apikeys", me)] {
+            for (method, rest) in [("DELETE", ""), ("POST", "/rotate")] {
+                let made = gateway.manage("POST", path, &admin, Some(&json!({}))).await;
+                assert_eq!(made.status, 201, "{}", made.text());
+                let key = key_of(&made);
+                let by = (method, format!("{path}/{}{rest}", key.id), admin.clone());
+                ends.push(Ending { shown: ("authorization", format!("Bearer {}", key.secret)), asked, by });
+            }
+        }
+        // A session is its cookie and its token: the end of one is that of the other.
+        for shows_cookie in [false, true] {
+            let login = send("/v1/auth/login").await;
+            let token = login.json()["token"].as_str().unwrap().to_owned();
+            let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+            let shown = if shows_cookie { ("cookie", cookie) } else { ("authorization", format!("Bearer {token}")) };
+            ends.push(Ending { shown, asked: me, by: ("POST", "/v1/auth/logout".to_owned(), token) });
+        }
+        for Ending { shown: (name, value), asked, by: (method, target, by) } in ends {
+            let (verb, body) = if asked == chat_path { ("POST", Some(chat.as_bytes())) } else { ("GET", None) };
+            let ask = client::request(verb, asked, &gateway.host(), &[(name, &value), typed[0]], body);
+            let (dead, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let clients: Vec<_> = connections
+                .drain(..)
+                .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
+                .collect();
+            until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS).then_some(())).await;
+            let ended = gateway.manage(method, &target, &by, None).await;
+            assert!(matches!(ended.status, 200 | 204), "{target}: {}", ended.text());
+            dead.store(true, Ordering::SeqCst);
+            for client in clients {
+                connections.push(client.await.expect("no client saw it alive"));
+            }
+        }
+    }
+}
+
 /// What a client knows of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {

@@ -11,6 +11,7 @@ use syn::visit::{self, Visit};
 const ROWS: &[&[&str]] = &[
     &["bounds"],
     &["clock", "error", "id", "interface"],
+    &["blocking"],
     &["secret"],
     &["log"],
     &["metrics"],
@@ -62,6 +63,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("env_logger", &["log"]),
     ("mimalloc", &["main"]),
     ("std::env", &["config", "cli"]),
+    // What a panic there says would be told by tokio's error.
+    ("tokio::task::spawn_blocking", &["blocking"]),
 ];
 
 /// Lines of a source file above its tests.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
 use rerouter::log;
-use rerouter::store::{FaultPlace, Faults};
+use rerouter::store::{DataDir, FaultPlace, Faults};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -22,12 +22,31 @@ const NODE_KEY: &str = "panic-node-key-canary-c9f0f895fb98ab91";
 const PROMPT: &str = "panic-prompt-canary-c4ca4238a0b92382";
 const CHAT: &str = "/v1/chat/completions";
 
-/// All that is logged of panics in this process, as the gateway's own process logs it.
+/// Keeps what is logged of failures, by any gateway of this process.
+struct Diagnostics;
+
+impl ::log::Log for Diagnostics {
+    fn enabled(&self, line: &::log::Metadata<'_>) -> bool {
+        line.level() <= ::log::Level::Warn
+    }
+
+    fn log(&self, line: &::log::Record<'_>) {
+        if self.enabled(line.metadata()) {
+            logged().lock().unwrap().push_str(&format!("{} {}\n", line.level(), line.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// All that is logged of panics and failures in this process, as the gateway's own process logs it.
 fn logged() -> &'static Mutex<String> {
     static LOGGED: OnceLock<Mutex<String>> = OnceLock::new();
     static HOOK: Once = Once::new();
     let logged = LOGGED.get_or_init(Mutex::default);
     HOOK.call_once(|| {
+        ::log::set_logger(&Diagnostics).unwrap();
+        ::log::set_max_level(::log::LevelFilter::Warn);
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             logged.lock().unwrap().push_str(&format!("{}\n", log::panicked(info)));
@@ -75,7 +94,8 @@ impl World {
         credential: Option<&str>,
         body: Option<&str>,
     ) -> Answer {
-        self.faults.panic_at(place, 1, &format!("{ADMIN} {} {PASSWORD} {NEW_PASSWORD} {NODE_KEY} {PROMPT}", self.key));
+        let secrets = self.secrets.join(" ");
+        self.faults.panic_at(place, 1, &format!("{ADMIN} {} {PASSWORD} {NEW_PASSWORD} {NODE_KEY} {PROMPT} {secrets}", self.key));
         let answer = self.host.ask(method, target, credential, body).await;
         self.shown.push(format!("{answer:?}"));
         answer
@@ -193,6 +213,99 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     }
     world.shown.push(world.host.ask("GET", &format!("/v1/nodes/{}", node.id), Some(ADMIN), None).await.text());
     world.secrets.push(node.secret);
+    world.end().await;
+}
+
+/// A rotation without grace that is durable, and unknown to the tables in memory: the secret that it ended is not taken on their word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_where_the_tables_follow_lets_nobody_in_until_the_next_start() {
+    let mut world = World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
+    let key = world.key.clone();
+    let id = world.host.ask("GET", "/v1/router/keys", Some(ADMIN), None).await.json()["data"][0]["id"].as_str().unwrap().to_owned();
+    let rotate = format!("/v1/router/keys/{id}/rotate");
+    // Before it is durable: nothing has happened.
+    let answer = world.panic_at(FaultPlace::Commit, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
+    envelope::management(&answer, 503, "unavailable");
+    assert_eq!(world.chat(&prompt(false)).await.status, 200);
+    let answer = world.panic_at(FaultPlace::Following, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
+    envelope::management(&answer, 503, "unavailable");
+    let again = world.host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await;
+    envelope::management(&again, 503, "unavailable");
+    for _ in 0..2 {
+        envelope::openai(&world.chat(&prompt(false)).await, 503, "server_error", Some("overloaded"));
+        for credential in [ADMIN, &key] {
+            envelope::management(&world.host.ask("GET", "/v1/router/keys", Some(credential), None).await, 503, "unavailable");
+        }
+        envelope::agent(&world.host.ask("GET", "/v1/agents", None, None).await, 503, "Service Unavailable");
+    }
+    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
+    envelope::management(&world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await, 503, "unavailable");
+    let health = world.host.ask("GET", "/health", None, None).await;
+    assert_eq!((health.status, &health.json()["reason"]), (503, &json!("this gateway's tables may be stale")));
+    world.shown.push(world.host.metrics().await);
+    world.host.stop().await;
+    let data = world.dir.path().join("data");
+    until("the data directory", async || DataDir::take(&data).ok().map(drop)).await;
+    let document = in_order(&[("up", &world.provider.url())], "");
+    world.host = Host::start_with(world.dir.path(), world.provider.address(), &document, world.faults.clone(), Extras::default()).await;
+    envelope::openai(&world.chat(&prompt(false)).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    let made = world.host.ask("POST", &rotate, Some(ADMIN), Some("{}")).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    world.key = made.json()["key"].as_str().unwrap().to_owned();
+    assert_eq!(world.chat(&prompt(false)).await.status, 200);
+    world.secrets.push(key);
+    world.end().await;
+}
+
+/// Whatever a request came with: what a panic says of it is in no answer, file, metric or diagnostic.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_credential_is_told_by_a_panic() {
+    const CLOUD: &str = "panic-cloud-key-canary-45c48cce2e2d7fbd";
+    logged();
+    let provider = Provider::always(scripted::completion("well")).await;
+    let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
+    let document = in_order(&[("up", &provider.url())], "");
+    let extras = Extras { agent_key: Some(CLOUD), ..Extras::default() };
+    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
+    let made = async |path: &str, by: &str| {
+        let made = host.ask("POST", path, Some(by), Some("{}")).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        made.json()["key"].as_str().unwrap().to_owned()
+    };
+    let (pin, agent, key) = (made("/v1/apikeys", ADMIN).await, made("/v1/api-keys", CLOUD).await, made("/v1/router/keys", ADMIN).await);
+    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
+    assert_eq!(host.ask("POST", "/v1/auth/register", None, Some(&account)).await.status, 201);
+    let login = host.ask("POST", "/v1/auth/login", None, Some(&account)).await;
+    let token = login.json()["token"].as_str().unwrap().to_owned();
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let secret = cookie.split_once('=').unwrap().1.to_owned();
+    let mut world = World { dir, host, faults, provider, key, shown: Vec::new(), secrets: Vec::new() };
+    world.secrets = vec![CLOUD.into(), pin.clone(), agent.clone(), token.clone(), secret.clone()];
+    let mut panics = 0.0;
+    for place in [FaultPlace::Entry, FaultPlace::Handler] {
+        for (target, by) in [("/v1/auth/me", &pin), ("/v1/auth/me", &token), ("/v1/router/keys", &token)] {
+            envelope::management(&world.panic_at(place, ("GET", target), Some(by), None).await, 500, "internal");
+        }
+        for by in [&agent, CLOUD] {
+            envelope::agent(&world.panic_at(place, ("GET", "/v1/agents"), Some(by), None).await, 500, "Internal Server Error");
+        }
+        world.faults.panic_at(place, 1, &format!("{secret} {cookie}"));
+        let with_cookie = request("GET", "/v1/auth/me", &world.host.address().to_string(), &[("cookie", &cookie)], None);
+        let answer = Connection::try_open(world.host.address()).await.unwrap().exchange(&with_cookie).await;
+        envelope::management(&answer, 500, "internal");
+        world.shown.push(format!("{answer:?}"));
+        panics += 6.0;
+    }
+    // On the store's thread, amid a change by each of them.
+    for (path, by) in [("/v1/apikeys", &*pin), ("/v1/router/keys", &*token), ("/v1/api-keys", &*agent)] {
+        for place in [FaultPlace::Store, FaultPlace::Commit] {
+            let answer = world.panic_at(place, ("POST", path), Some(by), Some("{}")).await;
+            assert_eq!(answer.status, 503, "{path}: {}", answer.text());
+        }
+        assert_eq!(world.host.ask("POST", path, Some(by), Some("{}")).await.status, 201, "{path}");
+    }
+    assert_eq!(world.metric("rerouter_panics_total").await, panics);
+    assert!(logged().lock().unwrap().contains("WARN req_"), "diagnostics are read");
     world.end().await;
 }
 

@@ -8,7 +8,7 @@ use rerouter::interface::Surface;
 use rerouter::store::Faults;
 use serde_json::{Value, json};
 
-use crate::plugin::{ADMIN, Host};
+use crate::plugin::{ADMIN, Extras, Host};
 use crate::support::client::Answer;
 use crate::support::documents::{chat_body, in_order};
 use crate::support::provider::{self as scripted, Provider};
@@ -206,4 +206,36 @@ async fn what_ends_a_credential_ends_it_whatever_the_store_says() {
         assert_eq!(world.host.ask("GET", probe, Some(secret), None).await.status, 401);
     }
     world.host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_agent_ends_too_whatever_the_store_says() {
+    const CLOUD: &str = "cloud-key-0123456789abcdef0123456789abcdef";
+    let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
+    let provider = Provider::always(scripted::completion("well")).await;
+    let document = in_order(&[("up", &provider.url())], "");
+    let extras = Extras { agent_key: Some(CLOUD), ..Extras::default() };
+    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let made = host.ask("POST", "/v1/api-keys", Some(CLOUD), Some("{}")).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        let (made, part) = (made.json(), |made: &Value, name: &str| made[name].as_str().unwrap().to_owned());
+        keys.push((format!("/v1/api-keys/{}", part(&made, "id")), part(&made, "key")));
+    }
+    let probe = async |secret: &str| host.ask("GET", "/v1/agents", Some(secret), None).await.status;
+    faults.fail_every_write();
+    // By the operator's key, and by itself.
+    for ((target, secret), by) in keys.iter().zip([None, Some(())]) {
+        assert_eq!(probe(secret).await, 200);
+        let by = by.map_or(CLOUD, |()| secret.as_str());
+        envelope::agent(&host.ask("DELETE", target, Some(by), None).await, 503, "Service Unavailable");
+        assert_eq!(probe(secret).await, 401, "{target}");
+    }
+    faults.clear();
+    for (target, secret) in &keys {
+        assert_eq!(host.ask("DELETE", target, Some(CLOUD), None).await.status, 204, "said again");
+        assert_eq!(probe(secret).await, 401);
+    }
+    host.stop().await;
 }

@@ -72,10 +72,12 @@ pub const NOT_NOTED: &[(&str, &str, &str)] = &[
     ("POST", "/v1/messages/count_tokens",      "captured itself"),
 ];
 
-/// Whose doing something is, for the retention of the audit.
-fn rank(who: &Principal) -> Rank {
+/// Whose doing something is, for the retention of the audit. What is live for everybody is an admin's business, also where it is done
+/// by a key that an admin gave the scope.
+fn rank(who: &Principal, action: Action) -> Rank {
     match who {
         who if who.is_admin() => Rank::Admin,
+        _ if matches!(action, Action::ConfigPut | Action::ConfigRollback) => Rank::Admin,
         Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open } => Rank::Stranger,
         _ => Rank::User,
     }
@@ -84,7 +86,8 @@ fn rank(who: &Principal) -> Rank {
 /// An action of this request, for [`Store::noting`](crate::store::Store::noting).
 pub(super) fn event(app: &App, who: &Principal, request: &Request<Bytes>, action: Action, kind: &str, id: &str) -> Event {
     let address = request.extensions().get::<Client>().and_then(|client| client.address);
-    Event::new(app.clock.now(), (who.actor(), rank(who)), action, kind, id).by(request.extensions().get::<RequestId>().cloned(), address)
+    Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, kind, id)
+        .by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
 /// Notes that an admin is about to see somebody else's capture, or to run it again; an owner's own is not noted. 503 when the
@@ -99,7 +102,7 @@ pub async fn foreign(
     if who.user_id().as_ref() == Some(owner) {
         return Ok(());
     }
-    let event = Event::new(app.clock.now(), (who.actor(), rank(who)), action, "capture", capture.as_str()).by(request, address);
+    let event = Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, "capture", capture.as_str()).by(request, address);
     Ok(app.store.note(event).await?)
 }
 
@@ -148,6 +151,18 @@ mod tests {
         assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), routes);
         assert_eq!(named.len(), routes.len(), "a route stands twice");
         assert!(NOT_NOTED.iter().all(|(.., reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn what_is_live_for_everybody_is_of_an_admin_s_rank() {
+        let (open, nobody) = (Principal::AgentTenant { via: AgentCredential::Open }, Principal::Anonymous);
+        assert_eq!((rank(&open, Action::AgentCreate), rank(&nobody, Action::UserCreate)), (Rank::Stranger, Rank::Stranger));
+        assert_eq!(rank(&Principal::Admin, Action::KeyCreate), Rank::Admin);
+        let tenant = Principal::AgentTenant { via: AgentCredential::CloudKey };
+        for action in Action::ALL {
+            let expected = if matches!(action, Action::ConfigPut | Action::ConfigRollback) { Rank::Admin } else { Rank::User };
+            assert_eq!(rank(&tenant, *action), expected, "{}", action.as_str());
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<Step>, headi
         let next = match event {
             Some(Told::Progress(progress)) => Step::Line(line(progress)),
             Some(Told::Done(report)) => Step::Answer(report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report)))),
-            None => Step::Answer(Err(Error::internal("an evaluation ended without a word"))),
+            None => Step::Answer(Err(Error::panicked("an evaluation ended without a word"))),
         };
         let last = matches!(next, Step::Answer(_));
         if step.send(next).await.is_err() || last {

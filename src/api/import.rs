@@ -11,6 +11,7 @@ use super::page::Query;
 use super::{answer, audit};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::record::{Bodies, Capture};
 use crate::config::CaptureSettings;
@@ -32,8 +33,8 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         Error::new(Kind::RateLimited, "An import is under way already; this one may follow it.").retry_after(bounds::LIMIT_RETRY)
     })?;
     let (body, now, age) = (request.body().clone(), app.clock.now(), settings.retention.age);
-    let read = tokio::task::spawn_blocking(move || read(&body, owner.as_ref(), now, age)).await;
-    let (captures, expired) = read.map_err(Error::internal)??;
+    let read = blocking(move || read(&body, owner.as_ref(), now, age)).await;
+    let (captures, expired) = read??;
     let read = captures.len() as u64;
     let of_key = |capture: &Capture| capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
     let captures: Vec<Capture> = captures.into_iter().filter_map(|capture| kept(of_key(&capture), settings, capture)).collect();

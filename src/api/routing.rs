@@ -12,6 +12,7 @@ use super::page::{self, Query};
 use super::{answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::config::{self, Problem};
@@ -101,8 +102,8 @@ async fn gated(
 /// Reads a document that was given, to look at only.
 pub(super) async fn read(app: &App, text: String) -> Result<std::result::Result<Routing, Vec<Problem>>> {
     let (server, mock) = (app.server.clone(), app.mock);
-    let reading = tokio::task::spawn_blocking(move || config::read_unexpanded(&text, &server, mock));
-    reading.await.map_err(Error::internal)
+    let reading = blocking(move || config::read_unexpanded(&text, &server, mock));
+    Ok(reading.await?)
 }
 
 /// `POST /v1/router/config/validate`: every problem at once; nothing is kept, no variable read.

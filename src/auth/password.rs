@@ -10,6 +10,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
 use tokio::sync::Semaphore;
 
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::Random;
@@ -78,7 +79,7 @@ impl Passwords {
             runs.fetch_add(1, Ordering::AcqRel);
             work()
         };
-        tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+        blocking(work).await?
     }
 }
 

@@ -12,6 +12,7 @@ use super::segment::group::Parts;
 use super::segment::reader::{Damage, Segment};
 use super::segment::writer::{Effort, Pace};
 use super::shelf::{Make, Shelf};
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -194,8 +195,8 @@ impl Archive {
         loop {
             let page = self.store.list_captures(filter.clone(), limit, after.clone()).await.map_err(Error::store_unavailable)?;
             let (archive, asked) = (self.clone(), page.found.len());
-            let read = tokio::task::spawn_blocking(move || archive.read_heads(&page.found)).await;
-            let (read, moved) = read.map_err(|error| Error::internal(error.to_string()))?;
+            let read = blocking(move || archive.read_heads(&page.found)).await;
+            let (read, moved) = read?;
             // A segment may leave or be made anew between the two; then the index knows by now.
             if !moved || tried {
                 // Those of a segment that left meanwhile are over their age.
@@ -232,8 +233,8 @@ impl Archive {
                 return self.absent();
             };
             let (archive, wanted) = (self.clone(), id.clone());
-            let read = tokio::task::spawn_blocking(move || archive.read(&wanted, place)).await;
-            match read.map_err(|error| Error::internal(error.to_string()))? {
+            let read = blocking(move || archive.read(&wanted, place)).await;
+            match read? {
                 Ok(capture) => return Ok(Some(capture)),
                 Err(damage) if damage.is_absent() && !tried => tried = true,
                 Err(damage) => return Err(Error::internal(format!("capture {id} cannot be read: {damage}"))),

@@ -3,6 +3,7 @@
 use super::index::Archive;
 use super::segment::format;
 use super::segment::reader::Segment;
+use crate::blocking::blocking;
 use crate::store::StoreError;
 
 impl Archive {
@@ -14,7 +15,7 @@ impl Archive {
             return Ok(Vec::new());
         }
         let archive = self.clone();
-        let looked = tokio::task::spawn_blocking(move || archive.keys_in_use()).await.map_err(StoreError::unavailable)?;
+        let looked = blocking(move || archive.keys_in_use()).await?;
         let Some(used) = looked? else { return Ok(Vec::new()) };
         let all = self.make.numbers.iter().zip(&used).skip(1);
         let gone: Vec<u32> = all.filter(|(_, used)| !**used).map(|(number, _)| *number).collect();

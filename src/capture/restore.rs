@@ -17,6 +17,7 @@ use super::segment::group::{self, Groups, Ready, Rows};
 use super::segment::reader::{Damage, Found, Scanned};
 use super::segment::writer::Pace;
 use super::shelf::Shelf;
+use crate::blocking::blocking;
 use crate::id::RequestId;
 use crate::secret;
 use crate::store::{CaptureIndex, CaptureRow, INDEX_STEP, OldCapture, Place, SegmentRow, StoreError};
@@ -269,12 +270,12 @@ impl Archive {
             return Ok(unknown);
         }
         let archive = self.clone();
-        let replaced = tokio::task::spawn_blocking(move || {
+        let replaced = blocking(move || {
             let there = archive.files()?;
             let heads = there.iter().filter_map(|number| Some(archive.segment(*number).ok()?.head().replaces));
             Ok::<_, StoreError>(heads.filter(|replaced| there.contains(replaced)).collect::<Vec<_>>())
         });
-        for number in replaced.await.map_err(StoreError::unavailable)?? {
+        for number in replaced.await?? {
             unknown.retain(|known| *known != number);
             self.store.write_captures(move |index| index.move_graves(number)).await?;
             self.remove(number).await?;
@@ -285,7 +286,7 @@ impl Archive {
     /// Before any capture comes into the index: which of them were deleted.
     async fn learn_graves(&self, number: i64) -> Result<(), StoreError> {
         let archive = self.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = blocking(move || {
             let mut graves = Vec::new();
             let segment = archive.segment(number)?;
             segment.scan(FIRST, false, |found| {
@@ -296,7 +297,7 @@ impl Archive {
             })?;
             Ok::<_, Damage>(graves)
         });
-        match read.await.map_err(StoreError::unavailable)? {
+        match read.await? {
             Ok(graves) if graves.is_empty() => Ok(()),
             Ok(graves) => {
                 let graves: Vec<(RequestId, i64)> = graves.into_iter().map(|grave| (grave.id, grave.at_us)).collect();
@@ -312,7 +313,7 @@ impl Archive {
     async fn learn(&self, number: i64) -> Result<usize, StoreError> {
         let (rows, mut steps) = mpsc::channel(1);
         let archive = self.clone();
-        let reading = tokio::task::spawn_blocking(move || archive.read_rows(number, &rows));
+        let reading = blocking(move || archive.read_rows(number, &rows));
         let mut row = SegmentRow { number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST };
         let mut count = 0;
         while let Some(step) = steps.recv().await {
@@ -325,7 +326,7 @@ impl Archive {
             };
             self.store.write_captures(append).await?;
         }
-        let scanned = match reading.await.map_err(StoreError::unavailable)? {
+        let scanned = match reading.await? {
             Ok(scanned) => scanned,
             Err(Damage::Bytes(_)) => return Ok(0),
             Err(damage) => return Err(StoreError::unavailable(damage)),

@@ -11,6 +11,7 @@ use super::segment::format::{self, FIRST, Kind};
 use super::segment::group::{self, Groups, Parts, Ready, Rows};
 use super::segment::reader::{Damage, Segment};
 use super::segment::writer::Writer;
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::id::RequestId;
 use crate::store::{CaptureIndex, CaptureRow, INDEX_STEP, Place, SegmentRow, StoreError};
@@ -138,7 +139,7 @@ impl Archive {
         loop {
             let graves = self.store.write_captures(move |index| index.graves(number)).await?;
             let (archive, dead) = (self.clone(), graves.clone());
-            let made = tokio::task::spawn_blocking(move || archive.write_anew(number, &dead)).await.map_err(StoreError::unavailable)?;
+            let made = blocking(move || archive.write_anew(number, &dead)).await?;
             let anew = made.map_err(|damage| match damage {
                 Damage::Io(error) => error.into(),
                 Damage::Bytes(what) => StoreError::Damaged(what.to_owned()),

@@ -149,6 +149,7 @@ impl Edge {
         if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
             return Ok(None);
         }
+        self.app.store.check().map_err(Error::store_unavailable)?;
         if let Principal::Node { id, signed } = principal {
             let taken = self.app.nodes.takes(id, signed.generation, self.app.clock.now());
             return if taken { Ok(None) } else { Err(self.no_node("key")) };

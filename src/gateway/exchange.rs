@@ -37,6 +37,8 @@ pub(super) struct Exchange {
     pub(super) rates: HeaderMap,
     /// A node's signature whose nonce is still to be spent.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
+    /// A panic on another thread ended it.
+    panicked: bool,
 }
 
 impl Exchange {
@@ -85,6 +87,7 @@ impl Exchange {
             line,
             rates: HeaderMap::new(),
             signed: None,
+            panicked: false,
         }
     }
 
@@ -98,6 +101,7 @@ impl Exchange {
     pub(super) fn refused(&mut self, error: &Error) {
         self.line.error = Some(error.kind().row().word.to_string());
         self.line.cause = error.cause().map(str::to_string);
+        self.panicked |= error.is_panic();
         if error.status().is_server_error() {
             log::warn!("{} {} {}: {error}", self.id, self.method, self.route);
         }
@@ -116,6 +120,9 @@ impl Exchange {
         self.line.bytes_out = sent as u64;
         self.line.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.line.interface = self.surface.interface().as_str();
+        if self.panicked {
+            app.metrics.panic();
+        }
         app.metrics.request(self.surface.interface().as_str(), self.route, status, took);
         if !app.access_log.line(self.line) && app.access_log.is_on() {
             app.metrics.log_line_dropped();

@@ -67,7 +67,7 @@ async fn follow(session: &mut ServerSession, exchange: &mut Exchange, mut slow: 
                 continue;
             }
             Some(Step::Answer(done)) => done,
-            None => Err(Error::internal("a slow answer never came")),
+            None => Err(Error::panicked("a slow answer never came")),
         };
         return finish(session, exchange, done, slow.lines, sent).await;
     }

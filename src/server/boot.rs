@@ -76,7 +76,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };
     // Before anything is in it: of two that start at once only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
-    let (random, clock) = (Random::System, Clock::System);
+    let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
     let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
     let (store, Claimed { keys, changed }) = Store::open_in(dir, move |masters| given.claim(masters)).await?;
@@ -115,7 +115,7 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     } else {
         AccessLog::off()
     };
-    let (mock_address, variables, clock) = (Some(mock_address), environment.variables, environment.clock);
+    let (mock_address, variables) = (Some(mock_address), environment.variables);
     let parts =
         Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
     let app = Arc::new(App::new(parts));

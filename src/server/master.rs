@@ -69,6 +69,7 @@ impl Given {
         }
         let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
         match old {
+            Some(old) if is(&old, last) && key.is_none() && !self.of_file() => Err(alone(&self.dir.join(FILE))),
             Some(old) if is(&old, last) => self.change(masters, &rows, &old, key),
             Some(_) => Err(BootError(format!(
                 "the store has another master key than the one given as the one before ({MASTER_KEY_OLD} or {FILE_OLD}), and nothing is \
@@ -129,9 +130,14 @@ impl Given {
         Ok(SecretBytes::new(bytes))
     }
 
+    /// Whether the one before is to be looked for in its file.
+    fn of_file(&self) -> bool {
+        self.old.as_ref().is_none_or(Secret::is_empty)
+    }
+
     fn say_that_old_is_not_needed(&self) {
         let path = self.dir.join(FILE_OLD);
-        if self.old.as_ref().is_some_and(|old| !old.is_empty()) {
+        if !self.of_file() {
             info!("{MASTER_KEY_OLD} is not needed any more: take it out of the environment");
         } else if path.exists() {
             info!("{} is not needed any more but for backups from before: take it away", path.display());
@@ -173,6 +179,15 @@ fn keyring(master: &SecretBytes, rows: &[MasterRow]) -> Result<Keyring, BootErro
         before.push(Retired { number: row.number, pepper, captures });
     }
     Ok(Keyring::new(master, rows.first().map_or(1, |row| row.number), before))
+}
+
+/// Who keeps keys in the environment may have forgotten the new one there: a file that nobody knows of would be the only one.
+fn alone(path: &Path) -> BootError {
+    BootError(format!(
+        "{MASTER_KEY_OLD} is the master key that the store has, but there is none to go over to, and nothing is changed: set {MASTER_KEY} to \
+         a new one (`openssl rand -base64 32`) or put that into {}; to stay with the one that there is, give it as {MASTER_KEY}",
+        path.display()
+    ))
 }
 
 fn given_up(at: Option<Timestamp>) -> BootError {

@@ -77,6 +77,9 @@ async fn a_store_goes_over_with_the_one_before_and_with_no_other() {
         let told = refused(dir, key, old).await;
         assert!(told.contains(word), "{key:?} {old:?}: {told}");
     }
+    // The right one before, and none to go over to: who forgot it is not left with a file that he does not know of.
+    let told = refused(dir, None, Some(1)).await;
+    assert!(told.contains("set REROUTER_MASTER_KEY to a new one") && told.contains("master.key"), "{told}");
     let (_, claimed) = start(dir, Some(2), Some(1)).await.unwrap();
     assert!(claimed.changed && claimed.keys.number() == 2);
     for old in [None, Some(1), Some(9)] {
@@ -153,6 +156,17 @@ fn key(auth: &Auth, owner: &UserId, secret: &Secret) -> KeyRow {
         last_used_at: None,
         metadata: Default::default(),
     }
+}
+
+#[tokio::test]
+async fn the_one_before_in_the_environment_and_the_new_one_in_a_file_are_a_pair() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    drop(start(dir, Some(1), None).await.unwrap());
+    std::fs::write(dir.join(FILE), text(2)).unwrap();
+    let (_, claimed) = start(dir, None, Some(1)).await.unwrap();
+    assert!(claimed.changed);
+    assert_eq!(std::fs::read_to_string(dir.join(FILE)).unwrap(), text(2));
 }
 
 #[tokio::test]

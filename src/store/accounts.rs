@@ -13,7 +13,7 @@ use super::limits::Limits;
 use super::rows::{
     Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
-use super::{Event, Faults, StoreError, agents, audit, keys, nodes};
+use super::{Event, FaultPlace, Faults, StoreError, agents, audit, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
@@ -35,6 +35,7 @@ where
     } else {
         transaction.query_row("UPDATE state SET rev = rev + 1 RETURNING rev", [], |row| row.get(0))?
     };
+    faults.pass(FaultPlace::Commit);
     transaction.commit()?;
     Ok(Committed { rev: u64::try_from(rev).unwrap_or(0), changes })
 }

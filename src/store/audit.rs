@@ -202,7 +202,9 @@ pub(super) fn insert_for_others(transaction: &Transaction<'_>, event: &Event, ch
     Ok(())
 }
 
-/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when there is no row `after`.
+/// Rows in the order of commits, the last first, those before `after`, up to `limit`; none when `after` never was a row. One that
+/// has left since is as good: then it is those that are not younger than it. What was done in its millisecond may come again,
+/// rather than not at all.
 pub(super) fn list(
     connection: &Connection,
     filter: &AuditFilter,
@@ -217,8 +219,12 @@ pub(super) fn list(
     if let Some(after) = after {
         let place = "SELECT seq FROM audit WHERE id = ?1";
         let place: Option<i64> = connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
-        let Some(place) = place else { return Ok(None) };
-        narrow("seq < ?", place.into());
+        let next = after.at().and_then(|at| at.as_microsecond().checked_add(1_000));
+        match (place, next) {
+            (Some(place), _) => narrow("seq < ?", place.into()),
+            (None, Some(next)) => narrow("at < ?", next.into()),
+            (None, None) => return Ok(None),
+        }
     }
     let time = |at: Timestamp| Value::from(at.as_microsecond());
     filter.since.into_iter().for_each(|at| narrow("at >= ?", time(at)));

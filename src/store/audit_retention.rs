@@ -1,5 +1,6 @@
 //! How rows of the audit leave: by age, and where there are too many. It holds what strangers do as well, who may do much, so that
-//! what they do leaves first, then what users do, and what admins did last: no flood washes away what somebody else did.
+//! what they do leaves first, then what users do, and what admins did last. Each has a share that the others' flood does not take: a
+//! tenth, a half, and for admins the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

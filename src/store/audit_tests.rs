@@ -85,7 +85,34 @@ async fn pages_and_filters_find_what_they_say() {
     assert_eq!(count(AuditFilter { target: Some("key_0".into()), action: Some(Action::KeyRotate), ..none() }).await, 1);
     assert_eq!(count(AuditFilter { actor: Some("sess_1".into()), ..none() }).await, 8);
     assert_eq!(count(AuditFilter { actor: Some("sess_".into()), ..none() }).await, 0);
-    assert!(store.audit(none(), 3, Some(AuditId::known("aud_0"))).await.unwrap().is_none());
+    for never in ["aud_0", "aud_00000000000000000000000000"] {
+        assert!(store.audit(none(), 3, Some(AuditId::known(never))).await.unwrap().is_none(), "{never}");
+    }
+}
+
+/// Whoever reads page by page goes on although the retention took the row that the last page ended with.
+#[tokio::test]
+async fn the_place_of_a_row_is_found_when_it_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    for n in 0..4 {
+        let (rank, id) = if n == 2 { (Rank::Stranger, "nobody") } else { (Rank::Admin, "admin") };
+        let actor = Actor { kind: "session".into(), id: id.into() };
+        store.note(Event::new(at(n), (actor, rank), Action::KeyCreate, "key", &format!("key_{n}"))).await.unwrap();
+    }
+    let targets = async |filter: AuditFilter, after: &AuditId| -> Vec<String> {
+        let rows = store.audit(filter, 10, Some(after.clone())).await.unwrap().unwrap();
+        rows.into_iter().map(|row| row.target.id).collect()
+    };
+    let page = store.audit(AuditFilter::default(), 2, None).await.unwrap().unwrap();
+    assert_eq!(page[1].target.id, "key_2");
+    let after = page[1].id.clone();
+    assert_eq!(targets(AuditFilter::default(), &after).await, ["key_1", "key_0"]);
+    assert_eq!(store.trim_audit(at(0), 3).await.unwrap(), 1);
+    assert_eq!(targets(AuditFilter::default(), &after).await, ["key_1", "key_0"], "it is gone, and its place is not");
+    assert_eq!(targets(AuditFilter { until: Some(at(1)), ..AuditFilter::default() }, &after).await, ["key_0"]);
+    assert_eq!(store.trim_audit(at(9), 3).await.unwrap(), 3);
+    assert!(targets(AuditFilter::default(), &after).await.is_empty());
 }
 
 #[tokio::test]

@@ -22,16 +22,30 @@ pub enum Place {
     Head,
     /// Where an answer comes of which the client has something already.
     Content,
-    /// On the thread that writes accounts.
+    /// On the thread that writes accounts, before anything is written.
     Store,
     /// Beside requests: where spend and usage are about to be written.
     Books,
+    /// There, where what was to be written is, and no commit yet.
+    Commit,
+    /// There, where it is durable and the tables in memory are to follow.
+    Following,
 }
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 8] =
-        [Place::Entry, Place::Handler, Place::Decision, Place::Attempt, Place::Head, Place::Content, Place::Store, Place::Books];
+    pub const ALL: [Place; 10] = [
+        Place::Entry,
+        Place::Handler,
+        Place::Decision,
+        Place::Attempt,
+        Place::Head,
+        Place::Content,
+        Place::Store,
+        Place::Books,
+        Place::Commit,
+        Place::Following,
+    ];
 }
 
 /// Switches shared by a test and the store that it broke.

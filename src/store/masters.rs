@@ -10,6 +10,7 @@ use super::accounts::{self, time};
 use super::rows::{Change, Committed};
 use super::sqlite::{DataDir, Sqlite};
 use super::{Backend, Faults, NodeRow, Store, StoreError, nodes};
+use crate::blocking::blocking;
 use crate::id::{KeyId, SessionId};
 
 /// A master key as the store knows it.
@@ -141,8 +142,8 @@ impl Store {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        let opened = tokio::task::spawn_blocking(move || Sqlite::open(dir, claim)).await;
-        let (sqlite, claimed) = opened.map_err(StoreError::unavailable)??;
+        let opened = blocking(move || Sqlite::open(dir, claim)).await;
+        let (sqlite, claimed) = opened.map_err(StoreError::from)??;
         let backend = Arc::new(Backend::Sqlite(sqlite));
         Ok((Store { backend, faults: Faults::default(), event: None }, claimed))
     }

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::blocking::Lost;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
 
@@ -94,6 +95,12 @@ impl StoreError {
     /// A failure of this cause that may pass by itself.
     pub fn unavailable(cause: impl fmt::Display) -> Self {
         StoreError::Unavailable(cause.to_string())
+    }
+}
+
+impl From<Lost> for StoreError {
+    fn from(lost: Lost) -> Self {
+        StoreError::unavailable(lost)
     }
 }
 
@@ -213,8 +220,8 @@ impl Store {
         sqlite.mutate(&Store { event: None, ..self.clone() }, write).await.map(|_| ())
     }
 
-    /// Rows of the audit in the order of commits, the last first, those before `after`, up to `limit`; none when there is no row
-    /// `after`.
+    /// Rows of the audit in the order of commits, the last first, those before `after`, up to `limit`; none when `after` never was
+    /// a row. Of one that has left since, what was done in its millisecond may come once more.
     pub async fn audit(&self, filter: AuditFilter, limit: usize, after: Option<AuditId>) -> Result<Option<Vec<AuditRow>>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.accounts_reader.run(move |connection| audit::list(connection, &filter, limit, after.as_ref())).await
@@ -350,16 +357,18 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the in-memory tables may be believed: alone, always.
+    /// Whether the in-memory tables may be believed: alone, unless they once failed to follow what was durable already.
     pub fn check(&self) -> Result<(), StoreError> {
-        let Backend::Sqlite(_) = &*self.backend;
-        Ok(())
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.check()
     }
 
     /// Whether a write would find the store working.
     pub async fn healthy(&self) -> bool {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        !self.faults.broken() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
+        !self.faults.broken()
+            && sqlite.check().is_ok()
+            && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
     }
 
     /// Keeps the text of a routing document as the one that is live from now on.

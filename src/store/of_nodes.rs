@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::blocking::blocking;
 #[cfg(doc)]
 use crate::bounds;
 use crate::id::NodeId;
@@ -52,7 +53,7 @@ impl Store {
             let Backend::Sqlite(sqlite) = &*backend;
             sqlite.marks.put(&node, until)
         };
-        tokio::task::spawn_blocking(put).await.map_err(StoreError::unavailable)?
+        blocking(put).await?
     }
 
     /// What was noted so.

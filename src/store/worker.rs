@@ -30,7 +30,7 @@ impl Worker {
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
                 // A mistake of ours in one job is the end of that job, which is rolled back and answered as a failure, and not of
-                // all that is still to be written.
+                // all that is still to be written. What a job does after its commit is that job's to watch over.
                 if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
                     log::error!("a job of the store panicked");
                 }
