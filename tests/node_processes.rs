@@ -161,7 +161,8 @@ async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
         _ => scripted::answer(200, &[], b"llamacpp:requests_processing 3\n"),
     })
     .await;
-    let (a, b) = (Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await, Node::enrol(&gateway, "b", json!({"models": ["q*"]})).await);
+    let (a, b) =
+        (Node::enrol(&gateway, "a", json!({"models": ["qwen"]})).await, Node::enrol(&gateway, "b", json!({"models": ["q*"]})).await);
     let mut first = Process::start(&gateway, &a, &server, &DRAIN);
     until("the first to report", async || reported(&gateway, &a, 3).await).await;
     let small = server_of_one("qwen").await;

@@ -167,7 +167,10 @@ async fn a_store_that_hangs_stops_no_traffic_to_nodes_and_makes_nothing_good_twi
     assert_eq!(call(&host, &node, "register", &registration).await.status, 503, "what has to last is not taken");
     faults.clear();
     assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "when it is well again");
-    until("a report to be taken", async || (call(&host, &node, "heartbeat", &report(now() as u64, "ready", 0)).await.status == 200).then_some(())).await;
+    until("a report to be taken", async || {
+        (call(&host, &node, "heartbeat", &report(now() as u64, "ready", 0)).await.status == 200).then_some(())
+    })
+    .await;
     host.stop().await;
 }
 

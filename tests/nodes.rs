@@ -353,10 +353,7 @@ async fn requests_go_to_the_least_loaded_node_and_from_node_to_node() {
     assert_eq!(tried, [&json!(b.id), &json!(a.id)]);
     let health = &capture["inputs"]["health"];
     assert_eq!(health["nodes/qwen"]["nodes"], 2);
-    assert_eq!(
-        (&health[&a.id]["node"], &health[&b.id]["node"]["models"]),
-        (&json!({"models": ["qwen"], "load": 3}), &json!(["qwen"]))
-    );
+    assert_eq!((&health[&a.id]["node"], &health[&b.id]["node"]["models"]), (&json!({"models": ["qwen"], "load": 3}), &json!(["qwen"])));
     assert!(!capture.to_string().contains("node-key-canary") && !gateway.log().contains("node-key-canary"));
     assert!(gateway.metric("rerouter_upstream_attempts_total", &["provider=\"nodes\"", "outcome=\"ok\""]).await >= 2.0);
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use pingora::protocols::{ALPN, TcpKeepalive};
 use pingora::protocols::tls::CaType;
+use pingora::protocols::{ALPN, TcpKeepalive};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
