@@ -219,9 +219,9 @@ async fn every_strategy_over_nodes_decides_again_as_it_did() {
     }
     let names = ["least_latency", "least_busy", "weighted", "sticky", "plain"];
     let mut asked = 0;
-    for round in 0..6 {
+    for round in 0..6_u32 {
         for name in names {
-            let answer = gateway.chat(&key, &body(name, 1 + round, json!({}))).await;
+            let answer = gateway.chat(&key, &body(name, 1 + round as usize, json!({}))).await;
             assert_eq!(answer.status, 200, "{name}: {}", answer.text());
             asked += 1;
             let capture = gateway.capture(&answer.request_id()).await;
@@ -235,8 +235,8 @@ async fn every_strategy_over_nodes_decides_again_as_it_did() {
             assert!(health["nodes/qwen"].is_object() && health["nodes/llama"].is_object(), "{health}");
         }
         let beat = if round < 2 { "ready" } else { "draining" };
-        nodes[0].beat(&gateway, 2 + round as u64, beat, 3).await;
-        nodes[1].beat(&gateway, 2 + round as u64, "ready", 2 * round as u64).await;
+        nodes[0].beat(&gateway, 2 + u64::from(round), beat, 3).await;
+        nodes[1].beat(&gateway, 2 + u64::from(round), "ready", 2 * round).await;
     }
     assert!(served[0].count() > 0 && served[1].count() > 0 && other.count() >= 6);
     for state in ["as it is", "restarted, with nobody there"] {
