@@ -52,8 +52,8 @@ fn pairs(map: &BTreeMap<String, String>) -> usize {
     map.iter().map(|(name, value)| name.len() + value.len() + 2 * ENTRY).sum()
 }
 
-fn texts(list: &[String]) -> usize {
-    list.iter().map(|text| text.len() + ENTRY).sum()
+fn texts<T: AsRef<str>>(list: &[T]) -> usize {
+    list.iter().map(|text| text.as_ref().len() + ENTRY).sum()
 }
 
 #[cfg(test)]
@@ -87,9 +87,9 @@ mod tests {
         let able = Abilities { context: None, capabilities: Some(vec![text()]) };
         for longer in [
             inputs(&|inputs| _ = inputs.health.insert(text(), TargetHealth::default())),
-            node(NodeFacts { models: vec![text()], ..NodeFacts::default() }),
-            node(NodeFacts { abilities: BTreeMap::from([(text(), Abilities::default())]), ..NodeFacts::default() }),
-            node(NodeFacts { abilities: BTreeMap::from([("m".into(), able)]), ..NodeFacts::default() }),
+            node(NodeFacts { models: vec![text().into()], ..NodeFacts::default() }),
+            node(NodeFacts { abilities: BTreeMap::from([(text().into(), Abilities::default().into())]), ..NodeFacts::default() }),
+            node(NodeFacts { abilities: BTreeMap::from([("m".into(), able.into())]), ..NodeFacts::default() }),
             inputs(&|inputs| _ = inputs.request.headers.insert("x-a".into(), text())),
             inputs(&|inputs| inputs.request.needs.push(text())),
             inputs(&|inputs| _ = inputs.principal.labels.insert("a".into(), text())),
