@@ -370,7 +370,7 @@ fn every_source_file_keeps_the_house_rules() {
 fn every_door_is_of_a_crate_that_is_used_and_every_place_is_a_room() {
     let crates = crates();
     for (name, places) in DOORS {
-        assert!(name.starts_with("std::") || crates.contains(*name), "{name} is no dependency");
+        assert!(name.starts_with("std::") || crates.contains(name.split("::").next().unwrap()), "{name} is no dependency");
         for place in *places {
             assert!(row(place.split('/').next().unwrap()).is_some(), "{place}");
         }
@@ -383,6 +383,7 @@ fn planted_violations_are_found() {
     let crates = crates();
     let planted = [
         ("auth/token.rs", "use crate::routing::decide::decide;", "does not go up"),
+        ("auth/token.rs", "async fn f() { tokio::task::spawn_blocking(|| 1).await.ok(); }", "enters by blocking only"),
         ("clock.rs", "use crate::id::Random;", "does not go up"),
         ("store/sqlite.rs", "use super::super::gateway::Edge;", "does not go up"),
         ("store/mod.rs", "mod inner { use super::super::api::Route; }", "does not go up"),

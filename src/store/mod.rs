@@ -453,6 +453,8 @@ impl Store {
 #[cfg(test)]
 mod captures_tests;
 #[cfg(test)]
+mod following_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use captures_tests::make_captures_of_the_second_schema;
