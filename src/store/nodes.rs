@@ -191,7 +191,12 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
     if transaction.prepare_cached(known)?.query_row(params![id, spent.nonce], |_| Ok(())).optional()?.is_some() {
         return Err(StoreError::Conflict);
     }
-    if spent.created <= make_room(transaction, id, before)? {
+    if spent.created <= newest_forgotten(transaction, id)? {
+        return Err(StoreError::Conflict);
+    }
+    make_room(transaction, id, before)?;
+    // What was forgotten just now may be as new.
+    if spent.created <= newest_forgotten(transaction, id)? {
         return Err(StoreError::Conflict);
     }
     let insert = "INSERT INTO node_nonces (node, nonce, created) VALUES (?1, ?2, ?3)";
@@ -203,12 +208,11 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
 }
 
 /// Forgets the oldest nonces of a node that has spent as many as are kept, of those that were made before `before`;
-/// [`StoreError::LimitReached`] when there are none. Gives the newest that was ever forgotten: should the clock be set back by more
-/// than all that is kept, what is not newer may be among it.
+/// [`StoreError::LimitReached`] when there are none.
 ///
 /// They are kept for longer than they can come again by a clock that goes on, so that a clock that is set back by an hour shuts nobody
 /// out: what was spent at that time is still known.
-fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64, StoreError> {
+fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<(), StoreError> {
     let count: i64 = transaction.prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?.query_row([id], |row| row.get(0))?;
     let over = 1 + count - i64::try_from(bounds::NODE_NONCES).unwrap_or(i64::MAX);
     if over > 0 {
@@ -220,6 +224,11 @@ fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<i64
         let note = "UPDATE nodes SET nonces_forgotten = max(nonces_forgotten, ?2) WHERE id = ?1";
         transaction.prepare_cached(note)?.execute(params![id, newest])?;
     }
+    Ok(())
+}
+
+/// The newest that was ever forgotten: should the clock be set back by more than all that is kept, what is not newer may be among it.
+fn newest_forgotten(transaction: &Transaction<'_>, id: &str) -> Result<i64, StoreError> {
     let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
     Ok(transaction.prepare_cached(forgotten)?.query_row([id], |row| row.get(0))?)
 }
