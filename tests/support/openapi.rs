@@ -99,6 +99,7 @@ fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
                 }
                 true
             }
+            "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= says.as_u64().unwrap()),
             "items" => {
                 problems.extend(
                     value.as_array().into_iter().flatten().enumerate().flat_map(|(n, item)| check(says, item, &format!("{at}[{n}]"))),
