@@ -178,7 +178,8 @@ impl Work {
                     self.add(head, *place, &mut report);
                 }
             }
-            done += page.heads.len() as u64;
+            report.unreadable += page.unreadable as u64;
+            done += (page.heads.len() + page.unreadable) as u64;
             reached = page.heads.last().map(|last| last.created_at).or(reached);
             // Not by how many a page holds: one is short where a filter is rare, or a block damaged, and more follow.
             let Some(next) = page.next else { break };

@@ -56,8 +56,8 @@ pub fn panicked(info: &PanicHookInfo<'_>) -> String {
 }
 
 /// What other crates say at their lower levels is not ours to vouch for: Pingora prints whole heads there, provider
-/// credentials in clear among them, and bodies.
-fn may_be_written(target: &str, level: log::Level) -> bool {
+/// credentials in clear among them, and bodies. A logger of yours does well to ask, too.
+pub fn may_be_written(target: &str, level: log::Level) -> bool {
     level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
 }
 

@@ -19,7 +19,7 @@
 //! | `rerouter_older_pepper_secrets` | kind | keys and sessions that are known by the pepper of an earlier master key; they move when they are used |
 //! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
-//! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full |
+//! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
 //! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
@@ -40,7 +40,7 @@ const TARGET: &[&str] = &["provider", "model"];
 /// What becomes of a routing document that is offered.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
-const CAPTURES: [&str; 5] = ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full"];
+const CAPTURES: [&str; 6] = ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
 /// What becomes of a copy that is drawn for a shadow.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
@@ -268,6 +268,11 @@ impl Metrics {
     /// Counts a mistake of ours that ended a request, or a round of work beside requests.
     pub fn panic(&self) {
         self.panics.inc();
+    }
+
+    /// How many there were so far.
+    pub fn panics_so_far(&self) -> u64 {
+        self.panics.get()
     }
 
     /// Removes the series of every (provider, model) that is not in this list.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::app::App;
+use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::config::{self, Problem};
@@ -186,9 +187,18 @@ pub enum Expecting<'a> {
     RevisionAndFile(&'a str),
 }
 
-/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps. `event` is what the audit is
-/// told: its row, whose target is the revision, is written last, so that it is there exactly when the document is taken.
-pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>, event: &Event) -> Result<Taken, NotTaken> {
+/// Whose change it is.
+#[derive(Clone, Copy)]
+pub struct By<'a> {
+    /// Who asks. Whoever waited and may no more makes nothing live.
+    pub who: &'a Principal,
+    /// What the audit is told: its row, whose target is the revision, is written last, so that it is there exactly when the
+    /// document is taken.
+    pub event: &'a Event,
+}
+
+/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps.
+pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>, by: By<'_>) -> Result<Taken, NotTaken> {
     let _turn = app.configuring.acquire().await.map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
@@ -211,7 +221,8 @@ pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<
     {
         return Err(NotTaken::Changed(file.clone()));
     }
-    let mut event = event.clone();
+    app.auth.check_still(by.who, app.clock.now()).map_err(NotTaken::Failed)?;
+    let mut event = by.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);
     match file {

@@ -16,8 +16,8 @@
 //! - **Environment**: nothing is read from the process; [`Environment`] says it all. Without an `agent_key` AGENT is open.
 //! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that are taken: size of the
 //!   connection pool, local addresses, CA file, work stealing. Pingora binds in `run`, and panics there when an address is taken.
-//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output unless the
-//!   document says `access_log: { format: off }`.
+//! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output, or where
+//!   [`Environment::access_log`] writes, unless the document says `access_log: { format: off }`.
 //! - **Signals**: leaving is your server's affair. SIGHUP is taken, to reload the documents.
 //! - **Leaving**: after a graceful signal Pingora sleeps through `grace_period_seconds`; requests under way end and captures are
 //!   written meanwhile, and what is left at its end is cut off. [`drained`] tells when nothing is, for a server that goes sooner.
@@ -25,6 +25,7 @@
 mod admin;
 mod boot;
 mod master;
+mod master_file;
 mod tls;
 
 use std::future::Future;
@@ -177,6 +178,10 @@ fn announce(app: &App) {
         info!("AGENT is enforced");
     } else {
         warn!("AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it");
+    }
+    let fronted = app.server.may_be_fronted() || !app.server.trusted_proxies.is_empty();
+    if app.server.registration_open && !app.server.listens_publicly() && fronted {
+        warn!("registration is OPEN, also to whoever comes by the proxy before this gateway; `pin: {{ registration: closed }}` closes it");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::support::documents::in_order;
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
-use crate::support::until;
+use crate::support::{free_port, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
@@ -93,11 +93,60 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     assert!(seen > 100, "{seen}");
     assert_eq!(state(&gateway).await, before);
     assert_eq!(provider.count(), 0);
+    // Nor is a credential that browsers add by themselves any better, where none is looked at.
+    for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
+        let (surface, target) = (Surface::of(route.path), fill(route.path));
+        for scheme in ["Basic dTpw", "basic", "Digest username=\"u\"", "NTLM TlRMTVNTUAAB", "Negotiate YII="] {
+            let headers = [("sec-fetch-site", "cross-site"), ("authorization", scheme), ("cookie", cookie.as_str())];
+            let answer = gateway.send(route.method.as_str(), &target, &headers, None).await;
+            if route.policy.is_open() || surface == Surface::Agent {
+                check(surface, &answer, (403, "csrf_rejected", "Forbidden"));
+            } else {
+                assert_eq!(answer.status, 401, "{} {target}: {}", route.method, answer.text());
+            }
+        }
+    }
+    assert_eq!(state(&gateway).await, before);
     // A request that shows a credential which no browser adds by itself is not asked where it comes from.
     for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
         let (method, target) = (route.method.as_str(), fill(route.path));
         let answer = gateway.send(method, &target, &[("sec-fetch-site", "cross-site"), ("authorization", "Bearer x")], None).await;
         assert!(!answer.text().contains("another site"), "{method} {target}: {}", answer.text());
+    }
+}
+
+/// What a browser asks before it sends what a form could not, and before it goes from a public network to a private one.
+#[tokio::test]
+async fn nobody_who_asks_beforehand_is_told_to_come() {
+    let (gateway, _provider) = start().await;
+    let cookie = admin_cookie(&gateway).await;
+    let neighbour = format!("http://localhost:{}", free_port());
+    for route in ROUTES {
+        let target = fill(route.path);
+        for origin in ["https://evil.example", "null", &neighbour] {
+            let preflight = [
+                ("origin", origin),
+                ("access-control-request-method", route.method.as_str()),
+                ("access-control-request-headers", "authorization,content-type,x-api-key"),
+                ("access-control-request-private-network", "true"),
+                ("access-control-request-local-network", "true"),
+                ("sec-fetch-site", "cross-site"),
+                ("sec-fetch-mode", "cors"),
+            ];
+            for credential in [None, Some(("cookie", cookie.as_str()))] {
+                let headers: Vec<(&str, &str)> = preflight.into_iter().chain(credential).collect();
+                let asked = gateway.send("OPTIONS", &target, &headers, None).await;
+                assert!(matches!(asked.status, 401 | 405), "OPTIONS {target}: {} {}", asked.status, asked.text());
+                // Nor is anything let be read that is answered without being asked for beforehand.
+                let plain = [("origin", origin), ("sec-fetch-mode", "cors"), ("sec-fetch-site", "cross-site")];
+                let headers: Vec<(&str, &str)> = plain.into_iter().chain(credential).collect();
+                let read = gateway.send("GET", &target, &headers, None).await;
+                for answer in [asked, read] {
+                    let told = answer.headers.iter().find(|(name, _)| name.starts_with("access-control-") || name == "timing-allow-origin");
+                    assert!(told.is_none(), "{target}: {told:?}");
+                }
+            }
+        }
     }
 }
 
@@ -163,6 +212,11 @@ async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Pr
             let cookie = format!("{cookie}; Path=/; HttpOnly; SameSite=Lax");
             scripted::answer(302, &[("location", &location), ("set-cookie", &cookie)], b"")
         }
+        "/enter-frame" => {
+            let frame = "<!doctype html><iframe sandbox=\"allow-scripts allow-forms\" src=\"/page\"></iframe>";
+            let cookie = format!("{cookie}; Path=/; HttpOnly; SameSite=Lax");
+            scripted::answer(200, &[("content-type", "text/html"), ("set-cookie", &cookie)], frame.as_bytes())
+        }
         "/page" => scripted::answer(200, &[("content-type", "text/html")], page.as_bytes()),
         "/report" => scripted::answer(204, &[], b""),
         target if target.starts_with("/v1/") => hand_on(request, gateway),
@@ -213,11 +267,12 @@ fn logged(gateway: &Gateway, from: usize) -> Vec<(String, String, u64)> {
     lines.filter_map(line).collect()
 }
 
-fn attacks(revision: &str) -> Vec<(&'static str, &'static str, Value)> {
+/// What is attacked in every way, and, in short, every other route that changes something.
+fn attacks(revision: &str) -> Vec<Value> {
     let account = json!({"email": "mallory@example.com", "password": "correct horse"});
     let document = json!({"providers": {"m": {"protocol": "mock"}}, "recipes": {}, "aliases": {}});
     let chat = json!({"model": "auto", "messages": [{"role": "user", "content": "hello"}]});
-    vec![
+    let whole = [
         ("POST", "/v1/auth/login", json!({"email": "admin@example.com", "password": PASSWORD})),
         ("POST", "/v1/auth/register", account.clone()),
         ("POST", "/v1/users", account),
@@ -229,7 +284,32 @@ fn attacks(revision: &str) -> Vec<(&'static str, &'static str, Value)> {
         ("POST", "/v1/api-keys", json!({})),
         ("POST", "/v1/chat/completions", chat),
         ("POST", "/v1/auth/logout", json!({})),
-    ]
+    ];
+    let known =
+        |route: &&rerouter::api::Route| whole.iter().any(|(method, path, _)| *method == route.method.as_str() && *path == route.path);
+    let others = ROUTES.iter().filter(|route| !route.method.is_safe() && !known(route));
+    let others = others.map(|route| json!({"method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true}));
+    let whole = whole.iter().map(|(method, path, body)| json!({"method": method, "path": path, "body": body.to_string()}));
+    whole.chain(others).collect()
+}
+
+/// The page, for a gateway by this name; it tells this address, and goes to another one at last.
+fn page(attacks: &[Value], gateway: &str, report: &str, last: &str) -> String {
+    let looks = ["/v1/router/usage", "/v1/audit?limit=100", "/v1/router/replay?limit=100", "/openapi.json", "/v1/agents"];
+    let page = include_str!("data/attack.html").replace("ATTACKS", &json!(attacks).to_string());
+    page.replace("LOOKS", &json!(looks).to_string()).replace("GATEWAY", gateway).replace("REPORT", report).replace("LAST", last)
+}
+
+/// That nothing was done which changes anything, whatever came; paths that were attacked in every way came more than once.
+fn check_logged(logged: &[(String, String, u64)], attacks: &[Value], from: &str) {
+    for (method, path, status) in logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS")) {
+        assert!(matches!(status, 401 | 403 | 405), "{method} {path} from {from}: {status}");
+    }
+    for attack in attacks.iter().filter(|attack| attack["method"] == "POST") {
+        let (path, least) = (attack["path"].as_str().unwrap(), if attack["brief"] == true { 2 } else { 5 });
+        let count = logged.iter().filter(|(method, found, _)| method == "POST" && found == path).count();
+        assert!(count >= least, "{path} was attacked from {from}, {count} times: {logged:?}");
+    }
 }
 
 #[tokio::test]
@@ -238,43 +318,81 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     let cookie = admin_cookie(&gateway).await;
     let before = state(&gateway).await;
     let attacks = attacks(before[0].as_str().unwrap());
-    let listed: Vec<Value> =
-        attacks.iter().map(|(method, path, body)| json!({"method": method, "path": path, "body": body.to_string()})).collect();
-    let page = include_str!("data/attack.html").replace("ATTACKS", &json!(listed).to_string());
-    let at_gateway = page.replace("GATEWAY", &format!("http://{}", gateway.host()));
+    let port = gateway.address().port();
     // Another port of the same name is another origin but the same site: the cookie goes along. Another name is another site.
-    for (name, logged_in) in [("127.0.0.1", true), ("evil.example", false)] {
+    for (name, host, logged_in) in
+        [("127.0.0.1", "127.0.0.1", true), ("localhost", "localhost", true), ("evil.example", "127.0.0.1", false)]
+    {
         let from = lines(&gateway).await;
-        let evil = evil(at_gateway.clone(), gateway.address(), cookie.clone()).await;
-        let browser = Browser::open(&format!("http://{}/enter/{name}", evil.address()));
+        let path = "/v1/api-keys/key_11111111111111111111111111/rotate";
+        let last = format!("http://somebody:secret@{host}:{port}{path}");
+        let at_gateway = page(&attacks, &format!("http://{host}:{port}"), "/report", &last);
+        let evil = evil(at_gateway, gateway.address(), cookie.clone()).await;
+        // The cookie is that of the name by which the gateway is asked.
+        let browser = Browser::open(&format!("http://{host}:{}/enter/{name}", evil.address().port()));
         assert_eq!(report(&evil).await, Vec::<Value>::new(), "nothing is readable from {name}");
+        let gone =
+            until("the page to go there itself", async || logged(&gateway, from).into_iter().find(|(_, found, _)| found == path)).await;
+        assert_eq!((gone.0.as_str(), gone.2), ("POST", 403), "from {name}");
         drop(browser);
         lines(&gateway).await;
         let logged = logged(&gateway, from);
-        for (method, path, status) in logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS")) {
-            assert!(matches!(status, 401 | 403 | 405), "{method} {path} from {name}: {status}");
-        }
-        for (_, path, _) in attacks.iter().filter(|(method, ..)| *method == "POST") {
-            let of_path = || logged.iter().filter(|(method, found, _)| method == "POST" && found == path);
-            assert!(of_path().count() >= 3, "{path} was attacked from {name}: {logged:?}");
-            assert!(!logged_in || of_path().all(|(.., status)| *status == 403), "{path} from {name}: {logged:?}");
-        }
+        check_logged(&logged, &attacks, name);
+        let signed = |path: &str| path.starts_with("/v1/agent/");
+        let came = logged.iter().filter(|(method, path, _)| method == "POST" && !signed(path) && found(path));
+        assert!(!logged_in || came.into_iter().all(|(.., status)| *status == 403), "from {name}: {logged:?}");
         let seen = |path: &str| logged.iter().any(|(method, found, status)| method == "GET" && found == path && *status == 200);
         assert_eq!(seen("/v1/users"), logged_in, "the cookie was in play from {name}: {logged:?}");
         assert_eq!(state(&gateway).await, before, "from {name}");
     }
     // A name of its own that leads to the gateway now: for the browser that is one origin, and every answer can be read.
     let from = lines(&gateway).await;
-    let evil = evil(page.replace("GATEWAY", ""), gateway.address(), cookie).await;
+    let evil = evil(page(&attacks, "", "/report", ""), gateway.address(), cookie).await;
     let browser = Browser::open(&format!("http://{}/enter/evil.example", evil.address()));
     let read = report(&evil).await;
     drop(browser);
     lines(&gateway).await;
-    assert!(read.len() >= 2 * attacks.len(), "{read:?}");
+    assert!(read.len() > attacks.len(), "{read:?}");
     assert!(read.iter().all(|one| one["status"] == 421), "{read:?}");
     let unsafe_ones = logged(&gateway, from).into_iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"));
     let statuses: Vec<u64> = unsafe_ones.map(|(.., status)| status).collect();
-    assert!(statuses.len() >= 3 * attacks.len() && statuses.iter().all(|status| *status == 421), "{statuses:?}");
+    assert!(statuses.len() >= 3 * attacks.len() && statuses.iter().all(|status| *status == 421), "{} {statuses:?}", attacks.len());
     assert_eq!(state(&gateway).await, before);
+    assert_eq!(provider.count(), 0);
+}
+
+/// Whether a POST to this path leads to a route, as others by that path are refused for their method.
+fn found(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.method == http::Method::POST && fill(route.path) == path)
+}
+
+/// A page in a frame without rights, and one from a file: their origin is `null`.
+#[tokio::test]
+async fn a_real_browser_achieves_nothing_for_a_page_of_no_origin() {
+    let (gateway, provider) = start().await;
+    let cookie = admin_cookie(&gateway).await;
+    let before = state(&gateway).await;
+    let attacks = attacks(before[0].as_str().unwrap());
+    let at = format!("http://{}", gateway.host());
+    let evil = evil(page(&attacks, &at, "/report", ""), gateway.address(), cookie.clone()).await;
+    let file = gateway.dir().join("page.html");
+    let frame = format!("http://{}/enter-frame", evil.address());
+    for (from_file, url) in [(false, frame), (true, format!("file://{}", file.display()))] {
+        let from = lines(&gateway).await;
+        let other = if from_file { Some(crate::browsers::evil(String::new(), gateway.address(), cookie.clone()).await) } else { None };
+        let server = other.as_ref().unwrap_or(&evil);
+        std::fs::write(&file, page(&attacks, &at, &format!("http://{}/report", server.address()), "")).unwrap();
+        let browser = Browser::open(&url);
+        assert_eq!(report(server).await, Vec::<Value>::new(), "nothing is readable from {url}");
+        drop(browser);
+        lines(&gateway).await;
+        let logged = logged(&gateway, from);
+        check_logged(&logged, &attacks, &url);
+        // Where no credential is looked at, the origin is.
+        let open = ["/v1/auth/login", "/v1/auth/register", "/v1/agents", "/v1/api-keys"];
+        let came = logged.iter().filter(|(method, path, _)| method == "POST" && open.contains(&path.as_str()));
+        assert!(came.into_iter().all(|(.., status)| *status == 403), "{url}: {logged:?}");
+        assert_eq!(state(&gateway).await, before, "from {url}");
+    }
     assert_eq!(provider.count(), 0);
 }

@@ -12,13 +12,13 @@ use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Key};
 use crate::support::until;
 
-/// The first block of bodies of a segment: where it begins, and its head.
-fn first_bodies(file: &Path) -> (u64, BlockHead) {
+/// The first block of a kind in a segment: where it begins, and its head.
+fn first_of(file: &Path, kind: Kind) -> (u64, BlockHead) {
     let number = format::number(file.file_name().unwrap().to_str().unwrap()).unwrap();
     let (bytes, mut at) = (std::fs::read(file).unwrap(), FIRST);
     loop {
         let head = BlockHead::decode(&bytes[at as usize..], number, at).expect("a block");
-        if head.kind == Kind::Bodies {
+        if head.kind == kind {
             return (at, head);
         }
         at = head.end(at);
@@ -69,7 +69,7 @@ async fn a_flipped_byte_costs_its_block_whatever_becomes_of_the_index() {
     gateway.capture(&ids[12]).await;
     gateway.kill_9();
     let file = segments(&gateway).remove(0);
-    let (at, head) = first_bodies(&file);
+    let (at, head) = first_of(&file, Kind::Bodies);
     let segment = std::fs::File::options().read(true).write(true).open(&file).unwrap();
     let (mut byte, bent) = ([0], at + (head.end(at) - at) / 2);
     segment.read_exact_at(&mut byte, bent).unwrap();
@@ -104,6 +104,19 @@ async fn a_flipped_byte_costs_its_block_whatever_becomes_of_the_index() {
         let exported: BTreeSet<String> = exported.iter().map(|capture| capture["id"].as_str().unwrap().to_owned()).collect();
         assert_eq!(exported, left, "the others are exported");
     }
+    // Heads that go bad are missed by whoever asks what a document would have done.
+    let evaluate = async |gateway: &Gateway| {
+        let answer = gateway.manage("POST", "/v1/router/replay/evaluate", &key.secret, Some(&json!({}))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    };
+    let before = evaluate(&gateway).await;
+    assert_eq!((&before["evaluated"], before.get("unreadable")), (&json!(ids.len()), None), "their heads are whole: {before}");
+    let (at, head) = first_of(&file, Kind::Heads);
+    segment.write_all_at(&[7; 8], head.end(at) - 16).unwrap();
+    gateway.restart().await;
+    let after = evaluate(&gateway).await;
+    assert_eq!((&after["evaluated"], &after["unreadable"]), (&json!(ids.len() as u32 - head.count), &json!(head.count)), "{after}");
     until("what the index was to be taken away", async || (!index.with_extension("damaged").exists()).then_some(())).await;
     assert_eq!(gateway.manage("GET", "/v1/router/replay?limit=1", &key.secret, None).await.json()["has_more"], json!(true));
 }

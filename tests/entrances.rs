@@ -20,17 +20,21 @@ use crate::support::node::now;
 use crate::support::provider::{self as scripted, Provider};
 
 /// What answers without a credential, by contract; AGENT too, where it is not enforced.
-const OPEN: [(&str, &str); 5] =
+pub const OPEN: [(&str, &str); 5] =
     [("GET", "/health"), ("GET", "/version"), ("GET", "/openapi.json"), ("POST", "/v1/auth/register"), ("POST", "/v1/auth/login")];
 
 /// A connection that is opened again when the gateway closed it.
-struct Line<'a> {
+pub struct Line<'a> {
     gateway: &'a Gateway,
     connection: Connection,
 }
 
 impl Line<'_> {
-    async fn ask(&mut self, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
+    pub async fn open(gateway: &Gateway) -> Line<'_> {
+        Line { gateway, connection: gateway.connect().await }
+    }
+
+    pub async fn ask(&mut self, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
         let ask = request(method, target, &self.gateway.host(), headers, None);
         match self.connection.try_exchange(&ask).await {
             Some(answer) => answer,
@@ -76,7 +80,7 @@ async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alik
     let good_cookie = cookie(&gateway, "ann@example.com").await;
     let bad = bad_cookies(&gateway, &ann, &secrets["router"]).await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
-    let mut line = Line { gateway: &gateway, connection: gateway.connect().await };
+    let mut line = Line::open(&gateway).await;
     let mut let_in = BTreeMap::new();
     for (method, path, object, good) in ROWS.iter().filter(|(method, path, ..)| !OPEN.contains(&(method, path))) {
         let (surface, target) = (Surface::of(path), fill(path, without_object(*object)));

@@ -358,6 +358,13 @@ async fn every_route_refuses_every_stranger_alike() {
     ] {
         values.insert(name.to_owned(), value.to_owned());
     }
+    // Of each interface a key that is good there and nowhere else, and one for each way in which it can be none.
+    for kind in ["", "revoked ", "rotated ", "expired ", "inactive ", "disabled "] {
+        for interface in ["pin", "agent", "router"].into_iter().filter(|interface| kind != "disabled " || *interface != "agent") {
+            assert!(values.contains_key(&format!("{kind}{interface}")), "{kind}{interface}");
+        }
+    }
+    assert!(["admin", "cloud", "session", "disabled session"].iter().all(|name| values.contains_key(*name)));
     let cookie = cookie(&gateway, "ann@example.com").await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     for (method, path, object, good) in ROWS {

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer, Connection, H2};
+use crate::support::client::{self, Answer, Connection};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::{count, envelope, full, until};
+use crate::support::{envelope, full, until};
 
 const ROUTER: &str = "/v1/router/keys";
 /// Where a key is shown to be good without a provider.
@@ -215,143 +215,6 @@ async fn when_a_key_was_last_used_survives_an_orderly_stop() {
     assert_eq!(last(&gateway).await.as_ref(), Some(&first));
     assert_eq!(probe(&gateway, &key).await, 200);
     assert!(last(&gateway).await.unwrap() > first);
-}
-
-/// One client that asks with a key again and again; what it began after `dead` was set must be refused.
-async fn hammer(mut connection: Connection, ask: Vec<u8>, dead: Arc<AtomicBool>, good: Arc<AtomicUsize>) -> Connection {
-    let mut after = 0;
-    while after < 2 {
-        let begun_after = dead.load(Ordering::SeqCst);
-        let answer = connection.exchange(&ask).await;
-        if begun_after {
-            assert_eq!(answer.status, 401, "a request that began after the 204");
-            after += 1;
-        } else {
-            assert!(matches!(answer.status, 200 | 401), "{}", answer.text());
-            good.fetch_add(usize::from(answer.status == 200), Ordering::SeqCst);
-        }
-    }
-    connection
-}
-
-/// The same on one of the streams of an HTTP/2 connection.
-async fn hammer_h2(mut connection: H2, bearer: String, dead: Arc<AtomicBool>, good: Arc<AtomicUsize>) {
-    let mut after = 0;
-    while after < 2 {
-        let begun_after = dead.load(Ordering::SeqCst);
-        let answer = connection.send("GET", PROBE, &[("authorization", &bearer)], b"", false).await;
-        if begun_after {
-            assert_eq!(answer.status, 401, "a stream that began after the 204");
-            after += 1;
-        } else {
-            assert!(matches!(answer.status, 200 | 401), "{}", answer.text());
-            good.fetch_add(usize::from(answer.status == 200), Ordering::SeqCst);
-        }
-    }
-}
-
-#[tokio::test]
-async fn no_request_that_begins_after_a_revocation_succeeds() {
-    const CLIENTS: usize = 64;
-    // Of HTTP/2, and the streams that each has at once.
-    const CONNECTIONS: usize = 4;
-    const STREAMS: usize = 4;
-    let a = Provider::always(scripted::completion("a word")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).threads(2).tls().start().await;
-    let admin = gateway.admin_key.clone();
-    let (mut connections, mut multiplexed) = (Vec::new(), Vec::new());
-    for _ in 0..CLIENTS {
-        connections.push(gateway.connect().await);
-    }
-    for _ in 0..CONNECTIONS {
-        multiplexed.push(H2::open(gateway.tls()).await);
-    }
-    for round in 0..count("REROUTER_ROUNDS", 4) {
-        let key = make(&gateway, &admin, json!({})).await;
-        let bearer = format!("Bearer {}", key.secret);
-        let ask = client::request("GET", PROBE, &gateway.host(), &[("authorization", &bearer)], None);
-        let (dead, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let clients: Vec<_> = connections
-            .drain(..)
-            .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
-            .collect();
-        let streams: Vec<_> = multiplexed
-            .iter()
-            .flat_map(|connection| std::iter::repeat_n(connection, STREAMS))
-            .map(|connection| tokio::spawn(hammer_h2(connection.clone(), bearer.clone(), Arc::clone(&dead), Arc::clone(&good))))
-            .collect();
-        until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS + CONNECTIONS * STREAMS).then_some(())).await;
-        // With its descent in every other round: the same promise.
-        let target = format!("{ROUTER}/{}{}", key.id, if round % 2 == 0 { "" } else { "?descendants=true" });
-        assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
-        dead.store(true, Ordering::SeqCst);
-        for client in clients {
-            connections.push(client.await.expect("no client saw it alive"));
-        }
-        for stream in streams {
-            stream.await.expect("no stream saw it alive");
-        }
-    }
-}
-
-/// A credential: the header that shows it, what is asked with it, and the request that ends it, with whose credential.
-struct Ending {
-    shown: (&'static str, String),
-    asked: &'static str,
-    by: (&'static str, String, String),
-}
-
-/// The same promise of every other way in which a credential ends, and where a provider is asked.
-#[tokio::test]
-async fn nor_does_one_after_a_rotation_without_grace_or_a_logout() {
-    const CLIENTS: usize = 24;
-    let (gateway, _a) = start(2).await;
-    let admin = gateway.admin_key.clone();
-    let account = json!({"email": "ann@example.com", "password": "correct horse"});
-    let typed = [("content-type", "application/json")];
-    let send = async |target: &str| gateway.send("POST", target, &typed, Some(account.to_string().as_bytes())).await;
-    assert_eq!(send("/v1/auth/register").await.status, 201);
-    let (chat, chat_path, me) = (chat_body("auto", false), "/v1/chat/completions", "/v1/auth/me");
-    let mut connections = Vec::new();
-    for _ in 0..CLIENTS {
-        connections.push(gateway.connect().await);
-    }
-    for _ in 0..count("REROUTER_ROUNDS", 4).div_ceil(4) {
-        let mut ends = Vec::new();
-        for (path, asked) in [(ROUTER, chat_path), ("/v1/apikeys", me)] {
-            for (method, rest) in [("DELETE", ""), ("POST", "/rotate")] {
-                let made = gateway.manage("POST", path, &admin, Some(&json!({}))).await;
-                assert_eq!(made.status, 201, "{}", made.text());
-                let key = key_of(&made);
-                let by = (method, format!("{path}/{}{rest}", key.id), admin.clone());
-                ends.push(Ending { shown: ("authorization", format!("Bearer {}", key.secret)), asked, by });
-            }
-        }
-        // A session is its cookie and its token: the end of one is that of the other.
-        for shows_cookie in [false, true] {
-            let login = send("/v1/auth/login").await;
-            let token = login.json()["token"].as_str().unwrap().to_owned();
-            let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-            let shown = if shows_cookie { ("cookie", cookie) } else { ("authorization", format!("Bearer {token}")) };
-            ends.push(Ending { shown, asked: me, by: ("POST", "/v1/auth/logout".to_owned(), token) });
-        }
-        for Ending { shown: (name, value), asked, by: (method, target, by) } in ends {
-            let (verb, body) = if asked == chat_path { ("POST", Some(chat.as_bytes())) } else { ("GET", None) };
-            let ask = client::request(verb, asked, &gateway.host(), &[(name, &value), typed[0]], body);
-            let (dead, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-            let clients: Vec<_> = connections
-                .drain(..)
-                .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
-                .collect();
-            until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS).then_some(())).await;
-            let ended = gateway.manage(method, &target, &by, None).await;
-            assert!(matches!(ended.status, 200 | 204), "{target}: {}", ended.text());
-            dead.store(true, Ordering::SeqCst);
-            for client in clients {
-                connections.push(client.await.expect("no client saw it alive"));
-            }
-        }
-    }
 }
 
 /// What a client knows of a key.

@@ -44,6 +44,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("prometheus", &["metrics"]),
     ("clap", &["cli"]),
+    ("rustix", &["cli/terminal"]),
     ("ureq", &["cli/client", "cli/node"]),
     ("saphyr_parser", &["config"]),
     ("flate2", &["protocol/coding", "protocol/coding_tests"]),

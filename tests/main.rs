@@ -23,10 +23,16 @@ mod bodies;
 mod browsers;
 /// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.
 mod capture_damage;
+/// The memory of the gateway's process while captures cannot be written.
+mod capture_memory;
+/// Credentials of a request that its provider says again, which no capture holds.
+mod capture_secrets;
 /// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
 mod captures;
 /// What `rerouter serve` says about bad documents.
 mod cli;
+/// Users and nodes, whatever is asked for of them: nobody has more than they were given.
+mod climb;
 /// Bodies in a content coding: decoded for the provider, the decision and the capture; bounded coded and decoded.
 mod codings;
 /// What clients and SDKs of both APIs lean on: ends of streams, words of refusals, what is shown of a provider.
@@ -35,6 +41,8 @@ mod compatibility;
 mod configuration;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
+/// Every end of a key or a session, while clients ask with it.
+mod endings;
 /// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
 mod endpoints;
 /// Every way in beside `Authorization`, and that nothing is entered by another one.
@@ -67,10 +75,14 @@ mod keys;
 mod layering;
 /// Rates, requests at once, budgets; usage.
 mod limits;
+/// Registration, logins and sessions: what is answered, to whom nothing is told, how many and how often.
+mod logins;
 /// Evaluations of thousands of captures: the bar, how many at once, and that one ends with its client.
 mod long_evaluations;
-/// Another master key for a store that has one: what is kept, what moves when, and kills amid it.
+/// Another master key for a store that has one: what is kept, and what moves when.
 mod master_keys;
+/// Kills at every write of a change to another master key: before it, within it, after it.
+mod master_kills;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
 /// What nodes say of their models, and what operators are shown of them.
@@ -91,6 +103,8 @@ mod node_signatures;
 mod node_store;
 /// Nodes: enrolment, every way to bend a signature, what they tell, and requests that they serve.
 mod nodes;
+/// A panic on the way to a provider or a node tells no credential, of whoever asks and of whoever is asked.
+mod panic_canaries;
 /// A panic anywhere in a request ends that request, tells nothing, and leaves nothing behind.
 mod panics;
 /// The library in another Pingora server, beside a proxy of its own.
@@ -105,8 +119,12 @@ mod readme;
 mod refusals;
 /// `rerouter replay`: lists, reroutes, gates and corpora by the command line.
 mod replay_cli;
+/// What the command line writes: to full disks, to who reads the beginning only, over a corpus, on a terminal.
+mod replay_output;
 /// Captures compared and deleted.
 mod replays;
+/// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
+mod routes;
 /// The official SDKs and LangChain, unmodified, against the gateway.
 mod sdk;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
@@ -115,10 +133,14 @@ mod secrets;
 mod settings;
 /// Copies of live requests for another target: apart, bounded, of no consequence.
 mod shadows;
+/// A budget over a hundred keys below it: with new secrets, a changed parent, another process.
+mod shared_budgets;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
 /// Every change with a store that cannot be written.
 mod store_down;
+/// Every route that asks the store, with one that cannot be read, and what goes on without it.
+mod store_reads;
 /// A stream's usage is asked for where a limit or the document wants it, and kept from clients that did not ask.
 mod stream_usage;
 /// What answers used and how they ended: captures, sums, clients.

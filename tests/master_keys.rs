@@ -1,10 +1,9 @@
 //! Another master key for a store that has one: everything of the time before stays good and moves when it is used, only the
-//! right pair is taken, and a process that is killed amid it leaves a store that opens.
+//! right pair is taken.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,20 +16,20 @@ use crate::support::documents::{chat_body, provider};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::node::Node;
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::{full, until};
+use crate::support::until;
 
-const FIRST: &[u8; 32] = b"first-master-canary-0123456789ab";
-const SECOND: &[u8; 32] = b"other-master-canary-0123456789ab";
-const THIRD: &[u8; 32] = b"third-master-canary-0123456789ab";
+pub const FIRST: &[u8; 32] = b"first-master-canary-0123456789ab";
+pub const SECOND: &[u8; 32] = b"other-master-canary-0123456789ab";
+pub const THIRD: &[u8; 32] = b"third-master-canary-0123456789ab";
 const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
 const MASTER_KEY_OLD: &str = "REROUTER_MASTER_KEY_OLD";
-const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
+pub const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
 /// Where each interface shows whether a key is good, and its keys.
 const INTERFACES: [(&str, &str); 3] = [("/v1/apikeys", "/v1/auth/me"), ("/v1/api-keys", "/v1/agents"), ("/v1/router/keys", "/v1/models")];
 
-fn document(url: &str) -> String {
+pub fn document(url: &str) -> String {
     format!(
         "providers:\n{}recipes:\n  main:\n    rules: [ {{ name: default, targets: [ {{ target: a/model }} ] }} ]\n  \
          only:\n    rules: [ {{ name: default, targets: [ {{ target: nodes/qwen }} ] }} ]\naliases: {{ auto: main, local: only }}\n",
@@ -39,7 +38,7 @@ fn document(url: &str) -> String {
 }
 
 /// Under the first of these, its pair being the second.
-fn give(gateway: &mut Gateway, key: &[u8], old: Option<&[u8]>) {
+pub fn give(gateway: &mut Gateway, key: &[u8], old: Option<&[u8]>) {
     gateway.set_env(MASTER_KEY, &STANDARD.encode(key));
     gateway.set_env(MASTER_KEY_OLD, &old.map(|old| STANDARD.encode(old)).unwrap_or_default());
 }
@@ -50,28 +49,28 @@ async fn start(threads: usize) -> (Gateway, Provider) {
     (setup.env(MASTER_KEY, &STANDARD.encode(FIRST)).start().await, upstream)
 }
 
-async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
+pub async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
     let made = gateway.manage("POST", path, by, Some(&body)).await;
     assert!([200, 201].contains(&made.status), "{}", made.text());
     let made = made.json();
     Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
 }
 
-async fn log_in(gateway: &Gateway, email: &str) -> Answer {
+pub async fn log_in(gateway: &Gateway, email: &str) -> Answer {
     let body = json!({"email": email, "password": PASSWORD}).to_string();
     let login = gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await;
     assert_eq!(login.status, 200, "{}", login.text());
     login
 }
 
-async fn user(gateway: &Gateway, email: &str) -> String {
+pub async fn user(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": PASSWORD});
     let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
     assert_eq!(made.status, 201, "{}", made.text());
     made.json()["id"].as_str().unwrap().to_owned()
 }
 
-async fn status(gateway: &Gateway, path: &str, credential: &str) -> u16 {
+pub async fn status(gateway: &Gateway, path: &str, credential: &str) -> u16 {
     gateway.manage("GET", path, credential, None).await.status
 }
 
@@ -422,81 +421,4 @@ async fn a_thousand_keys_in_use_notice_nothing_of_a_change() {
         client.await.expect("no key was refused");
     }
     assert_eq!(gateway.metric("rerouter_auth_failures_total", &["reason=\"unknown\""]).await, 0.0);
-}
-
-/// The `n`th master key.
-fn nth(n: u8) -> [u8; 32] {
-    std::array::from_fn(|at| n.wrapping_mul(31).wrapping_add(u8::try_from(at).unwrap()))
-}
-
-/// Whether the file of a master key is there, and the store has not heard of it yet as far as anybody outside sees.
-fn made(dir: &Path) -> bool {
-    dir.join("data/master.key").exists()
-}
-
-#[tokio::test]
-async fn a_kill_amid_a_change_leaves_a_store_that_opens_with_the_right_keys_only() {
-    let (mut gateway, upstream) = start(1).await;
-    let admin = gateway.admin_key.clone();
-    give(&mut gateway, &nth(0), Some(FIRST));
-    let began = Instant::now();
-    gateway.restart().await;
-    let whole = began.elapsed();
-    let (key, dead) =
-        (make(&gateway, "/v1/router/keys", &admin, json!({})).await, make(&gateway, "/v1/router/keys", &admin, json!({})).await);
-    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/keys/{}", dead.id), &admin, None).await.status, 204);
-    let node = Node::enrol(&gateway, "rack", json!({})).await;
-    let capture = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
-    gateway.capture(&capture).await;
-    let (mut done, mut not) = (0, 0);
-    for round in 0..if full() { 100 } else { 4 } {
-        let (now, next) = (nth(round), nth(round + 1));
-        gateway.kill_9();
-        give(&mut gateway, &next, Some(&now));
-        gateway.kill_amid_a_start(whole * (u32::from(round) * 13 % 50) / 100, |_| false).await;
-        // A wrong one opens nothing, whatever was done of it, and the one before opens it if nothing was.
-        give(&mut gateway, THIRD, Some(SECOND));
-        assert!(gateway.try_start_again().await.is_err());
-        give(&mut gateway, &now, None);
-        match gateway.try_start_again().await {
-            Ok(()) => {
-                not += 1;
-                gateway.kill_9();
-            }
-            Err(told) => {
-                done += 1;
-                assert!(told.contains("gave this master key up"), "{told}");
-            }
-        }
-        give(&mut gateway, &next, Some(&now));
-        gateway.start_again().await;
-        assert_eq!(status(&gateway, "/v1/models", &key.secret).await, 200);
-        assert_eq!(status(&gateway, "/v1/models", &dead.secret).await, 401);
-        assert_eq!(node.call(&gateway, "events", &json!({"events": []})).await.status, 202);
-        gateway.capture(&capture).await;
-        until("nothing to be known by an older pepper", async || (older(&gateway, "keys").await == 0.0).then_some(())).await;
-    }
-    assert!(not > 0 && (done > 0 || !full()), "killed before it was done {not} times, after that {done} times");
-    drop(upstream);
-}
-
-#[tokio::test]
-async fn a_kill_when_the_next_key_is_made_loses_neither() {
-    let upstream = Provider::always(scripted::completion("a word")).await;
-    let mut gateway = Gateway::start(&document(&upstream.url())).await;
-    let key = gateway.create_key().await;
-    let data = gateway.dir().join("data");
-    for _ in 0..if full() { 100 } else { 3 } {
-        gateway.kill_9();
-        let before = std::fs::read(data.join("master.key")).unwrap();
-        std::fs::rename(data.join("master.key"), data.join("master.key.old")).unwrap();
-        gateway.kill_amid_a_start(crate::support::PATIENCE, made).await;
-        let made = std::fs::read(data.join("master.key")).unwrap();
-        assert_ne!(before, made);
-        assert_eq!(std::fs::read(data.join("master.key.old")).unwrap(), before);
-        gateway.start_again().await;
-        assert_eq!(std::fs::read(data.join("master.key")).unwrap(), made);
-        assert_eq!(status(&gateway, "/v1/models", &key.secret).await, 200);
-        until("nothing to be known by an older pepper", async || (older(&gateway, "keys").await == 0.0).then_some(())).await;
-    }
 }

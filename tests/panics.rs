@@ -16,18 +16,25 @@ use crate::support::node::{Node, now};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
 
-const PASSWORD: &str = "panic-password-canary-7d793037a0760186";
+pub const PASSWORD: &str = "panic-password-canary-7d793037a0760186";
 const NEW_PASSWORD: &str = "panic-new-password-canary-8f14e45fceea167a";
-const NODE_KEY: &str = "panic-node-key-canary-c9f0f895fb98ab91";
+pub const NODE_KEY: &str = "panic-node-key-canary-c9f0f895fb98ab91";
 const PROMPT: &str = "panic-prompt-canary-c4ca4238a0b92382";
-const CHAT: &str = "/v1/chat/completions";
+/// Behind `${UPSTREAM_API_KEY}` of the routing document.
+pub const PROVIDER_KEY: &str = "sk-panic-provider-canary-eccbc87e4b5ce2fe";
+/// Behind `${HEADER_API_KEY}`.
+pub const HEADER_KEY: &str = "goog-panic-header-canary-1679091c5a880faf";
+/// 32 bytes in base64: [`MASTER_BYTES`].
+const MASTER_KEY: &str = "cGFuaWMtbWFzdGVyLWNhbmFyeS0wMTIzNDU2Nzg5YWI=";
+const MASTER_BYTES: &str = "panic-master-canary-0123456789ab";
+pub const CHAT: &str = "/v1/chat/completions";
 
-/// Keeps what is logged of failures, by any gateway of this process.
+/// Keeps what is logged, by any gateway of this process, as its own process does at `RUST_LOG=trace`.
 struct Diagnostics;
 
 impl ::log::Log for Diagnostics {
     fn enabled(&self, line: &::log::Metadata<'_>) -> bool {
-        line.level() <= ::log::Level::Warn
+        log::may_be_written(line.target(), line.level())
     }
 
     fn log(&self, line: &::log::Record<'_>) {
@@ -40,13 +47,13 @@ impl ::log::Log for Diagnostics {
 }
 
 /// All that is logged of panics and failures in this process, as the gateway's own process logs it.
-fn logged() -> &'static Mutex<String> {
+pub fn logged() -> &'static Mutex<String> {
     static LOGGED: OnceLock<Mutex<String>> = OnceLock::new();
     static HOOK: Once = Once::new();
     let logged = LOGGED.get_or_init(Mutex::default);
     HOOK.call_once(|| {
         ::log::set_logger(&Diagnostics).unwrap();
-        ::log::set_max_level(::log::LevelFilter::Warn);
+        ::log::set_max_level(::log::LevelFilter::Trace);
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             logged.lock().unwrap().push_str(&format!("{}\n", log::panicked(info)));
@@ -56,16 +63,53 @@ fn logged() -> &'static Mutex<String> {
     logged
 }
 
+/// Where access lines go.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A gateway in this process that panics on demand, a key of it, and what is kept of what it says.
-struct World {
-    dir: tempfile::TempDir,
-    host: Host,
-    faults: Faults,
-    provider: Provider,
-    key: String,
-    shown: Vec<String>,
+pub struct World {
+    pub dir: tempfile::TempDir,
+    pub host: Host,
+    pub faults: Faults,
+    pub provider: Provider,
+    pub key: String,
+    pub shown: Vec<String>,
+    /// Captures: in these a prompt may be, as it is the client's own to see.
+    pub captures: Vec<String>,
     /// What else may not be found.
-    secrets: Vec<String>,
+    pub secrets: Vec<String>,
+    /// Requests that panicked.
+    pub ids: Vec<String>,
+    pub lines: Lines,
+}
+
+/// A gateway with what is not to be found in it.
+pub fn extras<'a>(lines: &Lines) -> Extras<'a> {
+    Extras {
+        tls: true,
+        access_log: Some(log::AccessLog::to(lines.clone(), 4096).unwrap()),
+        master_key: Some(MASTER_KEY),
+        variables: &[("UPSTREAM_API_KEY", PROVIDER_KEY), ("HEADER_API_KEY", HEADER_KEY)],
+        ..Extras::default()
+    }
 }
 
 impl World {
@@ -75,15 +119,32 @@ impl World {
         World::start_on(provider, &document, key).await
     }
 
-    async fn start_on(provider: Provider, document: &str, key: Value) -> World {
+    pub async fn start_on(provider: Provider, document: &str, key: Value) -> World {
         logged();
-        let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
-        let extras = Extras { tls: true, ..Extras::default() };
-        let host = Host::start_with(dir.path(), provider.address(), document, faults.clone(), extras).await;
+        let (dir, faults, lines) = (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
+        let host = Host::start_with(dir.path(), provider.address(), document, faults.clone(), extras(&lines)).await;
         let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&key.to_string())).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let key = made.json()["key"].as_str().unwrap().to_owned();
-        World { dir, host, faults, provider, key, shown: Vec::new(), secrets: Vec::new() }
+        World::of(dir, host, faults, provider, key, lines)
+    }
+
+    pub fn of(dir: tempfile::TempDir, host: Host, faults: Faults, provider: Provider, key: String, lines: Lines) -> World {
+        let (shown, captures, secrets, ids) = Default::default();
+        World { dir, host, faults, provider, key, shown, captures, secrets, ids, lines }
+    }
+
+    /// The next request that comes to a place panics there, and says all that is secret.
+    pub fn arm(&self, place: FaultPlace) {
+        let secrets = self.secrets.join(" ");
+        let known = [ADMIN, &self.key, PASSWORD, NEW_PASSWORD, NODE_KEY, PROMPT, PROVIDER_KEY, HEADER_KEY, MASTER_KEY, MASTER_BYTES];
+        self.faults.panic_at(place, 1, &format!("{} {secrets}", known.join(" ")));
+    }
+
+    /// Keeps the answer to a request that panicked.
+    pub fn keep(&mut self, answer: &Answer) {
+        self.shown.push(format!("{answer:?}"));
+        self.ids.extend(answer.header("x-request-id").map(str::to_owned));
     }
 
     /// One panic at a place, which says all that is secret, in a request.
@@ -94,10 +155,9 @@ impl World {
         credential: Option<&str>,
         body: Option<&str>,
     ) -> Answer {
-        let secrets = self.secrets.join(" ");
-        self.faults.panic_at(place, 1, &format!("{ADMIN} {} {PASSWORD} {NEW_PASSWORD} {NODE_KEY} {PROMPT} {secrets}", self.key));
+        self.arm(place);
         let answer = self.host.ask(method, target, credential, body).await;
-        self.shown.push(format!("{answer:?}"));
+        self.keep(&answer);
         answer
     }
 
@@ -105,13 +165,13 @@ impl World {
         self.host.ask("POST", CHAT, Some(&self.key), Some(body)).await
     }
 
-    async fn metric(&self, name: &str) -> f64 {
+    pub async fn metric(&self, name: &str) -> f64 {
         let metrics = self.host.metrics().await;
         let values = metrics.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
         values.sum()
     }
 
-    async fn capture(&self, id: &str) -> Value {
+    pub async fn capture(&self, id: &str) -> Value {
         let path = format!("/v1/router/replay/{id}");
         until("the capture", async || {
             let found = self.host.ask("GET", &path, Some(&self.key), None).await;
@@ -121,25 +181,29 @@ impl World {
     }
 
     /// Stops it, and looks for what is secret wherever it might be.
-    async fn end(mut self) {
+    pub async fn end(mut self) {
         self.shown.push(self.host.metrics().await);
+        let told = |id: &String| self.lines.text().lines().any(|line| line.contains(id));
+        until("a line of each request that panicked", async || self.ids.iter().all(told).then_some(())).await;
         self.host.stop().await;
+        self.shown.push(self.lines.text());
         let logged = logged().lock().unwrap().clone();
         assert!(logged.contains("a panic at ") && logged.contains("faults.rs:"), "{logged}");
         self.shown.push(logged);
         let mut stored = Vec::new();
         files(self.dir.path(), &mut stored);
         stored.extend(self.shown.iter().map(|text| ("what was shown".to_owned(), text.clone().into_bytes())));
-        let canaries = [ADMIN, &self.key, PASSWORD, NEW_PASSWORD, NODE_KEY, PROMPT];
+        stored.extend(self.captures.iter().map(|text| ("a capture".to_owned(), text.clone().into_bytes())));
+        let canaries = [ADMIN, &self.key, PASSWORD, NEW_PASSWORD, NODE_KEY, PROMPT, PROVIDER_KEY, HEADER_KEY, MASTER_KEY, MASTER_BYTES];
         for canary in canaries.into_iter().chain(self.secrets.iter().map(String::as_str)) {
-            for (place, bytes) in &stored {
+            for (place, bytes) in stored.iter().filter(|(place, _)| canary != PROMPT || place != "a capture") {
                 assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
             }
         }
     }
 }
 
-fn prompt(stream: bool) -> String {
+pub fn prompt(stream: bool) -> String {
     json!({"model": "auto", "stream": stream, "max_tokens": 8, "messages": [{"role": "user", "content": PROMPT}]}).to_string()
 }
 
@@ -209,7 +273,7 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
             .exchange(&request("POST", path, &host.to_string(), &signed, Some(body.as_bytes())))
             .await;
         envelope::management(&answer, 500, "internal");
-        world.shown.push(format!("{answer:?}"));
+        world.keep(&answer);
     }
     world.shown.push(world.host.ask("GET", &format!("/v1/nodes/{}", node.id), Some(ADMIN), None).await.text());
     world.secrets.push(node.secret);
@@ -247,7 +311,8 @@ async fn a_panic_where_the_tables_follow_lets_nobody_in_until_the_next_start() {
     let data = world.dir.path().join("data");
     until("the data directory", async || DataDir::take(&data).ok().map(drop)).await;
     let document = in_order(&[("up", &world.provider.url())], "");
-    world.host = Host::start_with(world.dir.path(), world.provider.address(), &document, world.faults.clone(), Extras::default()).await;
+    let again = extras(&world.lines);
+    world.host = Host::start_with(world.dir.path(), world.provider.address(), &document, world.faults.clone(), again).await;
     envelope::openai(&world.chat(&prompt(false)).await, 401, "invalid_request_error", Some("invalid_api_key"));
     let made = world.host.ask("POST", &rotate, Some(ADMIN), Some("{}")).await;
     assert_eq!(made.status, 200, "{}", made.text());
@@ -263,10 +328,10 @@ async fn no_credential_is_told_by_a_panic() {
     const CLOUD: &str = "panic-cloud-key-canary-45c48cce2e2d7fbd";
     logged();
     let provider = Provider::always(scripted::completion("well")).await;
-    let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
+    let (dir, faults, lines) = (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
     let document = in_order(&[("up", &provider.url())], "");
-    let extras = Extras { agent_key: Some(CLOUD), ..Extras::default() };
-    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
+    let with_cloud = Extras { agent_key: Some(CLOUD), ..extras(&lines) };
+    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), with_cloud).await;
     let made = async |path: &str, by: &str| {
         let made = host.ask("POST", path, Some(by), Some("{}")).await;
         assert_eq!(made.status, 201, "{}", made.text());
@@ -279,7 +344,7 @@ async fn no_credential_is_told_by_a_panic() {
     let token = login.json()["token"].as_str().unwrap().to_owned();
     let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     let secret = cookie.split_once('=').unwrap().1.to_owned();
-    let mut world = World { dir, host, faults, provider, key, shown: Vec::new(), secrets: Vec::new() };
+    let mut world = World::of(dir, host, faults, provider, key, lines);
     world.secrets = vec![CLOUD.into(), pin.clone(), agent.clone(), token.clone(), secret.clone()];
     let mut panics = 0.0;
     for place in [FaultPlace::Entry, FaultPlace::Handler] {
@@ -289,11 +354,11 @@ async fn no_credential_is_told_by_a_panic() {
         for by in [&agent, CLOUD] {
             envelope::agent(&world.panic_at(place, ("GET", "/v1/agents"), Some(by), None).await, 500, "Internal Server Error");
         }
-        world.faults.panic_at(place, 1, &format!("{secret} {cookie}"));
+        world.arm(place);
         let with_cookie = request("GET", "/v1/auth/me", &world.host.address().to_string(), &[("cookie", &cookie)], None);
         let answer = Connection::try_open(world.host.address()).await.unwrap().exchange(&with_cookie).await;
         envelope::management(&answer, 500, "internal");
-        world.shown.push(format!("{answer:?}"));
+        world.keep(&answer);
         panics += 6.0;
     }
     // On the store's thread, amid a change by each of them.
@@ -470,10 +535,10 @@ async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
         }
     };
     for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
-        world.faults.panic_at(place, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
+        world.arm(place);
         let answer = ask(false).await;
         envelope::openai(&answer, 500, "server_error", Some("internal"));
-        world.shown.push(format!("{answer:?}"));
+        world.keep(&answer);
         assert_eq!(ask(false).await.status, 200, "{place:?}: on the same connection");
     }
     let (cut, other) = (tokio::spawn(ask(true)), tokio::spawn(ask(true)));
@@ -499,10 +564,10 @@ async fn a_panic_in_a_reroute_is_a_500_and_may_be_asked_for_again() {
     let named = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
     let again = request("POST", &path, &world.host.address().to_string(), &named, None);
     for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
-        world.faults.panic_at(place, 1, &format!("{ADMIN} {key} {PASSWORD} {PROMPT}"));
+        world.arm(place);
         let answer = Connection::try_open(world.host.address()).await.unwrap().exchange(&again).await;
         envelope::management(&answer, 500, "internal");
-        world.shown.push(format!("{answer:?}"));
+        world.keep(&answer);
         if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
             let capture = world.capture(&answer.request_id()).await;
             assert_eq!((&capture["state"], &capture["replay_of"]), (&json!("failed"), &json!(id)));

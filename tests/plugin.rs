@@ -1,7 +1,7 @@
 //! The library in another Pingora server: our services beside a proxy of its own, in one process.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 use rerouter::clock::Clock;
 use rerouter::config;
+use rerouter::log::AccessLog;
 use rerouter::secret::Secret;
 use rerouter::server::{Environment, Gateway};
 use rerouter::store::Faults;
@@ -61,6 +62,12 @@ pub struct Extras<'a> {
     pub tls: bool,
     /// What its gateway lives by.
     pub clock: Clock,
+    /// Where its access lines go, if anywhere.
+    pub access_log: Option<AccessLog>,
+    /// `REROUTER_MASTER_KEY`.
+    pub master_key: Option<&'a str>,
+    /// What its routing document takes from the environment.
+    pub variables: &'static [(&'static str, &'static str)],
 }
 
 /// Another server, on a thread of this process, with both on board.
@@ -95,15 +102,25 @@ impl Host {
         let tls = extras.tls.then(|| Tls::make(dir));
         let files = format!("{{ cert: {}, key: {} }}", json!(dir.join("cert.pem")), json!(dir.join("key.pem")));
         let second = tls.as_ref().map(|_| format!(", {{ address: \"{secure}\", tls: {files} }}")).unwrap_or_default();
+        let format = if extras.access_log.is_some() { "json" } else { "off" };
         let document = format!(
-            "listeners: [ {{ address: \"{gateway}\" }}{second} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: off }}\n\
+            "listeners: [ {{ address: \"{gateway}\" }}{second} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: {format} }}\n\
              data_dir: {}\nrouting: {{ file: {} }}\n",
             json!(dir.join("data")),
             json!(dir.join("routing.yaml")),
         );
         let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
         let agent_key = extras.agent_key.map(Secret::new);
-        let environment = Environment { admin_key: Some(Secret::new(ADMIN)), agent_key, clock: extras.clock, ..Environment::default() };
+        let known = extras.variables;
+        let environment = Environment {
+            admin_key: Some(Secret::new(ADMIN)),
+            agent_key,
+            master_key: extras.master_key.map(Secret::new),
+            clock: extras.clock,
+            access_log: extras.access_log,
+            variables: Arc::new(|name| known.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())),
+            ..Environment::default()
+        };
         let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {

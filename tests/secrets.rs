@@ -2,7 +2,10 @@
 //! panics in `panics`.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rerouter::auth::Auth;
+use rerouter::secret::{Keyring, Secret, SecretBytes};
 use serde_json::json;
 
 use crate::support::client::find;
@@ -210,6 +213,22 @@ fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
     }
 }
 
+/// What comes of the master key: known as it is by the digest of a key in the data directory, and found there in no form.
+fn check_derived(stored: &[(String, Vec<u8>)], key: &Key) {
+    let master = SecretBytes::new(MASTER_BYTES.as_bytes().try_into().unwrap());
+    let digest = Auth::new(&master, None, None, Duration::from_secs(1)).digest(&Secret::new(key.secret.as_str()));
+    assert!(stored.iter().any(|(_, bytes)| find(bytes, &digest).is_some()), "the pepper was in play");
+    let keys = Keyring::new(&master, 1, Vec::new());
+    let captures = keys.captures().into_iter().map(|(_, key)| *key.expose());
+    for secret in [*keys.pepper().expose(), *keys.nodes().expose(), *master.expose()].into_iter().chain(captures) {
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        for form in [secret.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes()] {
+            let place = stored.iter().find(|(_, bytes)| find(bytes, &form).is_some());
+            assert!(place.is_none(), "a key is in {:?}", place.map(|(place, _)| place));
+        }
+    }
+}
+
 /// A key and a cookie in every place where a credential may be, good ones and wrong ones.
 async fn in_every_place(gateway: &Gateway, b: &Provider, key: &Key, cookie: &str, shown: &mut Vec<(&'static str, String)>) {
     let (body, bearer, wrong) = (chat_body("auto", false), format!("Bearer {}", key.secret), format!("{}x", key.secret));
@@ -282,6 +301,11 @@ async fn no_canary_comes_out_anywhere() {
     }
     assert_eq!(a.last().header("authorization"), Some(format!("Bearer {PROVIDER_KEY}")), "the canary was in play");
     shown.push(("/metrics", gateway.metrics().await));
+    let url = format!("http://{}", gateway.host());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", gateway.admin_key.as_str())];
+    let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await.well();
+    assert!(exported.lines().count() > 10 && exported.contains("Say a word."), "captures were exported");
+    shown.push(("an export", exported));
     gateway.restart().await;
     shown.push(("the log", gateway.log()));
     assert!(gateway.log().len() > 200, "something was logged");
@@ -295,4 +319,5 @@ async fn no_canary_comes_out_anywhere() {
     let made = [&gateway.admin_key, &key.secret, &token, &session, "from b", "Say a word."];
     let canaries = of_shape.chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
     check_absent(&stored, &canaries);
+    check_derived(&stored, &key);
 }

@@ -45,6 +45,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("listeners[].tls.cert", "settings::a_certificate_is_shown_and_read_again"),
     ("listeners[].tls.key", "settings::a_certificate_is_shown_and_read_again"),
     ("metrics.address", "settings::metrics_are_at_their_address_only"),
+    ("metrics.hosts", "settings::metrics_are_at_their_address_only"),
     ("nodes.ca", "node_processes::an_authority_of_one_s_own_vouches_for_nodes_and_gateway"),
     ("pin.registration", "settings::registration_is_open_or_closed"),
     ("public_url", "settings::the_public_url_makes_cookies_secure_and_its_host_known"),
@@ -139,10 +140,17 @@ async fn metrics_are_at_their_address_only() {
     let (gateway, _provider) = start(|setup| setup).await;
     let metrics = gateway.metrics_address();
     for (path, expected) in [("/metrics", "rerouter_routing_info{"), ("/livez", "ok"), ("/readyz", "ok")] {
-        let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
-        let answer = connection.exchange(&client::request("GET", path, &metrics.to_string(), &[], None)).await;
-        assert!(answer.status == 200 && answer.text().contains(expected), "{path}: {}", answer.text());
+        for name in [metrics.to_string(), format!("localhost:{}", metrics.port()), "metrics.test".to_owned()] {
+            let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
+            let answer = connection.exchange(&client::request("GET", path, &name, &[], None)).await;
+            assert!(answer.status == 200 && answer.text().contains(expected), "{path} of {name}: {}", answer.text());
+        }
         assert_eq!(gateway.send("GET", path, &[], None).await.status, 404, "{path} where clients are");
+        // As a page does whose name leads to loopback.
+        let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
+        let evil = format!("evil.example:{}", metrics.port());
+        let answer = connection.exchange(&client::request("GET", path, &evil, &[], None)).await;
+        assert!(answer.status == 421 && !answer.text().contains("rerouter"), "{path}: {}", answer.text());
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::{Span, Timestamp};
+use rerouter::bounds;
 use rerouter::capture::index::Archive;
 use rerouter::capture::record::{Bodies, Capture, Served, State};
 use rerouter::clock::Clock;
@@ -18,8 +19,16 @@ use tokio::task::JoinHandle;
 use crate::prose::Prose;
 use crate::{directory, open, process, queue};
 
-/// What is promised of one list of fifty, and of one read.
+/// What is promised of one list of fifty, and of one read, by their medians.
 const PROMISED: Duration = Duration::from_millis(5);
+/// What none of the batches takes that are written while a day leaves: as long as captures wait for company anyway.
+const STALL: Duration = bounds::CAPTURE_LINGER;
+/// Captures one after another that have bodies, around each that is read: more than fill a block.
+const BODIED: u64 = 64;
+/// Bytes of the bodies of one.
+const BODIES: usize = 6144;
+/// Captures that are read.
+const READS: u64 = 400;
 /// Captures that are written at a time.
 const BATCH: usize = 1_000;
 /// Users, and twice as many keys.
@@ -47,6 +56,8 @@ struct Traffic {
     apart: Duration,
     prose: Prose,
     random: Random,
+    /// Of so many captures one is read.
+    every: u64,
 }
 
 impl Traffic {
@@ -54,11 +65,17 @@ impl Traffic {
         self.begin.saturating_add(self.apart * u32::try_from(number).unwrap_or(u32::MAX)).expect("a time")
     }
 
-    /// Without bodies, which no list looks at.
+    fn is_read(&self, number: u64) -> bool {
+        number % self.every == self.every / 2
+    }
+
+    /// Mostly without bodies, which no list looks at; those that are read, and those about them, have some.
     fn capture(&mut self, number: u64) -> Capture {
         let draw = self.prose.next();
         let user = draw % USERS;
-        let mut made = queue::capture(self.at(number), user_id(user), Bodies::default(), &self.random);
+        let bodied = (number % self.every).abs_diff(self.every / 2) < BODIED / 2;
+        let bodies = if bodied { queue::bodies(BODIES, "", &mut self.prose) } else { Bodies::default() };
+        let mut made = queue::capture(self.at(number), user_id(user), bodies, &self.random);
         let head = &mut made.head;
         head.key = Some(key_id(user, draw >> 20 & 1));
         let model = if number % RARE == RARE / 2 {
@@ -91,19 +108,20 @@ async fn archive(dir: &Path, clock: Clock) -> Archive {
     Archive::new(store, &SecretBytes::new([7; 32]), Random::System, true).with_clock(clock)
 }
 
-pub async fn measure(load: &Load) {
+/// Gives which promises were not kept.
+pub async fn measure(load: &Load) -> Vec<String> {
     let dir = directory();
     let begin = Timestamp::now() - Span::new().hours(i64::try_from(load.days * 24).expect("days"));
     let clock = Clock::manual(begin);
     let apart = Duration::from_secs(load.days * 24 * 3600) / u32::try_from(load.heads.max(1)).expect("fewer heads");
-    let mut traffic = Traffic { begin, apart, prose: Prose::new(5), random: Random::seeded(6) };
+    let mut traffic = Traffic { begin, apart, prose: Prose::new(5), random: Random::seeded(6), every: (load.heads / READS).max(1) };
     let filled = archive(dir.path(), clock.clone()).await;
     let sample = fill(&filled, &clock, &mut traffic, load.heads).await;
     // As after a kill: nobody closes the segment that is written to.
     drop(filled);
     let (segments, index, count) = process::disk(dir.path());
     println!(
-        "{} captures of {} days without bodies: {count} segments of {segments} bytes, an index of {index} bytes",
+        "{} captures of {} days, few with bodies: {count} segments of {segments} bytes, an index of {index} bytes",
         load.heads, load.days
     );
     let start = Instant::now();
@@ -117,25 +135,33 @@ pub async fn measure(load: &Load) {
         start.elapsed() - opened
     );
     assert!((recovered.lost, recovered.unknown) == (0, 0) && recovered.read > 0);
-    ask(&begun, &traffic, load.heads).await;
+    let mut broken = Vec::from_iter(ask(&begun, &traffic, load.heads).await);
+    broken.extend(read(&begun, &sample).await);
+    broken.extend(retire(&begun, &mut traffic, &clock, load).await);
+    broken
+}
+
+/// Each of these whole, with its bodies.
+async fn read(archive: &Archive, sample: &[RequestId]) -> Option<String> {
     let mut reads = Vec::new();
     for id in sample {
         let from = Instant::now();
-        assert!(begun.get(&id).await.expect("read").is_some());
+        let capture = archive.get(id).await.expect("read").expect("it is there");
         reads.push(from.elapsed());
+        assert!(capture.bodies.request.len() + capture.bodies.response.len() > BODIES / 2, "with its bodies");
     }
-    println!("one capture, any of them: {} (promised: {PROMISED:?})", process::spread(reads));
-    retire(&begun, &mut traffic, &clock, load).await;
+    let median = process::median(&reads);
+    println!("one capture with its bodies, {} of them once each: {} (promised: {PROMISED:?})", sample.len(), process::spread(reads));
+    (median > PROMISED).then(|| format!("a capture is read in {median:.1?}"))
 }
 
 /// Fills the archive, as a gateway does in that time; gives some of the ids.
 async fn fill(archive: &Archive, clock: &Clock, traffic: &mut Traffic, heads: u64) -> Vec<RequestId> {
     let (start, mut sample) = (Instant::now(), Vec::new());
     let mut writing: Option<JoinHandle<Result<usize, StoreError>>> = None;
-    let every = (heads / 400).max(1);
     for first in (0..heads).step_by(BATCH) {
         let batch: Vec<Capture> = (first..heads.min(first + BATCH as u64)).map(|number| traffic.capture(number)).collect();
-        sample.extend((first..).zip(&batch).filter(|(number, _)| number % every == every / 2).map(|(_, made)| made.head.id.clone()));
+        sample.extend((first..).zip(&batch).filter(|(number, _)| traffic.is_read(*number)).map(|(_, made)| made.head.id.clone()));
         if let Some(writing) = writing.take() {
             writing.await.expect("joined").expect("appended");
         }
@@ -152,7 +178,7 @@ async fn fill(archive: &Archive, clock: &Clock, traffic: &mut Traffic, heads: u6
 }
 
 /// The newest fifty by filters.
-async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) {
+async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String> {
     let all = CaptureFilter::default;
     let (owner, us) = (Some(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
     let of = |statuses: &[(u16, u16)]| CaptureFilter { statuses: statuses.to_vec(), ..all() };
@@ -189,13 +215,12 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) {
         }
         println!("  {name:<28} {found:>2} found{}: {}", if more { ", more" } else { "" }, process::spread(times));
     }
-    let over = if over.is_empty() { "none".to_owned() } else { over.join("; ") };
-    println!("longer than {PROMISED:?} by their median: {over}");
+    (!over.is_empty()).then(|| format!("lists longer than {PROMISED:?} by their median: {}", over.join(", ")))
 }
 
 /// A day leaves while captures are written.
-async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &Load) {
-    let mut next = load.heads;
+async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &Load) -> Option<String> {
+    let (mut next, mut most) = (load.heads, Duration::ZERO);
     for tending in [false, true] {
         let done = Arc::new(AtomicBool::new(!tending));
         let work = tokio::spawn({
@@ -222,9 +247,11 @@ async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &
         }
         let took = work.await.expect("joined");
         let what = if tending { format!("while a day leaves, which takes {took:.1?}") } else { "with nothing else to do".to_owned() };
-        println!("100 captures at a time are written, {what}: {}", process::spread(times));
+        most = most.max(times.iter().copied().max().unwrap_or_default());
+        println!("100 captures at a time are written, {what}: {} (promised: {STALL:?} at most)", process::spread(times));
     }
     let oldest = CaptureFilter { until_us: Some(traffic.begin.as_microsecond() + 23 * 3600 * 1_000_000), ..CaptureFilter::default() };
     let left = archive.page(oldest, 50, None).await.expect("a page");
     assert!(left.heads.is_empty(), "the day has left");
+    (most > STALL).then(|| format!("the writer waited for {most:.1?}"))
 }

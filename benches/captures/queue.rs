@@ -26,7 +26,7 @@ use crate::{directory, open, process};
 
 /// The thread that makes captures, which a gateway's requests make.
 const PRODUCER: &str = "producer";
-/// What is promised of a disk that captures lie on: their share of raw bytes, in percent.
+/// What is promised of a disk that captures lie on: their share of raw bytes, heads and bodies, with the index, in percent.
 const SHARE: f64 = 35.0;
 /// And of the machine: percent of a core, at this rate or less.
 const CORE: f64 = 50.0;
@@ -46,9 +46,9 @@ pub struct Load {
     pub seconds: f64,
 }
 
-/// Gives which promises were not kept, which depends on the machine.
-pub async fn measure(load: &Load) -> Vec<String> {
-    let broken = generated(load).await;
+/// Gives which promises were not kept; what it takes of a core is none where the machine or the build is not meant for it.
+pub async fn measure(load: &Load, core: bool) -> Vec<String> {
+    let broken = generated(load, core).await;
     recorded().await;
     stalled(load.bytes).await;
     broken
@@ -149,20 +149,21 @@ fn raw(capture: &Capture) -> (u64, u64) {
     (bodies, bodies + serde_json::to_vec(&capture.head).map_or(0, |head| head.len() as u64))
 }
 
-/// Prints what lies on the disk; gives what part of the raw bytes the segments are, in percent.
+/// Prints what lies on the disk; gives what part of the raw bytes segments and index are, in percent.
 fn share(dir: &Path, bodies: u64, all: u64) -> f64 {
     let (segments, index, _) = process::disk(dir);
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
     println!(
-        "  disk: {all} raw bytes, {bodies} of them bodies; segments {segments}: {:.1} % of raw, {:.1} % of the bodies alone; the index {index}: {:.1} % of raw",
+        "  disk: {all} raw bytes, {bodies} of them bodies; segments {segments}: {:.1} % of raw, {:.1} % of the bodies alone; the index {index}: {:.1} % of raw; both {:.1} %",
         of(segments, all),
         of(segments, bodies),
-        of(index, all)
+        of(index, all),
+        of(segments + index, all)
     );
-    of(segments, all)
+    of(segments + index, all)
 }
 
-async fn generated(load: &Load) -> Vec<String> {
+async fn generated(load: &Load, judged: bool) -> Vec<String> {
     let room = Room::new().await;
     let total = (load.rate as f64 * load.seconds) as u64;
     let (peak, bodies_bytes, all_bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -217,7 +218,7 @@ async fn generated(load: &Load) -> Vec<String> {
     room.end().await;
     let kept = [
         (share <= SHARE, format!("{share:.1} % of raw bytes on the disk, not {SHARE:.0}")),
-        (core <= CORE || load.rate > RATE, format!("{core:.0} % of a core, not {CORE:.0}")),
+        (core <= CORE || load.rate > RATE || !judged, format!("{core:.0} % of a core, not {CORE:.0}")),
         (dropped == 0 || load.rate > RATE, format!("{dropped} captures dropped at {}/s", load.rate)),
     ];
     kept.into_iter().filter(|(kept, _)| !kept).map(|(_, broken)| broken).collect()

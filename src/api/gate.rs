@@ -71,7 +71,10 @@ impl Gate {
         };
         let mut report = evaluation::finish(evaluation::begin(app, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
-            let why = "There is no captured traffic of the last 24 hours to try the document on; allow_empty=true lets it pass.";
+            let unread = Some(report.unreadable).filter(|unread| *unread > 0).map(|unread| format!(" ({unread} captures cannot be read)"));
+            let unread = unread.unwrap_or_default();
+            let why =
+                format!("There is no captured traffic of the last 24 hours to try the document on{unread}; allow_empty=true lets it pass.");
             return Err(Error::new(Kind::NoCaptures, why));
         }
         if !examples {

@@ -57,6 +57,8 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     check_new_password("password", &password)?;
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
+    app.throttle.check_registration(client(request).address, now)?;
+    let place = app.passwords.place()?;
     app.throttle.register(client(request).address, now)?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
@@ -66,7 +68,7 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
         email,
         name,
         role: Role::User,
-        password: app.passwords.hash(password).await?,
+        password: app.passwords.hash_at(place, password).await?,
         disabled: false,
         labels: std::collections::BTreeMap::new(),
         limits: Default::default(),
@@ -87,9 +89,12 @@ pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
     fields.finish()?;
     check_shown_password("password", &password)?;
     let client = client(request);
+    app.throttle.check_login(&email, client.address, app.clock.now())?;
+    // Before it is counted: what is turned away for want of a place was no try.
+    let place = app.passwords.place()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
-    let verified = app.passwords.verify(user.as_ref().map(|user| user.password.clone()), password).await?;
+    let verified = app.passwords.verify_at(place, user.as_ref().map(|user| user.password.clone()), password).await?;
     let known = user.as_ref().map(|user| user.id.clone());
     let Some(user) = user.filter(|user| verified && !user.disabled) else {
         note_refusal(app, who, request, known.as_ref());
@@ -148,12 +153,14 @@ pub async fn password(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     fields.finish()?;
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
+    app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
+    let (place, next) = (app.passwords.place()?, app.passwords.place()?);
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
-    if !app.passwords.verify(Some(user.password.clone()), current).await? {
+    if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));
         return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
     }
-    let hash = app.passwords.hash(new).await?;
+    let hash = app.passwords.hash_at(next, new).await?;
     let event = audit::event(app, who, request, Action::PasswordChange, "user", user.id.as_str());
     let committed =
         app.store.noting(event).change_password(&user.id, user.password.clone(), hash, session).await.map_err(|error| match error {
@@ -234,6 +241,7 @@ pub(super) fn email_is_taken() -> Error {
 pub(super) fn of_new_user(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => email_is_taken(),
+        StoreError::Stale => Error::new(Kind::Forbidden, "What you may do was changed meanwhile."),
         other => other.into(),
     }
 }

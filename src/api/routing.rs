@@ -17,7 +17,7 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::config::{self, Problem};
 use crate::error::{Error, Kind, Result};
-use crate::reload::{self, Coming, Expecting, NotTaken};
+use crate::reload::{self, By, Coming, Expecting, NotTaken};
 use crate::routing::recipe::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
@@ -56,23 +56,23 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let text = document(request)?;
     let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
-        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref()), &event).await),
+        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref()), By { who, event: &event }).await),
         Some(gate) => {
             let tried = |revision: &str| audit::event(app, who, request, Action::CaptureEvaluate, "config", revision);
-            gated(app, &text, expected.as_deref(), (&gate, who.is_admin()), (&event, &tried)).await
+            gated(app, &text, expected.as_deref(), &gate, (By { who, event: &event }, &tried)).await
         }
     }
 }
 
 /// A change that goes live only where it passes the gate: it is tried on what the gateway served of late, against the document
 /// that it replaces, and against no other: where that one has gone meanwhile, it is tried again. It looks at everybody's
-/// captures, which is noted; `examples`: whether the answer may name some.
+/// captures, which is noted; to an admin the answer may name some.
 async fn gated(
     app: &App,
     text: &str,
     expected: Option<&str>,
-    (gate, examples): (&Gate, bool),
-    (event, tried): (&Event, &(dyn Fn(&str) -> Event + Sync)),
+    gate: &Gate,
+    (by, tried): (By<'_>, &(dyn Fn(&str) -> Event + Sync)),
 ) -> Result<Response<Bytes>> {
     for attempt in 0..bounds::GATE_TRIES {
         let live = app.live();
@@ -87,11 +87,11 @@ async fn gated(
         if attempt == 0 {
             app.store.note(tried(candidate.revision())).await?;
         }
-        if let Some(refusal) = gate.try_on(app, candidate, live.clone(), examples).await? {
+        if let Some(refusal) = gate.try_on(app, candidate, live.clone(), by.who.is_admin()).await? {
             return Ok(refusal);
         }
         let expecting = expected.map_or(Expecting::Revision(revision), Expecting::RevisionAndFile);
-        match reload::take(app, text.to_owned(), Coming::Given, expecting, event).await {
+        match reload::take(app, text.to_owned(), Coming::Given, expecting, by).await {
             Err(NotTaken::Stale { .. }) if expected.is_none() => {}
             outcome => return taken(outcome),
         }
@@ -145,7 +145,7 @@ pub async fn rollback(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
     let event = audit::event(app, who, request, Action::ConfigRollback, "config", &revision);
-    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref()), &event).await)
+    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref()), By { who, event: &event }).await)
 }
 
 /// The document in a request's body.

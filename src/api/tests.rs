@@ -2,12 +2,14 @@
 
 mod audit_of_documents;
 mod climb;
+mod climb_agent;
 mod creation;
 mod grants;
 mod identity;
 mod patch;
 mod presets;
 mod users;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -37,13 +37,15 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     if app.auth.user_by_email(&email).is_some() {
         return Err(pin::email_is_taken());
     }
+    let password = app.passwords.hash(password).await?;
     let now = app.clock.now();
+    app.auth.check_still(who, now)?;
     let user = UserRow {
         id: UserId::new(now, &app.random),
         email,
         name,
         role,
-        password: app.passwords.hash(password).await?,
+        password,
         disabled: false,
         labels: BTreeMap::new(),
         limits,
@@ -53,7 +55,7 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let location = HeaderValue::from_str(&format!("/v1/users/{}", user.id)).map_err(Error::internal)?;
     let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
     let (id, limits) = (user.id.clone(), user.limits.clone());
-    let committed = app.store.noting(event).create_user(user).await.map_err(pin::of_new_user)?;
+    let committed = app.store.noting(event).create_user_by(user, who.user_id()).await.map_err(pin::of_new_user)?;
     app.store.acknowledge(committed.rev).await?;
     app.limits.expect_user(&id, &limits, &app.store, now).await;
     let mut response = answer::json(StatusCode::CREATED, &body);

@@ -1,7 +1,7 @@
 //! Which requests a browser may have been made to send by another site. A cookie goes along with those, so every
 //! unsafe request that shows no other credential has to prove where it comes from.
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::error::{Error, Kind, Result};
 
@@ -20,6 +20,20 @@ pub fn browser_allows(method: &Method, headers: &HeaderMap, expected_origin: &st
         (Line::Bad, _) | (Line::Absent, Line::Bad) => false,
     };
     if allowed { Ok(()) } else { Err(Error::new(Kind::CsrfRejected, "A browser sent this from another site.")) }
+}
+
+/// Schemes whose credentials browsers add by themselves: from an address, or because somebody logged in before (RFC 7617
+/// section 2.2, RFC 7616, RFC 4559).
+const BY_ITSELF: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
+
+/// Whether `Authorization` holds what no browser adds by itself, good or not.
+pub fn shows_authorization(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(http::header::AUTHORIZATION).iter().peekable();
+    let scheme = |line: &HeaderValue| {
+        let scheme = line.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        BY_ITSELF.iter().any(|known| scheme.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    lines.peek().is_some() && !lines.any(scheme)
 }
 
 enum Line<'a> {
@@ -47,7 +61,6 @@ fn canonical(origin: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[test]
     fn the_rule_for_browsers() {
@@ -76,6 +89,25 @@ mod tests {
                 assert!(answer.err().is_none_or(|error| error.kind() == Kind::CsrfRejected));
             }
             assert!(browser_allows(&Method::GET, &headers, "http://gw.test:8080").is_ok());
+        }
+    }
+
+    #[test]
+    fn what_a_browser_adds_by_itself_shows_nothing() {
+        for (given, shown) in [
+            (&[][..], false),
+            (&["Bearer x"], true),
+            (&["ApiKey x"], true),
+            (&["nonsense"], true),
+            (&["Basic dTpw"], false),
+            (&["basic"], false),
+            (&["DIGEST x"], false),
+            (&["Negotiate x"], false),
+            (&["NTLM x"], false),
+            (&["Bearer x", "Basic dTpw"], false),
+        ] {
+            let headers: HeaderMap = given.iter().map(|value| (http::header::AUTHORIZATION, HeaderValue::from_static(value))).collect();
+            assert_eq!(shows_authorization(&headers), shown, "{given:?}");
         }
     }
 

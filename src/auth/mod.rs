@@ -12,6 +12,7 @@ mod principal;
 mod revocation;
 mod session;
 pub mod signature;
+mod sweeps;
 mod tally;
 mod throttle;
 pub mod token;
@@ -26,7 +27,6 @@ use dashmap::{DashMap, DashSet};
 use http::HeaderMap;
 use jiff::Timestamp;
 
-use crate::bounds;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
@@ -34,7 +34,7 @@ use crate::secret::{Keyring, Secret, constant_time_eq};
 use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow};
 
 pub use agents::{Agent, Agents};
-pub use browser::browser_allows;
+pub use browser::{browser_allows, shows_authorization};
 pub use keys::{Key, Standing};
 pub use password::Passwords;
 pub use principal::{
@@ -310,23 +310,6 @@ impl Auth {
         self.0.keys.page(interface, owner, after, limit, keep)
     }
 
-    /// Brings to the store when keys were last used, as many at a time as one transaction takes. To be called every minute or so,
-    /// and at the end.
-    pub async fn sweep_uses(&self, store: &Store) -> Result<(), StoreError> {
-        // Those of now; what comes meanwhile waits for the next time.
-        for _ in 0..=self.0.keys.unsaved_uses() / bounds::USES_BATCH {
-            let used = self.0.keys.take_unsaved(bounds::USES_BATCH);
-            if used.is_empty() {
-                break;
-            }
-            if let Err(error) = store.note_used(used.clone()).await {
-                self.0.keys.still_unsaved(&used);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// ROUTER keys with a budget that may still be drawn on: their own requests', or those of keys that descend from them.
     pub fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         self.0.keys.with_budget(now)
@@ -335,19 +318,6 @@ impl Auth {
     /// How many keys of an interface stand how.
     pub fn count_keys(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
         self.0.keys.count(interface, standing, now)
-    }
-
-    /// Brings to the store when sessions were last used, and ends those that are over. To be called every minute or so.
-    pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let (seen, over) = self.0.sessions.unsaved(self.0.idle, now);
-        if seen.is_empty() && over.is_empty() {
-            return Ok(());
-        }
-        let swept = store.sweep_sessions(seen.clone(), over).await;
-        if swept.is_err() {
-            self.0.sessions.still_unsaved(&seen);
-        }
-        swept.map(|_| ())
     }
 
     /// Who a request is. `secure` says whether it came by https, which decides the cookie's name.

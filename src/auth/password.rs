@@ -42,18 +42,33 @@ impl Passwords {
 
     /// The hash to store, in PHC form.
     pub async fn hash(&self, password: Secret) -> Result<String> {
+        self.hash_at(self.place()?, password).await
+    }
+
+    /// The same at a place that was taken before.
+    pub async fn hash_at(&self, place: Place, password: Secret) -> Result<String> {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);
-        self.run(move || {
+        self.run(place, move || {
             let hash = argon2()?.hash_password_with_salt(password.expose().as_bytes(), &salt).map_err(Error::internal)?;
             Ok(hash.to_string())
         })
         .await
     }
 
+    /// One of the places at the cores or in the queue before them; an error where all are taken.
+    pub fn place(&self) -> Result<Place> {
+        Place::take(&self.inside, self.most)
+    }
+
     /// Whether the password is that of `stored`. Without one (no such user) it takes as long, and is not.
     pub async fn verify(&self, stored: Option<String>, password: Secret) -> Result<bool> {
-        self.run(move || {
+        self.verify_at(self.place()?, stored, password).await
+    }
+
+    /// The same at a place that was taken before.
+    pub async fn verify_at(&self, place: Place, stored: Option<String>, password: Secret) -> Result<bool> {
+        self.run(place, move || {
             let Some(stored) = stored else {
                 argon2()?.hash_password_with_salt(password.expose().as_bytes(), &[0; 16]).map_err(Error::internal)?;
                 return Ok(false);
@@ -69,8 +84,7 @@ impl Passwords {
         self.runs.load(Ordering::Acquire)
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let place = Place::take(&self.inside, self.most)?;
+    async fn run<T: Send + 'static>(&self, place: Place, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
         let runs = Arc::clone(&self.runs);
         // Place and permit go along: a caller that leaves does not free a core that is still at work.
@@ -83,8 +97,9 @@ impl Passwords {
     }
 }
 
-/// One of the places at the cores or in the queue.
-struct Place(Arc<AtomicUsize>);
+/// One of the places at the cores or in the queue; free again when it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
 
 impl Place {
     fn take(inside: &Arc<AtomicUsize>, most: usize) -> Result<Self> {

@@ -109,6 +109,11 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Whether there is this session, and it is not over.
+    pub(super) fn has(&self, id: &SessionId, idle: Duration, now: Timestamp) -> bool {
+        self.by_id.get(id).is_some_and(|session| !session.is_over(idle, now))
+    }
+
     /// What the store does not know yet: when sessions were last seen, and which are over.
     pub(super) fn unsaved(&self, idle: Duration, now: Timestamp) -> (Vec<(SessionId, Timestamp)>, Vec<SessionId>) {
         let (mut seen, mut over) = (vec![], vec![]);

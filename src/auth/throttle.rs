@@ -51,6 +51,18 @@ impl Throttle {
         self.logins.count(&pair, now)
     }
 
+    /// Whether [`login`](Self::login) would refuse; counts nothing.
+    pub fn check_login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+        let network = address.map(network);
+        self.logins.check(&(email.to_owned(), network), now)?;
+        self.networks.check(&network, now)
+    }
+
+    /// Whether [`register`](Self::register) would refuse; counts nothing.
+    pub fn check_registration(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
+        self.registrations.check(&address.map(network), now)
+    }
+
     /// Counts a registration from `address`, or refuses it.
     pub fn register(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         self.registrations.count(&address.map(network), now)

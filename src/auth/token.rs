@@ -1,6 +1,8 @@
 //! The form of our secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The checksum tells scanners and
 //! typing errors apart from keys; it guards nothing. A secret is kept only as HMAC-SHA-256 under the pepper.
 
+use std::borrow::Cow;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -10,6 +12,9 @@ use crate::secret::{Secret, SecretBytes};
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM: usize = 30;
 const CHECKSUM: usize = 6;
+const AUDIENCE: usize = 3;
+/// Of a whole secret.
+const CHARS: usize = AUDIENCE + 1 + RANDOM + CHECKSUM;
 /// What our secrets begin with: keys of the three interfaces, session tokens, node secrets.
 const AUDIENCES: [&str; 5] = ["pin", "agt", "rtr", "ses", "nod"];
 
@@ -44,6 +49,27 @@ pub fn redact(token: &str) -> String {
         }
         None => "…".to_owned(),
     }
+}
+
+/// A text with what has our form in it [redacted](redact), whatever stands around it. One pass: the text is anybody's.
+pub fn redact_within(text: &str) -> Cow<'_, str> {
+    let (mut clean, mut rest) = (String::new(), text);
+    let mut from = 0;
+    while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {
+        // By mistake there may be more letters before it, or behind.
+        let begin = at.checked_sub(AUDIENCE);
+        let token = begin.and_then(|begin| rest.get(begin..begin + CHARS)).filter(|token| parts(token).is_some());
+        match (begin, token) {
+            (Some(begin), Some(token)) => {
+                clean.push_str(rest.get(..begin).unwrap_or_default());
+                clean.push_str(&redact(token));
+                rest = rest.get(begin + CHARS..).unwrap_or_default();
+                from = 0;
+            }
+            _ => from = at + 1,
+        }
+    }
+    if clean.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(clean + rest) }
 }
 
 /// The key of all digests, taken in once: a digest then costs the hash of the secret alone.
@@ -111,6 +137,16 @@ mod tests {
         }
         assert_eq!(redact(VECTORS[2]), "rtr_AbCd…iBxe");
         assert_eq!(redact("an operator's own"), "…");
+        let [pin, _, rtr] = VECTORS;
+        for (text, clean) in [
+            (format!("/v1/router/keys/{rtr}"), "/v1/router/keys/rtr_AbCd…iBxe"),
+            (format!("/{pin}:x/a{rtr}b%20{pin}{pin}"), "/pin_0123…Mbyp:x/artr_AbCd…iBxeb%20pin_0123…Mbyppin_0123…Mbyp"),
+            ("/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN".to_owned(), "/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN"),
+            (rtr[..39].to_owned(), &rtr[..39]),
+            ("é_".repeat(30), &"é_".repeat(30)),
+        ] {
+            assert_eq!(redact_within(&text), clean);
+        }
         assert!(well_formed("an operator's own"));
         assert!(well_formed("abc_0123456789ABCDEFGHIJKLMNOPQRST4PMbyq"));
     }

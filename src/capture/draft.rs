@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use memchr::memmem;
 
+use super::echo::Secrets;
 use super::record::{Bodies, Capture, Head};
 use super::scrub::{credentials, keep_headers};
 use super::size;
@@ -27,14 +29,25 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The capture, without any credential in its headers.
+    /// The capture, without any credential in its headers, and without the provider's in what that says.
     pub fn finish(self) -> Capture {
         let mut head = self.head;
         head.request_headers.extend(keep_headers(&self.request_headers, &[]));
         // A provider can only give away its own credentials.
         let secrets = self.provider.as_deref().map(credentials).unwrap_or_default();
         head.response_headers.extend(keep_headers(&self.response_headers, &secrets));
-        Capture { head, bodies: self.bodies }
+        let mut bodies = self.bodies;
+        // Hardly any says them.
+        let is_said = || secrets.iter().any(|secret| memmem::find(&bodies.response, secret.as_bytes()).is_some());
+        if head.response_truncated || is_said() {
+            let secrets = Secrets::known(secrets.into_iter().map(str::to_owned).collect());
+            let hidden = if head.response_truncated { secrets.hide(&bodies.response) } else { secrets.hide_whole(&bodies.response) };
+            if let Some(hidden) = hidden {
+                bodies.response = hidden.into();
+                head.lacks_of_answer();
+            }
+        }
+        Capture { head, bodies }
     }
 
     /// About how much memory it holds.

@@ -1,6 +1,7 @@
 //! The archive of captures: whole in segments, sealed block by block, and found by the store's index of them.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
 use crate::metrics::Metrics;
 use crate::secret::{Keyring, SecretBytes};
-use crate::store::{CaptureFilter, Place, Store, StoreError};
+use crate::store::{CaptureFilter, FaultPlace, Faults, Place, Store, StoreError};
 
 /// Where captures are kept. Cloning is cheap.
 ///
@@ -39,7 +40,7 @@ pub struct Archive {
 #[derive(Default)]
 pub(super) struct Shared {
     /// Segments that were read from.
-    segments: Mutex<HashMap<i64, Arc<Segment>>>,
+    segments: Mutex<Opened>,
     /// Damaged blocks that were reported.
     damaged: Mutex<HashSet<(i64, u64)>>,
     /// The index does not know all segments yet.
@@ -54,6 +55,14 @@ pub(super) struct Shared {
     pub(super) log_to_empty: AtomicBool,
     /// A segment that was made anew is in the place of another in part only.
     pub(super) half_replaced: AtomicBool,
+}
+
+/// Segments that are open to be read.
+#[derive(Default)]
+struct Opened {
+    open: HashMap<i64, Arc<Segment>>,
+    /// How many were let go of: one that was opened before the last of them may have left since.
+    gone: u64,
 }
 
 /// A page of heads, newest first.
@@ -143,11 +152,34 @@ impl Archive {
                 archive.unsynced();
                 let ready = captures.iter().filter_map(|capture| {
                     pace.give_way();
-                    prepare::ready(capture, &archive.redactor)
+                    // A mistake that we make with one is no other's end.
+                    archive.guarded(|| {
+                        archive.make.faults.pass(FaultPlace::Ready);
+                        prepare::ready(capture, &archive.redactor)
+                    })?
                 });
-                archive.lock().append(index, ready, pace)
+                let written = archive.guarded(|| {
+                    archive.make.faults.pass(FaultPlace::Append);
+                    archive.lock().append(index, ready, pace)
+                });
+                // What it wrote to is left as after a crash, read again and closed.
+                written.unwrap_or_else(|| Err(StoreError::unavailable("a panic where captures are written")))
             })
             .await
+    }
+
+    /// `None` where `work` panicked, which is counted.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        if let (Err(_), Some(metrics)) = (&done, &self.metrics) {
+            metrics.panic();
+        }
+        done.ok()
+    }
+
+    /// Where tests make what writes captures fail.
+    pub(super) fn faults(&self) -> &Faults {
+        &self.make.faults
     }
 
     /// What is taken out of captures before they are written.
@@ -333,25 +365,43 @@ impl Archive {
 
     /// A segment, open to be read.
     pub(super) fn segment(&self, number: i64) -> Result<Arc<Segment>, Damage> {
-        let segments = || self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = segments().get(&number) {
-            return Ok(open.clone());
-        }
+        let gone = {
+            let segments = self.opened();
+            if let Some(open) = segments.open.get(&number) {
+                return Ok(open.clone());
+            }
+            segments.gone
+        };
         let opened = self.make.open(number).inspect_err(|damage| self.report(number, 0, damage))?;
         let opened = Arc::new(opened);
-        let mut segments = segments();
-        if segments.len() >= bounds::SEGMENTS_OPEN
-            && let Some(oldest) = segments.keys().min().copied()
-        {
-            segments.remove(&oldest);
-        }
-        segments.insert(number, opened.clone());
+        self.keep_open(number, &opened, gone);
         Ok(opened)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a segment open that was opened when so many had gone. Not if one more has: it might be this one, and its bytes
+    /// would never leave the disk.
+    fn keep_open(&self, number: i64, opened: &Arc<Segment>, gone: u64) {
+        let mut segments = self.opened();
+        if segments.gone != gone {
+            return;
+        }
+        if segments.open.len() >= bounds::SEGMENTS_OPEN
+            && let Some(oldest) = segments.open.keys().min().copied()
+        {
+            segments.open.remove(&oldest);
+        }
+        segments.open.insert(number, opened.clone());
     }
 
     /// Lets go of a segment that has left, so that the disk gets its bytes back.
     pub(super) fn let_go(&self, number: i64) {
-        self.shared.segments.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let mut segments = self.opened();
+        segments.gone += 1;
+        segments.open.remove(&number);
     }
 
     /// Says once that a block is damaged.

@@ -176,7 +176,30 @@ async fn what_the_document_keeps_out_is_nowhere() {
     assert_eq!(streamed["response"]["assembled"]["choices"][0]["message"]["content"], "a [redacted] b");
     assert_eq!(read(3).await.bodies.response, "said [redacted] and left");
     for at in 0..4 {
-        assert_eq!(read(at).await.summary()["not_replayable"], if at == 1 { "truncated" } else { "redacted" });
+        let why = ["redacted".into(), "truncated".into(), serde_json::Value::Null, serde_json::Value::Null];
+        assert_eq!((&read(at).await.summary()["not_replayable"], read(at).await.head.redacted), (&why[at], true));
     }
     assert_eq!(read(4).await, all[4], "what does not match is as it was");
+}
+
+#[tokio::test]
+async fn a_segment_that_left_while_it_was_opened_is_not_kept_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let all = captures(0..2);
+    for capture in &all {
+        archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
+        archive.close().await.unwrap();
+    }
+    let places = [&all[0], &all[1]].map(|capture| capture.head.id.clone());
+    let [left, stays] = [archive.store.locate_capture(&places[0]).await, archive.store.locate_capture(&places[1]).await];
+    let (left, stays) = (left.unwrap().unwrap().segment, stays.unwrap().unwrap().segment);
+    // A reader that is between the two.
+    let gone = archive.opened().gone;
+    let opened = Arc::new(archive.make.open(left).unwrap());
+    archive.remove(left).await.unwrap();
+    archive.keep_open(left, &opened, gone);
+    assert!(archive.opened().open.is_empty(), "its bytes would stay on the disk");
+    archive.segment(stays).unwrap();
+    assert_eq!(archive.opened().open.len(), 1);
 }

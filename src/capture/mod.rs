@@ -3,9 +3,11 @@
 
 pub mod coming;
 pub mod draft;
+mod echo;
 pub mod import;
 pub mod index;
 mod keys;
+pub mod names;
 mod prepare;
 pub mod queue;
 pub mod record;
@@ -15,6 +17,7 @@ pub mod scrub;
 pub mod segment;
 mod shelf;
 mod shown;
+mod sift;
 mod size;
 mod tend;
 mod whole;

@@ -1,5 +1,6 @@
 //! From a capture to what is written of it: without credentials, without what the server document keeps out.
 
+use super::echo::Secrets;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
 use super::scrub::{self, is_credential};
@@ -17,14 +18,33 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     if let Some(inputs) = &mut head.inputs {
         inputs.request.headers.retain(|name, _| kept(name));
     }
-    let mut bodies = Bodies { response: capture.bodies.response.clone(), ..Bodies::default() };
+    let (mut bodies, mut secrets) = (Bodies::default(), Secrets::default());
     if head.request_captured {
-        let scrubbed = scrub::scrub_body(&capture.bodies.request);
-        bodies.request = scrubbed.body;
-        head.redacted |= scrubbed.redacted;
+        let (scrubbed, found) = scrub::scrub_request(&capture.bodies.request);
+        (bodies.request, secrets) = (scrubbed.body, found);
+        if scrubbed.redacted {
+            head.lacks_of_request();
+        }
     }
+    if !secrets.is_empty() {
+        without(&mut head, &secrets);
+    }
+    bodies.response = scrub::scrub_answer(&mut head, capture.bodies.response.clone(), &secrets);
     redactor.redact(&mut head, &mut bodies);
     of(&head, bodies)
+}
+
+/// Takes out of a head what else quotes these.
+fn without(head: &mut Head, secrets: &Secrets) {
+    let is_free = |value: &str| secrets.hide_whole(value.as_bytes()).is_none();
+    head.request_headers.retain(|(_, value)| is_free(value));
+    head.response_headers.retain(|(_, value)| is_free(value));
+    if let Some(inputs) = &mut head.inputs {
+        inputs.request.headers.retain(|_, value| is_free(value));
+    }
+    // It may be cut off.
+    head.client_request_id.take_if(|id| secrets.hide(id.as_bytes()).is_some());
+    head.error.take_if(|error| !is_free(error));
 }
 
 /// What is written of a head that is fit to be, and its bodies.

@@ -1,10 +1,12 @@
 //! The queue between requests and the archive: bounded in records and bytes, never waited for. What finds no room is
 //! dropped and counted; what the store refuses is tried again a few times, then dropped and counted.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
@@ -16,7 +18,7 @@ use super::segment::writer::{Effort, Pace};
 use crate::bounds;
 use crate::id::{RequestId, UserId};
 use crate::metrics::Metrics;
-use crate::store::StoreError;
+use crate::store::{FaultPlace, StoreError};
 
 enum Message {
     Draft(Box<Waits>),
@@ -87,6 +89,18 @@ impl Waiting {
     }
 }
 
+/// Room that a batch takes for as long as this value is there.
+struct Room {
+    waiting: Waiting,
+    size: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.waiting.give_back(self.size);
+    }
+}
+
 /// The other end of the queue, to be [run](CaptureWriter::run) once.
 pub struct CaptureWriter {
     receiver: mpsc::Receiver<Message>,
@@ -95,6 +109,8 @@ pub struct CaptureWriter {
     calls: Arc<AtomicUsize>,
     /// The last batch was lost.
     failing: bool,
+    /// Of how many of the batch under way it was counted what became of them.
+    told: u64,
 }
 
 impl CaptureQueue {
@@ -109,7 +125,7 @@ impl CaptureQueue {
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
         let (hurry, calls) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
         let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone(), calls: calls.clone() };
-        (queue, CaptureWriter { receiver, waiting, hurry, calls, failing: false })
+        (queue, CaptureWriter { receiver, waiting, hurry, calls, failing: false, told: 0 })
     }
 
     /// Announces the capture of a request that begins, so that a deletion finds it before it is written.
@@ -181,31 +197,53 @@ impl CaptureQueue {
 }
 
 impl CaptureWriter {
-    /// Writes batches until every queue handle is gone.
+    /// Writes batches until every queue handle is gone. A mistake of ours costs what it is made with: that is counted, and the
+    /// next is written.
     pub async fn run(mut self, archive: Archive) {
         loop {
-            let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
-                Ok(Some(first)) => first,
-                Ok(None) => break,
+            match AssertUnwindSafe(self.round(&archive)).catch_unwind().await {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(_) => {
-                    sync(&archive).await;
-                    continue;
-                }
-            };
-            if let Message::Draft(first) = &first {
-                self.linger(first.since).await;
-            }
-            let mut next = Some(first);
-            while next.is_some() {
-                let (batch, flushed) = self.gather(&mut next);
-                self.write(&archive, batch).await;
-                if let Some(done) = flushed {
-                    // The one who asked may have gone.
-                    let _gone = done.send(());
+                    self.panicked("a round of the capture writer");
+                    // One that is made with nothing at all is not made over and over.
+                    tokio::time::sleep(bounds::CAPTURE_RETRY).await;
                 }
             }
         }
         sync(&archive).await;
+    }
+
+    /// Waits for what comes first, and writes what has come by then. Whether more may come.
+    async fn round(&mut self, archive: &Archive) -> bool {
+        archive.faults().pass(FaultPlace::Round);
+        let first = match timeout(bounds::CAPTURE_SYNC, self.receiver.recv()).await {
+            Ok(Some(first)) => first,
+            Ok(None) => return false,
+            Err(_) => {
+                sync(archive).await;
+                return true;
+            }
+        };
+        if let Message::Draft(first) = &first {
+            self.linger(first.since).await;
+        }
+        let mut next = Some(first);
+        while next.is_some() {
+            let (batch, flushed) = self.gather(&mut next);
+            self.write(archive, batch).await;
+            if let Some(done) = flushed {
+                // The one who asked may have gone.
+                let _gone = done.send(());
+            }
+        }
+        true
+    }
+
+    /// Says that we made a mistake with `what`, and counts it.
+    fn panicked(&self, what: &str) {
+        self.waiting.metrics.panic();
+        log::error!("{what} panicked: that is lost, captures go on");
     }
 
     /// Waits for company of a record, at most [`bounds::CAPTURE_LINGER`] since it was offered.
@@ -248,30 +286,59 @@ impl CaptureWriter {
     }
 
     async fn write(&mut self, archive: &Archive, batch: Vec<Waits>) {
+        let count = batch.len() as u64;
+        // Given back however this ends.
+        let _room = Room { waiting: self.waiting.clone(), size: batch.iter().map(|waits| waits.size).sum() };
+        self.told = 0;
+        if AssertUnwindSafe(self.write_out(archive, batch)).catch_unwind().await.is_err() {
+            self.panicked("what writes captures");
+            self.tell("dropped_panic", count.saturating_sub(self.told));
+        }
+    }
+
+    async fn write_out(&mut self, archive: &Archive, batch: Vec<Waits>) {
         let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waits| waits.coming.is_deleted());
-        self.waiting.metrics.captures("deleted", deleted.len() as u64);
-        self.waiting.give_back(deleted.iter().map(|waits| waits.size).sum());
-        let size = left.iter().map(|waits| waits.size).sum();
-        // The others stay in the table until they can be read: a deletion waits for the flush.
+        self.tell("deleted", deleted.len() as u64);
+        drop(deleted);
         let oldest = left.iter().map(|waits| waits.since).min();
         let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_GIVES_WAY);
         let pace = Pace { effort: self.effort(), until };
-        let finish = |Waits { draft, coming, .. }| {
+        // The others stay in the table until they can be read: a deletion waits for the flush.
+        let (mut batch, mut coming): (Vec<Capture>, Vec<Coming>) = Default::default();
+        for waits in left {
             pace.give_way();
-            (draft.finish(), coming)
-        };
-        let (batch, _coming): (Vec<Capture>, Vec<Coming>) = left.into_iter().map(finish).unzip();
-        if batch.is_empty() {
-            return;
+            coming.push(waits.coming);
+            let finish = || {
+                archive.faults().pass(FaultPlace::Draft);
+                waits.draft.finish()
+            };
+            match catch_unwind(AssertUnwindSafe(finish)) {
+                Ok(capture) => batch.push(capture),
+                Err(_) => {
+                    self.panicked("what makes a capture of a call");
+                    self.tell("dropped_panic", 1);
+                }
+            }
         }
+        if !batch.is_empty() {
+            self.append(archive, batch, pace).await;
+        }
+    }
+
+    /// Counts what became of so many.
+    fn tell(&mut self, outcome: &str, count: u64) {
+        if count > 0 {
+            self.waiting.metrics.captures(outcome, count);
+        }
+        self.told += count;
+    }
+
+    async fn append(&mut self, archive: &Archive, batch: Vec<Capture>, pace: Pace) {
         let batch = Arc::new(batch);
         let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {
             match archive.append_with(Arc::clone(&batch), pace).await {
-                Ok(stored) => {
-                    self.stored(stored, batch.len() - stored);
-                    break;
-                }
+                Ok(stored) => return self.stored(stored, batch.len() - stored),
                 Err(_) if left > 0 => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
@@ -279,23 +346,19 @@ impl CaptureWriter {
                 Err(error) => self.lost(&error, batch.len()),
             }
         }
-        self.waiting.give_back(size);
     }
 
     fn stored(&mut self, count: usize, left_out: usize) {
         if std::mem::take(&mut self.failing) {
             log::info!("captures are stored again");
         }
-        let metrics = &self.waiting.metrics;
-        metrics.captures("stored", count as u64);
-        if left_out > 0 {
-            metrics.captures("dropped_store", left_out as u64);
-        }
+        self.tell("stored", count as u64);
+        self.tell("dropped_store", left_out as u64);
     }
 
     fn lost(&mut self, error: &StoreError, count: usize) {
         let outcome = if matches!(error, StoreError::Full(_)) { "dropped_disk_full" } else { "dropped_store" };
-        self.waiting.metrics.captures(outcome, count as u64);
+        self.tell(outcome, count as u64);
         // Once, until it is well again: a full disk is not helped by a log that grows.
         if !std::mem::replace(&mut self.failing, true) {
             log::error!("captures are lost until the store takes them again: {error}");

@@ -18,8 +18,8 @@ async fn room(records: usize, limit: usize) -> Room {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
     let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
-    let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
     let metrics = Arc::new(Metrics::new().unwrap());
+    let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true).counting(Metrics::clone(&metrics));
     let (queue, writer) = CaptureQueue::with_bounds(records, limit, Arc::clone(&metrics));
     tokio::spawn(writer.run(archive.clone()));
     Room { queue, archive, metrics, faults, _dir: dir }
@@ -204,4 +204,38 @@ async fn without_a_writer_nothing_hangs() {
     drop(writer);
     assert!(!queue.offer(captures(1).remove(0)));
     queue.flush().await;
+}
+
+#[tokio::test]
+async fn a_panic_costs_the_record_that_it_comes_with_and_no_other() {
+    let room = room(100, usize::MAX).await;
+    let mut captures = captures(7).into_iter();
+    // Where a capture is made of a call, and where it is made ready: one of three is lost each time.
+    for (place, outcome, kept) in [(FaultPlace::Draft, "dropped_panic", 2), (FaultPlace::Ready, "dropped_store", 4)] {
+        room.faults.panic_at(place, 1, "a mistake");
+        for capture in captures.by_ref().take(3) {
+            assert!(room.queue.offer(capture));
+        }
+        room.queue.flush().await;
+        assert_eq!((room.kept().await, room.metrics.captures_so_far(outcome)), (kept, 1), "{place:?}");
+    }
+    assert_eq!(room.metrics.panics_so_far(), 2);
+    // Where all of them are written: they are written the next time.
+    room.faults.panic_at(FaultPlace::Append, bounds::CAPTURE_TRIES - 1, "a mistake");
+    assert!(room.queue.offer(captures.next().unwrap()));
+    room.queue.flush().await;
+    assert_eq!((room.kept().await, room.counts()), (5, [5, 0, 1]));
+    assert!(room.is_empty(), "nothing of what was lost takes room");
+}
+
+#[tokio::test]
+async fn a_panic_that_nobody_foresaw_ends_a_round_and_not_the_writer() {
+    let room = room(100, usize::MAX).await;
+    room.faults.panic_at(FaultPlace::Round, 2, "a mistake");
+    for capture in captures(3) {
+        assert!(room.queue.offer(capture));
+        room.queue.flush().await;
+    }
+    assert_eq!((room.metrics.panics_so_far(), room.kept().await, room.counts()), (2, 3, [3, 0, 0]));
+    assert!(room.is_empty());
 }

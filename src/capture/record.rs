@@ -107,9 +107,12 @@ pub struct Head {
     pub request_captured: bool,
     pub request_truncated: bool,
     pub response_truncated: bool,
-    /// Whether something was taken out of the capture: a credential in the request's body, or what the server document keeps
-    /// out. Set where captures are written.
+    /// Whether something was taken out of the capture: a credential in a body, or what the server document keeps out. Set where
+    /// captures are written.
     pub redacted: bool,
+    /// Whether, where something was taken out, it was of the answer alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub request_whole: bool,
     /// Whether the response's body is not the stream that passed, but what it amounts to.
     #[serde(default)]
     pub response_assembled: bool,
@@ -192,6 +195,7 @@ impl Head {
             request_truncated: false,
             response_truncated: false,
             redacted: false,
+            request_whole: false,
             response_assembled: false,
             replay_of: None,
             replayed_by: None,
@@ -208,13 +212,24 @@ impl Head {
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
+    /// Notes that something was taken out of what the request said, or was decided on.
+    pub(super) fn lacks_of_request(&mut self) {
+        (self.redacted, self.request_whole) = (true, false);
+    }
+
+    /// Notes that something was taken out of the answer: the call can be run again all the same.
+    pub fn lacks_of_answer(&mut self) {
+        self.request_whole |= !self.redacted;
+        self.redacted = true;
+    }
+
     /// Why the call cannot be run again; `None` when it can.
     pub fn not_replayable(&self) -> Option<Kind> {
         if !self.request_captured {
             Some(Kind::NotCaptured)
         } else if self.request_truncated {
             Some(Kind::Truncated)
-        } else if self.redacted {
+        } else if self.redacted && !self.request_whole {
             Some(Kind::Redacted)
         } else {
             None

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
+use super::echo::REDACTED;
+use super::names;
 use super::record::{Bodies, Head};
+use super::sift::{each_string, unescaped};
 use crate::bounds;
-
-/// What stands where a match stood.
-const REDACTED: &str = "[redacted]";
 
 /// The expressions; without any it does nothing. They match in linear time whatever they are held against.
 #[derive(Clone, Debug, Default)]
@@ -40,25 +40,39 @@ impl Redactor {
         if self.0.is_empty() {
             return;
         }
-        let mut found = false;
+        let (mut found, mut answered) = (false, false);
         if head.request_captured {
             bodies.request = self.body(&bodies.request, head.request_truncated, &mut found);
         }
         if head.response_stream && !bodies.response.is_empty() {
-            let mut assembled = head.assembled(&bodies.response);
-            self.value(&mut assembled, &mut found);
-            bodies.response = serde_json::to_vec(&assembled).unwrap_or_default().into();
-            head.response_assembled = true;
-            head.version = head.version.max(Head::ASSEMBLED);
+            bodies.response = self.stream(head, &bodies.response, &mut answered);
         } else {
-            bodies.response = self.body(&bodies.response, head.response_truncated, &mut found);
+            bodies.response = self.body(&bodies.response, head.response_truncated, &mut answered);
         }
-        let inputs = head.inputs.iter_mut().flat_map(|inputs| inputs.request.headers.values_mut());
-        let headers = head.request_headers.iter_mut().chain(&mut head.response_headers).map(|(_, value)| value);
-        for text in headers.chain(inputs).chain(&mut head.client_request_id).chain(&mut head.error) {
-            self.text(text, &mut found);
+        // What it says may go on where it was cut; nothing says that it matches.
+        let cut = |id: &String| id.chars().count() >= bounds::CLIENT_REQUEST_ID_CHARS;
+        head.client_request_id.take_if(|id| cut(id));
+        names::each(head, &|text| self.without(text), &mut found);
+        names::of_answer(head, &|text| self.without(text), &mut answered);
+        if answered {
+            head.lacks_of_answer();
         }
-        head.redacted |= found;
+        if found {
+            head.lacks_of_request();
+        }
+    }
+
+    /// What a stream amounts to, without matches. One that is cut may end within what would be one.
+    fn stream(&self, head: &mut Head, stream: &Bytes, found: &mut bool) -> Bytes {
+        if head.response_truncated {
+            *found = true;
+            return Bytes::new();
+        }
+        let mut assembled = head.assembled(stream);
+        self.value(&mut assembled, found);
+        head.response_assembled = true;
+        head.version = head.version.max(Head::ASSEMBLED);
+        serde_json::to_vec(&assembled).unwrap_or_default().into()
     }
 
     /// A body without matches: the same bytes where there are none.
@@ -68,9 +82,17 @@ impl Redactor {
         }
         let mut here = false;
         if let Ok(mut value) = serde_json::from_slice::<Value>(body) {
-            self.value(&mut value, &mut here);
-            *found |= here;
-            return if here { serde_json::to_vec(&value).unwrap_or_default().into() } else { body.clone() };
+            // Not by the value, which has one of several members of a name.
+            let read = each_string(body, &mut |text, _| here |= self.matches(text));
+            *found |= here || read < body.len();
+            return match here {
+                _ if read < body.len() => Bytes::new(),
+                false => body.clone(),
+                true => {
+                    self.value(&mut value, &mut here);
+                    serde_json::to_vec(&value).unwrap_or_default().into()
+                }
+            };
         }
         // A piece of JSON may spell its strings in ways that are seen only where all of it is there.
         let text = std::str::from_utf8(body).ok().filter(|_| !truncated);
@@ -79,6 +101,11 @@ impl Redactor {
             return Bytes::new();
         };
         self.text(&mut text, &mut here);
+        if text.contains('\\') && self.without(&unescaped(text.as_bytes())).is_some() {
+            // It quotes a string, which says what it should not.
+            *found = true;
+            return Bytes::new();
+        }
         *found |= here;
         if here { text.into() } else { body.clone() }
     }
@@ -100,11 +127,29 @@ impl Redactor {
     }
 
     fn text(&self, text: &mut String, found: &mut bool) {
-        for Expression(expression) in &self.0 {
-            if let std::borrow::Cow::Owned(without) = expression.replace_all(text, regex::NoExpand(REDACTED)) {
-                *text = without;
-                *found = true;
-            }
+        if let Some(without) = self.without(text) {
+            *text = without;
+            *found = true;
         }
     }
+
+    fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|Expression(expression)| expression.is_match(text))
+    }
+
+    /// The text without matches, where there are any.
+    fn without(&self, text: &str) -> Option<String> {
+        let mut out = None::<String>;
+        for Expression(expression) in &self.0 {
+            let before = out.as_deref().unwrap_or(text);
+            if let std::borrow::Cow::Owned(without) = expression.replace_all(before, regex::NoExpand(REDACTED)) {
+                out = Some(without);
+            }
+        }
+        out
+    }
 }
+
+#[cfg(test)]
+#[path = "redact_tests.rs"]
+mod tests;

@@ -62,20 +62,27 @@ impl Archive {
         }
         let known = index.segments()?;
         let mut unknown: BTreeSet<i64> = there.iter().copied().filter(|number| !self.lock().writes(*number)).collect();
-        known.iter().for_each(|row| _ = unknown.remove(&row.number));
+        known.iter().filter(|row| !is_half_known(row)).for_each(|row| _ = unknown.remove(&row.number));
         for number in self.take_begun(&unknown) {
             unknown.remove(&number);
             there.remove(&number);
         }
         recovered.unknown = unknown.len();
+        let is_gone = |row: &SegmentRow| !there.contains(&row.number);
+        // A loss of power may keep what was done to files and not what the index was told of it.
+        let replaced = if known.iter().any(is_gone) { self.replaced_by(&unknown)? } else { BTreeSet::new() };
         for row in known {
-            if !there.contains(&row.number) {
-                let lost = self.forget(index, row.number)?;
-                if lost > 0 {
-                    log::error!("segment {:016x} of captures is not there: {lost} captures are lost", row.number);
+            if is_gone(&row) {
+                let stands = replaced.contains(&row.number);
+                if stands {
+                    index.move_graves(row.number)?;
                 }
-                recovered.lost += lost;
-            } else if !row.sealed && !self.lock().writes(row.number) {
+                let lost = self.forget(index, row.number)?;
+                if lost > 0 && !stands {
+                    log::error!("segment {:016x} of captures is not there: {lost} captures are lost", row.number);
+                    recovered.lost += lost;
+                }
+            } else if self.is_left(&row) {
                 // One that cannot be read does not keep the others.
                 failed = self.mend(index, row, &mut recovered).err().or(failed);
             }
@@ -86,6 +93,25 @@ impl Archive {
         let incomplete = recovered.unknown > 0 || index.has_old()?;
         self.shared.incomplete.store(incomplete, Ordering::Release);
         Ok(recovered)
+    }
+
+    /// Whether a segment was being written when its process ended, or could not be closed.
+    pub(super) fn is_left(&self, row: &SegmentRow) -> bool {
+        !row.sealed && !is_half_known(row) && !self.lock().writes(row.number)
+    }
+
+    /// The segments that these were made from and stand for.
+    fn replaced_by(&self, numbers: &BTreeSet<i64>) -> Result<BTreeSet<i64>, StoreError> {
+        let mut replaced = BTreeSet::new();
+        for number in numbers {
+            match self.make.open(*number) {
+                Ok(segment) => _ = replaced.insert(segment.head().replaces),
+                // It says nothing any more. That is told when it is to be read.
+                Err(damage) if damage.is_absent() || matches!(damage, Damage::Bytes(_)) => {}
+                Err(damage) => return Err(StoreError::unavailable(damage)),
+            }
+        }
+        Ok(replaced)
     }
 
     /// Takes away those of these that were begun and never had a block: nothing is lost with them. Gives their numbers.
@@ -135,6 +161,8 @@ impl Archive {
     fn mend(&self, index: &mut CaptureIndex<'_>, mut row: SegmentRow, recovered: &mut Recovered) -> Result<(), StoreError> {
         let segment = match self.make.open(row.number) {
             Ok(segment) => segment,
+            // No descriptor is left, or the disk does not answer: that says nothing of what it holds.
+            Err(damage) if matches!(damage, Damage::Io(_)) && !damage.is_absent() => return Err(StoreError::unavailable(damage)),
             Err(damage) => {
                 self.report(row.number, 0, &damage);
                 row.sealed = true;
@@ -175,7 +203,7 @@ impl Archive {
     pub(super) fn mend_left(&self, index: &mut CaptureIndex<'_>) -> Result<(), StoreError> {
         let mut failed = None;
         for row in index.segments()? {
-            if !row.sealed && !self.lock().writes(row.number) {
+            if self.is_left(&row) {
                 failed = self.mend(index, row, &mut Recovered::default()).err().or(failed);
             }
         }
@@ -249,13 +277,13 @@ impl Archive {
         self.store.captures_complete();
     }
 
-    /// The segments that are there and not in the index.
+    /// The segments that are there and not in the index, or not whole.
     pub(super) async fn unknown(&self) -> Result<Vec<i64>, StoreError> {
         let archive = self.clone();
         self.store
             .write_captures(move |index| {
                 let (mut there, shelf) = (archive.files()?, archive.lock());
-                for row in index.segments()? {
+                for row in index.segments()?.iter().filter(|row| !is_half_known(row)) {
                     there.remove(&row.number);
                 }
                 there.retain(|number| !shelf.writes(*number));
@@ -272,8 +300,7 @@ impl Archive {
         let archive = self.clone();
         let replaced = blocking(move || {
             let there = archive.files()?;
-            let heads = there.iter().filter_map(|number| Some(archive.segment(*number).ok()?.head().replaces));
-            Ok::<_, StoreError>(heads.filter(|replaced| there.contains(replaced)).collect::<Vec<_>>())
+            Ok::<_, StoreError>(archive.replaced_by(&there)?.intersection(&there).copied().collect::<Vec<_>>())
         });
         for number in replaced.await?? {
             unknown.retain(|known| *known != number);
@@ -314,7 +341,7 @@ impl Archive {
         let (rows, mut steps) = mpsc::channel(1);
         let archive = self.clone();
         let reading = blocking(move || archive.read_rows(number, &rows));
-        let mut row = SegmentRow { number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST };
+        let mut row = half_known(number);
         let mut count = 0;
         while let Some(step) = steps.recv().await {
             count += step.len();
@@ -326,12 +353,14 @@ impl Archive {
             };
             self.store.write_captures(append).await?;
         }
-        let scanned = match reading.await? {
-            Ok(scanned) => scanned,
+        let (scanned, deleted_us) = match reading.await? {
+            Ok(read) => read,
             Err(Damage::Bytes(_)) => return Ok(0),
             Err(damage) => return Err(StoreError::unavailable(damage)),
         };
         let archive = self.clone();
+        // What says that captures were deleted stays as long as they would have.
+        row.newest_us = row.newest_us.max(deleted_us);
         let learnt = move |index: &mut CaptureIndex<'_>| {
             row.bytes = archive.end(number, &scanned)?;
             (row.synced, row.sealed) = (row.bytes, true);
@@ -340,11 +369,11 @@ impl Archive {
         self.store.write_captures(learnt).await.map(|()| count)
     }
 
-    /// Reads the rows of a segment, in steps.
-    fn read_rows(&self, number: i64, to: &mpsc::Sender<Vec<(CaptureRow, Place)>>) -> Result<Scanned, Damage> {
+    /// Reads the rows of a segment, in steps. Gives when the last of its deletions was too, or the least there is.
+    fn read_rows(&self, number: i64, to: &mpsc::Sender<Vec<(CaptureRow, Place)>>) -> Result<(Scanned, i64), Damage> {
         let segment = self.segment(number)?;
         let verify = !segment.has_ended()?;
-        let (mut step, mut groups) = (Vec::new(), Groups::default());
+        let (mut step, mut groups, mut deleted_us) = (Vec::new(), Groups::default(), i64::MIN);
         // Nobody reads any more: then nobody asks what was found either.
         let send = |step: &mut Vec<_>| _ = to.blocking_send(std::mem::take(step));
         let scanned = segment.scan(FIRST, verify, |found| {
@@ -357,6 +386,9 @@ impl Archive {
                 if step.len() >= INDEX_STEP {
                     send(&mut step);
                 }
+            } else if head.kind == Kind::Graves {
+                let newest = group::read_graves(&segment, offset)?.iter().map(|grave| grave.at_us).max();
+                deleted_us = deleted_us.max(newest.unwrap_or(i64::MIN));
             }
             Ok(())
         })?;
@@ -368,7 +400,7 @@ impl Archive {
             }
         }
         send(&mut step);
-        Ok(scanned)
+        Ok((scanned, deleted_us))
     }
 
     /// Moves captures that the store kept in tables, the newest first; gives how many.
@@ -415,6 +447,16 @@ impl Archive {
         }
         prepare::of(&head, bodies.unwrap_or_default())
     }
+}
+
+/// What the index says of a segment while it is being told of it: nothing that is written into a segment is so short.
+fn half_known(number: i64) -> SegmentRow {
+    SegmentRow { number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST }
+}
+
+/// Whether the index was told of a segment in part only.
+fn is_half_known(row: &SegmentRow) -> bool {
+    !row.sealed && row.bytes <= FIRST
 }
 
 /// How long a start that could not finish waits before it tries again.

@@ -113,7 +113,7 @@ async fn an_index_that_is_gone_is_made_again_without_what_was_deleted() {
     all.remove(4);
     all.remove(1);
     all_read(&archive, &all).await;
-    let due = archive.store.write_captures(|index| index.due(i64::MAX)).await.unwrap();
+    let due = archive.store.write_captures(|index| index.due(i64::MAX, i64::MAX)).await.unwrap();
     assert_eq!(due.len(), 2, "the bytes of both are still to go");
 }
 
@@ -212,6 +212,32 @@ async fn captures_of_the_store_before_are_moved() {
     all_read(&archive, &all).await;
 }
 
+/// What was moved, and what is new, makes no room for what waits to be moved.
+#[tokio::test]
+async fn captures_of_the_store_before_do_not_count_before_they_are_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..12);
+    let row = |capture: &Capture| prepare::of(&capture.head, Bodies::default()).unwrap().row;
+    crate::store::make_captures_of_the_second_schema(&dir.path().join("captures.db"), |insert| {
+        for capture in &all[..10] {
+            insert(&row(capture), &serde_json::to_vec(&capture.head).unwrap(), &[1; 100_000]);
+        }
+    });
+    let archive = archive(dir.path()).await;
+    for capture in &all[10..] {
+        append(&archive, std::slice::from_ref(capture)).await;
+        archive.close().await.unwrap();
+    }
+    let held: u64 = segments(dir.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+    archive.tend(archive.make.clock.now(), i64::MIN, held).await.unwrap();
+    assert_eq!(segments(dir.path()).len(), 2);
+    archive.tend(archive.make.clock.now(), i64::MIN, held - 1).await.unwrap();
+    assert_eq!(segments(dir.path()).len(), 1, "what is in segments counts");
+    let ids: Vec<_> = all[..10].iter().map(|capture| capture.head.id.clone()).collect();
+    archive.store.write_captures(move |index| index.forget_old(&ids)).await.unwrap();
+    archive.store.write_captures(|index| index.bytes().map(|bytes| assert_eq!(bytes, 0, "they are gone"))).await.unwrap();
+}
+
 #[tokio::test]
 async fn segments_that_were_only_begun_go_at_the_start_without_a_word() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,4 +310,157 @@ async fn captures_whose_rows_are_damaged_are_found_by_their_heads() {
         let (archive, _) = restarted(dir.path()).await;
         all_read(&archive, &all).await;
     }
+}
+
+/// As many rows as one step takes, and more: whichever change of the index fails, nothing that was deleted is back, and nothing
+/// is said to be absent before it is known.
+#[tokio::test]
+async fn a_rebuild_that_fails_at_any_step_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = captures(0..INDEX_STEP as i64 + 200);
+    let first = archive(dir.path()).await;
+    for part in all.chunks(100) {
+        first.append(Arc::new(part.to_vec())).await.unwrap();
+    }
+    first.close().await.unwrap();
+    let deleted = [all.remove(INDEX_STEP + 150), all.remove(7)].map(|capture| capture.head.id);
+    for id in &deleted {
+        first.delete(id, false).await.unwrap();
+    }
+    drop(first);
+    let list = async |archive: &Archive| {
+        let heads = archive.list(crate::store::CaptureFilter::default(), 2 * INDEX_STEP, None).await.unwrap();
+        heads.into_iter().map(|head| head.id).collect::<Vec<_>>()
+    };
+    let mut failures = 0;
+    for spared in 0.. {
+        drop_index(dir.path());
+        let archive = archive(dir.path()).await;
+        archive.recover().await.unwrap();
+        archive.make.faults.fail_append_after(spared);
+        let failed = archive.catch_up().await.is_err();
+        archive.make.faults.clear();
+        if failed {
+            // What is done now and then must not take it for done either.
+            for tends in [false, true] {
+                if tends {
+                    archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
+                }
+                for id in &deleted {
+                    assert_eq!(archive.get(id).await.unwrap_err().status().as_u16(), 503, "{spared} {tends}");
+                    assert_eq!(archive.delete(id, false).await.unwrap_err().status().as_u16(), 503, "{spared} {tends}");
+                }
+            }
+            failures += 1;
+            archive.catch_up().await.unwrap();
+        }
+        assert_eq!(list(&archive).await, ids_of(&all), "{spared}");
+        for id in &deleted {
+            assert_eq!(archive.get(id).await.unwrap(), None, "{spared}");
+        }
+        let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, true], "{spared}");
+        if !failed {
+            break;
+        }
+    }
+    assert!(failures >= 7, "{failures} steps");
+}
+
+/// The same when the process ends there.
+#[tokio::test]
+async fn a_rebuild_that_is_killed_between_two_steps_goes_on_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = captures(0..4);
+    let first = archive(dir.path()).await;
+    append(&first, &all).await;
+    first.close().await.unwrap();
+    let deleted = all.remove(1).head.id;
+    first.delete(&deleted, false).await.unwrap();
+    first.close().await.unwrap();
+    drop(first);
+    drop_index(dir.path());
+    let second = archive(dir.path()).await;
+    second.recover().await.unwrap();
+    // What is deleted was read, the segments were learnt from the newest on, and of the oldest a step went well.
+    second.make.faults.fail_append_after(5);
+    second.catch_up().await.unwrap_err();
+    let rows = second.store.write_captures(|index| index.segments()).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [false, true]);
+    drop(second);
+    let third = archive(dir.path()).await;
+    assert_eq!(third.recover().await.unwrap().unknown, 1);
+    assert_eq!(third.get(&deleted).await.unwrap_err().status().as_u16(), 503);
+    third.catch_up().await.unwrap();
+    all_read(&third, &all).await;
+    assert_eq!(third.get(&deleted).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_read_now_is_neither_lost_nor_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = crate::metrics::Metrics::new().unwrap();
+    let all = captures(0..2);
+    let first = archive(dir.path()).await;
+    append(&first, &all).await;
+    drop(first);
+    let (file, aside) = (segments(dir.path()).remove(0), dir.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    // It opens and does not read.
+    std::fs::create_dir(&file).unwrap();
+    let archive = archive(dir.path()).await.counting(metrics.clone());
+    archive.recover().await.unwrap_err();
+    assert_eq!(archive.get(&RequestId::known("req_absent")).await.unwrap_err().status().as_u16(), 503, "nobody can say");
+    let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [false]);
+    assert!(metrics.render().contains("rerouter_capture_blocks_damaged_total 0"), "{}", metrics.render());
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(&aside, &file).unwrap();
+    archive.catch_up().await.unwrap();
+    all_read(&archive, &all).await;
+}
+
+#[tokio::test]
+async fn what_says_that_captures_were_deleted_stays_as_long_after_a_rebuild() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = captures(0..2);
+    let first = archive(dir.path()).await;
+    append(&first, &all).await;
+    first.close().await.unwrap();
+    let before_us = first.make.clock.now().as_microsecond();
+    first.delete(&all[0].head.id, false).await.unwrap();
+    first.close().await.unwrap();
+    drop(first);
+    drop_index(dir.path());
+    let (archive, _) = restarted(dir.path()).await;
+    let files = segments(dir.path());
+    archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap();
+    assert_eq!(segments(dir.path()), files[1..], "the captures are old, that one of them was deleted is not");
+}
+
+#[tokio::test]
+async fn what_the_index_takes_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    for part in 0..4 {
+        archive.append(Arc::new(captures(part * 400..(part + 1) * 400))).await.unwrap();
+        archive.close().await.unwrap();
+    }
+    // As after the first look at what an earlier build left.
+    archive.store.write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) }).await.unwrap();
+    let held = async || {
+        let all = archive.store.write_captures(|index| Ok((index.segments()?, index.bytes()?))).await.unwrap();
+        (all.0.iter().map(|segment| segment.bytes).sum::<u64>(), all.1)
+    };
+    let (segments_hold, index_takes) = held().await;
+    assert!((100 * 1_600..1_000 * 1_600).contains(&index_takes), "{index_takes}");
+    let tend = async |bytes: u64| archive.tend(archive.make.clock.now(), i64::MIN, bytes).await.unwrap();
+    tend(segments_hold + index_takes).await;
+    assert_eq!(segments(dir.path()).len(), 4);
+    tend(segments_hold + index_takes - 1).await;
+    assert_eq!(segments(dir.path()).len(), 3, "the oldest makes room for the index as well, and no other");
+    let (segments_left, index_left) = held().await;
+    assert!(segments_left < segments_hold && index_left < index_takes);
+    tend(segments_left).await;
+    assert!(segments(dir.path()).len() < 3);
 }

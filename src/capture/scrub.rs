@@ -1,25 +1,36 @@
 //! What a capture must not hold: credentials in headers and inside bodies.
 
-use std::ops::Range;
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use memchr::memmem;
+use serde::de::IgnoredAny;
 
-use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
+use super::echo::{SECRET_BYTES, Secrets};
+use super::record::{Head, State};
+use super::sift::{Look, Sifted, quotes_credential, sift};
+use crate::bounds;
+use crate::protocol::coding;
+use crate::protocol::json::{self, Edit};
 use crate::routing::provider::Provider;
 use crate::secret::Secret;
 
-/// What stands in a body where a credential stood.
-const REDACTED: &[u8] = b"\"[redacted]\"";
-/// Shorter secrets are not looked for in values: they would be found by chance.
-const SECRET_BYTES: usize = 8;
+/// The word of a call whose answer of success says that it failed.
+const IN_BAND: &str = "in_band_error";
+/// What stands in a body where a value was that is a credential.
+pub(super) const VALUE: &[u8] = b"\"[redacted]\"";
 
 /// Whether a header of this name carries a credential, by its name (lower-case): the known ones, and every other that
-/// ends as such names do. `idempotency-key` only sounds like one.
+/// ends as such names do, with hyphens or underscores. `idempotency-key` only sounds like one.
 pub fn is_credential(name: &str) -> bool {
-    const KNOWN: &[&str] = &["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth", "auth"];
+    const KNOWN: &[&str] =
+        &["cookie", "set-cookie", "x-auth", "auth", "key", "token", "secret", "password", "signature", "credential", "credentials"];
     const ENDS: &[&str] = &["-key", "-token", "-secret", "-password", "-signature", "apikey", "authorization", "-auth"];
-    name != "idempotency-key" && (KNOWN.contains(&name) || ENDS.iter().any(|end| name.ends_with(end)))
+    // To some servers they are one.
+    let name = if name.contains('_') { Cow::from(name.replace('_', "-")) } else { Cow::from(name) };
+    name != "idempotency-key" && (KNOWN.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end)))
 }
 
 /// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
@@ -35,7 +46,7 @@ pub fn credentials(provider: &Provider) -> Vec<&str> {
 pub fn keep_headers(headers: &HeaderMap, secrets: &[&str]) -> Vec<(String, String)> {
     let holds_secret = |value: &[u8]| {
         let mut long = secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES);
-        long.any(|secret| memchr::memmem::find(value, secret.as_bytes()).is_some())
+        long.any(|secret| memmem::find(value, secret.as_bytes()).is_some())
     };
     headers
         .iter()
@@ -53,105 +64,170 @@ pub struct Scrubbed {
     pub redacted: bool,
 }
 
-/// Takes the credentials out of a request's body: of each of its tools and MCP servers the value of `authorization` or
-/// `authorization_token`, and of those in `headers` that carry one. A body that cannot be read (it was refused, or cut) and might hold one is not stored at all.
+/// Takes the credentials out of a request's body: of each of its tools and MCP servers what is one by its name, of their headers
+/// those that carry one, and of their addresses those that hold one; and each of these wherever else it stands. Of a body that is
+/// JSON in part only (it was cut, or is something else) the rest is not stored.
 pub fn scrub_body(body: &Bytes) -> Scrubbed {
-    let mut found: Vec<Range<usize>> = Vec::new();
-    let read = json::read_object(body, |cursor, name| {
-        if matches!(&*name.text(), "tools" | "mcp_servers") && cursor.shape()? == Shape::Array {
-            return cursor.elements(|tool| tool.members(|cursor, name| tool_member(cursor, name, &mut found)));
+    scrub_request(body).0
+}
+
+/// The same, and what was taken out.
+pub(super) fn scrub_request(body: &Bytes) -> (Scrubbed, Secrets) {
+    // Where tools may hold credentials, some are offered within others.
+    let look = if memmem::find(body, b"mcp").is_some() { Look::Deep } else { Look::Top };
+    let Sifted { found, read } = sift(body, look);
+    let secrets = Secrets::of(body.get(..read).unwrap_or_default(), &found);
+    let redacted = !found.is_empty() || read < body.len();
+    let kept = json::splice(&body.slice(..read), found.into_iter().map(|span| Edit::new(span, VALUE)).collect());
+    let kept = secrets.hide_body(&kept, true).map_or_else(Bytes::new, |(kept, _)| kept);
+    (Scrubbed { body: kept, redacted }, secrets)
+}
+
+/// A provider's answer as it may be stored.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// As it came.
+    Same,
+    /// Without what was in it.
+    Other(Bytes),
+    /// What the events of a stream amount to, without it.
+    Assembled(Bytes),
+    /// Not at all: nobody could say what is in it.
+    Gone,
+}
+
+/// Takes out of an answer what quotes the credentials of its request, `secrets`, and what describes tools as a request does.
+/// Notes in the head what became of it.
+pub(super) fn scrub_answer(head: &mut Head, body: Bytes, secrets: &Secrets) -> Bytes {
+    let answer = match body.is_empty() {
+        true => Answer::Same,
+        false => answer(head, &body, secrets),
+    };
+    if answer != Answer::Same {
+        head.lacks_of_answer();
+    }
+    match answer {
+        Answer::Same => body,
+        Answer::Other(other) => other,
+        Answer::Assembled(whole) => {
+            head.response_assembled = true;
+            head.version = head.version.max(Head::ASSEMBLED);
+            whole
         }
-        cursor.skip().map(|_| ())
-    });
-    if read.is_err() {
-        let lower = body.to_ascii_lowercase();
-        let suspect = ["authorization", "api-key", "\\u"].iter().any(|word| memchr::memmem::find(&lower, word.as_bytes()).is_some());
-        return Scrubbed { body: if suspect { Bytes::new() } else { body.clone() }, redacted: suspect };
+        Answer::Gone => Bytes::new(),
     }
-    let redacted = !found.is_empty();
-    Scrubbed { body: json::splice(body, found.into_iter().map(|span| Edit::new(span, REDACTED)).collect()), redacted }
 }
 
-fn tool_member(cursor: &mut Cursor<'_>, name: Name<'_>, found: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let name = name.text().to_ascii_lowercase();
-    if name == "headers" && cursor.shape()? == Shape::Object {
-        return cursor.members(|cursor, name| {
-            let secret = is_credential(&name.text().to_ascii_lowercase());
-            take_value(cursor, secret, found)
-        });
+fn answer(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
+    if secrets.are_too_many(body.len()) {
+        return Answer::Gone;
     }
-    take_value(cursor, matches!(name.as_str(), "authorization" | "authorization_token"), found)
+    let codings = head.response_headers.iter().filter(|(name, value)| name == CONTENT_ENCODING.as_str() && value != "identity");
+    let codings: Vec<&[u8]> = codings.map(|(_, value)| value.as_bytes()).collect();
+    if codings.is_empty() {
+        return plain(head, body, secrets);
+    }
+    match coding::decode(codings, body, bounds::DECODED_ANSWER) {
+        Some(decoded) if plain(head, &decoded, secrets) == Answer::Same => Answer::Same,
+        // There is nothing that it could quote.
+        None if secrets.is_empty() && !head.request_truncated => Answer::Same,
+        _ => Answer::Gone,
+    }
 }
 
-fn take_value(cursor: &mut Cursor<'_>, secret: bool, found: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let is_null = cursor.shape()? == Shape::Null;
-    let span = cursor.skip()?;
-    if secret && !is_null {
-        found.push(span);
+fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
+    if secrets.are_too_many(body.len()) {
+        return Answer::Gone;
     }
-    Ok(())
+    let is_stream = head.response_stream && !head.response_assembled;
+    let refuses = head.status >= 400 || head.error.as_deref() == Some(IN_BAND);
+    let sifted = if is_stream { sift_stream(body) } else { sift_whole(body, refuses) };
+    let Some(edits) = sifted else { return if is_stream { assembled(head, body, secrets) } else { Answer::Gone } };
+    let mut changed = !edits.is_empty();
+    let mut kept = json::splice(body, edits);
+    if is_stream && !secrets.is_empty() {
+        // Each event, and what they say together: one may say in one piece what others say in several.
+        let mut lines = kept.split(|byte| matches!(byte, b'\n' | b'\r')).map(|line| line.strip_prefix(b"data:").unwrap_or(line));
+        if lines.any(|line| secrets.are_in(line, ends_early(head))) || secrets.hide_in(&mut head.assembled(body), ends_early(head)) {
+            return assembled(head, body, secrets);
+        }
+    } else {
+        let Some((hidden, there)) = secrets.hide_body(&kept, ends_early(head)) else { return Answer::Gone };
+        changed |= there;
+        kept = hidden;
+    }
+    if changed { Answer::Other(kept) } else { Answer::Same }
+}
+
+/// Whether an answer may end within what it says.
+fn ends_early(head: &Head) -> bool {
+    head.response_truncated || head.state != State::Completed
+}
+
+/// What is to leave an answer that is no stream; `None` where that cannot be said. One that refuses may quote any part of its request.
+fn sift_whole(body: &Bytes, refuses: bool) -> Option<Vec<Edit>> {
+    if !refuses && !lists_tools(body) {
+        return Some(Vec::new());
+    }
+    let Sifted { found, read } = sift(body, if refuses { Look::Wary } else { Look::Deep });
+    let rest = body.get(read..).unwrap_or_default();
+    if quotes_credential(rest) || (!refuses && lists_tools(rest)) {
+        return None;
+    }
+    Some(found.into_iter().map(|span| Edit::new(span, VALUE)).collect())
+}
+
+/// What is to leave the events of a stream; `None` where one of them cannot be read where it stands.
+fn sift_stream(stream: &Bytes) -> Option<Vec<Edit>> {
+    let mut edits = Vec::new();
+    if !lists_tools(stream) {
+        return Some(edits);
+    }
+    let mut from = 0;
+    for line in stream.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+        let start = from;
+        from += line.len();
+        let Some(data) = line.strip_prefix(b"data:").filter(|data| lists_tools(data)) else { continue };
+        let at = start + line.len() - data.len();
+        let data = data.trim_ascii_end();
+        let Sifted { found, read } = sift(data, Look::Deep);
+        let whole = serde_json::from_slice::<IgnoredAny>(data).is_ok();
+        // The last one may have been cut off; any other goes on in the next line.
+        if !whole && (read < data.len() || from < stream.len()) {
+            return None;
+        }
+        edits.extend(found.into_iter().map(|span| Edit::new(at + span.start..at + span.end, VALUE)));
+    }
+    Some(edits)
+}
+
+fn lists_tools(text: &[u8]) -> bool {
+    memmem::find(text, b"tools").is_some() || memmem::find(text, b"mcp_servers").is_some()
+}
+
+/// Whether a body lists tools, or describes one, behind its first `most` bytes, of which nothing is kept.
+pub fn offers_tools_past(body: &[u8], most: usize) -> bool {
+    const WORDS: [&[u8]; 3] = [b"\"tools\"", b"\"mcp_servers\"", b"\"authorization"];
+    if body.len() <= most {
+        return false;
+    }
+    // A name may begin before it is cut off.
+    let longest = WORDS.iter().map(|word| word.len()).max().unwrap_or_default();
+    let rest = body.get(most.saturating_sub(longest)..).unwrap_or_default();
+    WORDS.iter().any(|word| memmem::find(rest, word).is_some())
+}
+
+/// What a stream amounts to, without credentials.
+fn assembled(head: &Head, stream: &[u8], secrets: &Secrets) -> Answer {
+    let mut whole = head.assembled(stream);
+    secrets.hide_in(&mut whole, ends_early(head));
+    let Ok(text) = serde_json::to_vec(&whole) else { return Answer::Gone };
+    let text = Bytes::from(text);
+    let found = sift(&text, Look::Deep).found;
+    let kept = json::splice(&text, found.into_iter().map(|span| Edit::new(span, VALUE)).collect());
+    if secrets.are_in(&kept, false) { Answer::Gone } else { Answer::Assembled(kept) }
 }
 
 #[cfg(test)]
-mod tests {
-    use http::header::HeaderValue;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn no_header_with_a_credential_is_kept() {
-        let mut headers = HeaderMap::new();
-        for name in [
-            "authorization",
-            "x-api-key",
-            "api-key",
-            "cookie",
-            "set-cookie",
-            "proxy-authorization",
-            "x-goog-api-key",
-            "x-amz-security-token",
-            "x-client-secret",
-        ] {
-            headers.append(name, HeaderValue::from_static("canary"));
-        }
-        headers.append("x-forwarded-thing", HeaderValue::from_static("Bearer sk-provider-secret"));
-        for name in ["content-type", "idempotency-key", "x-ratelimit-remaining-tokens", "user-agent"] {
-            headers.append(name, HeaderValue::from_static("kept"));
-        }
-        headers.append("user-agent", HeaderValue::from_bytes(b"\xff").unwrap());
-        let kept = keep_headers(&headers, &["", "sk-provider-secret"]);
-        assert_eq!(kept.len(), 5, "{kept:?}");
-        assert!(!format!("{kept:?}").contains("canary") && !format!("{kept:?}").contains("sk-"));
-    }
-
-    #[test]
-    fn credentials_of_tools_leave_and_nothing_else() {
-        let body = r#"{"model":"m","tools":[{"type":"mcp", "auth\u006frization" : "canary-1","headers":{"Authorization":"canary-2","X-Api-Key":["canary-3"],"X-Team":"core"}},
-            {"type":"function","function":{"authorization":"a word"}},{"authorization":null}],"authorization":"not a tool's"}"#;
-        let out = scrub_body(&Bytes::from(body));
-        assert!(out.redacted);
-        let mut expected = body.to_owned();
-        for canary in ["\"canary-1\"", "\"canary-2\"", "[\"canary-3\"]"] {
-            expected = expected.replace(canary, "\"[redacted]\"");
-        }
-        assert_eq!(std::str::from_utf8(&out.body).unwrap(), expected);
-        let servers = r#"{"mcp_servers":[{"type":"url","authorization_token":"canary-4"},{"name":"x"}],"model":"m"}"#;
-        assert_eq!(scrub_body(&Bytes::from(servers)).body, servers.replace("canary-4", "[redacted]"));
-        let plain = Bytes::from(r#"{"tools":[{"type":"function"}]}"#);
-        assert_eq!(scrub_body(&plain), Scrubbed { body: plain, redacted: false });
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_not_trusted() {
-        assert_eq!(scrub_body(&Bytes::from(r#"{"tools":[{"Authorization":"canary""#)), Scrubbed { body: Bytes::new(), redacted: true });
-        assert!(!scrub_body(&Bytes::from("{\"model\":")).redacted);
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_panic(body in "(\\{|\\}|\\[|\\]|\"tools\":|\"headers\":|\"authorization\":|\"x\"|,|1){0,20}") {
-            scrub_body(&Bytes::from(body));
-        }
-    }
-}
+#[path = "scrub_tests.rs"]
+mod tests;

@@ -121,6 +121,7 @@ impl Capture {
         head.request_captured = request.is_some() && shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
         let request = request.filter(|_| head.request_captured);
         (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
+        head.request_whole = shown.redacted && shown.not_replayable.is_none();
         head.inputs = shown.inputs;
         head.served = shown.served;
         if let Some(Decided { decision, served, attempts }) = shown.decision {

@@ -24,8 +24,8 @@ struct Anew {
 
 impl Archive {
     /// Closes the open segment if it is due, lets those leave that are older than `before_us` (microseconds since the epoch)
-    /// as a whole, and the oldest while all hold more than `bytes`; makes those anew whose deleted captures have waited for
-    /// [`bounds::REWRITE_AFTER`].
+    /// as a whole, and the oldest while all, with what the index takes for them, hold more than `bytes`; makes those anew whose
+    /// deleted captures have waited for [`bounds::REWRITE_AFTER`].
     ///
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is that of the last that failed.
     pub async fn tend(&self, now: Timestamp, before_us: i64, bytes: u64) -> Result<(), StoreError> {
@@ -37,7 +37,7 @@ impl Archive {
             let mended = self.store.write_captures(move |index| archive.mend_left(index)).await;
             failed = mended.err().or(failed);
         }
-        failed = self.let_leave(before_us, bytes).await.err().or(failed);
+        failed = self.let_leave(now, before_us, bytes, alone.is_some()).await.err().or(failed);
         if alone.is_some() {
             failed = self.make_due_anew(now).await.err().or(failed);
             failed = self.let_strays_leave(before_us).await.err().or(failed);
@@ -46,17 +46,36 @@ impl Archive {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Retention: whole segments leave, the oldest first.
-    async fn let_leave(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
-        let segments = self.store.write_captures(|index| index.segments()).await?;
+    /// Retention: whole segments leave, the oldest first. With `alone` also those that could not be closed yet: nobody knows
+    /// when their last captures were, but for the age at which another segment begins.
+    async fn let_leave(&self, now: Timestamp, before_us: i64, bytes: u64, alone: bool) -> Result<(), StoreError> {
+        let (archive, now_us) = (self.clone(), now.as_microsecond());
+        let segments = self.store.write_captures(move |index| {
+            // What leaves may be the room that this takes: it says no more than which of them age by another time.
+            let unnoted = archive.make.faults.before_noting().and_then(|()| index.note_ahead(now_us)).err();
+            let segments = index.segments()?;
+            let left: Vec<bool> = segments.iter().map(|row| archive.is_left(row)).collect();
+            Ok((segments, left, index.ahead(now_us)?, index.bytes()?, unnoted))
+        });
+        let (segments, left, ahead, mut indexed, mut failed) = segments.await?;
+        let span = i64::try_from(bounds::SEGMENT_AGE.as_micros()).unwrap_or(i64::MAX);
         let mut held: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        let mut failed = None;
-        for segment in segments.iter().filter(|segment| segment.sealed) {
-            if held <= bytes && segment.newest_us >= before_us {
+        for (segment, left) in segments.iter().zip(left) {
+            // A clock that was set back leaves captures of times that are yet to come: they age from when that was seen.
+            let newest_us = ahead.get(&segment.number).copied().unwrap_or(segment.newest_us);
+            let leaves = match segment.sealed {
+                true => held.saturating_add(indexed) > bytes || newest_us < before_us,
+                false => alone && left && newest_us.saturating_add(span) < before_us,
+            };
+            if !leaves {
                 continue;
             }
             match self.remove(segment.number).await {
-                Ok(()) => held -= segment.bytes,
+                Ok(()) => {
+                    // What finds them takes its part of the disk: of what leaves about as much. The next look knows.
+                    indexed = indexed.saturating_sub((indexed as f64 * (segment.bytes as f64 / held.max(1) as f64)) as u64);
+                    held -= segment.bytes;
+                }
                 Err(error) => failed = Some(error),
             }
         }
@@ -68,8 +87,12 @@ impl Archive {
     async fn let_strays_leave(&self, before_us: i64) -> Result<(), StoreError> {
         let span = i64::try_from(2 * bounds::SEGMENT_AGE.as_micros()).unwrap_or(i64::MAX);
         let unknown = self.unknown().await?;
-        let old = unknown.into_iter().filter(|number| number.saturating_add(span) < before_us);
-        old.map(|number| self.unlink(number)).fold(Ok(()), Result::and)
+        let mut failed = None;
+        for number in unknown.into_iter().filter(|number| number.saturating_add(span) < before_us) {
+            // Of some the index was told in part.
+            failed = self.remove(number).await.err().or(failed);
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Makes those segments anew whose deleted captures have waited for long enough.
@@ -82,7 +105,10 @@ impl Archive {
         }
         let mut failed = None;
         let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
-        for number in self.store.write_captures(move |index| index.due(due_us)).await? {
+        let archive = self.clone();
+        // By the clock that deletions have their time from, on the thread where they get it: only one that was set back is behind.
+        let due = self.store.write_captures(move |index| index.due(due_us, archive.make.clock.now().as_microsecond()));
+        for number in due.await? {
             // One that cannot be read does not keep the others.
             failed = self.make_anew(number).await.err().or(failed);
         }
@@ -134,33 +160,25 @@ impl Archive {
         Ok(())
     }
 
-    /// Puts a segment without the deleted captures in the place of one that holds them.
+    /// Puts a segment without the deleted captures in the place of one that holds them. What is deleted meanwhile is in the new
+    /// one, and its grave says so: that has its own time.
     async fn make_anew(&self, number: i64) -> Result<(), StoreError> {
-        loop {
-            let graves = self.store.write_captures(move |index| index.graves(number)).await?;
-            let (archive, dead) = (self.clone(), graves.clone());
-            let made = blocking(move || archive.write_anew(number, &dead)).await?;
-            let anew = made.map_err(|damage| match damage {
-                Damage::Io(error) => error.into(),
-                Damage::Bytes(what) => StoreError::Damaged(what.to_owned()),
-            })?;
-            let (archive, new) = (self.clone(), anew.row.number);
-            let named = self.store.write_captures(move |index| {
-                let path = format::path(&archive.make.dir, new);
-                if index.graves(number)? != graves {
-                    // More was deleted meanwhile.
-                    std::fs::remove_file(path.with_extension("new"))?;
-                    return Ok(false);
-                }
-                std::fs::rename(path.with_extension("new"), path)?;
-                archive.make.sync_dir()?;
-                Ok(true)
-            });
-            let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
-            if named.await.inspect_err(half)? {
-                return self.replace(number, anew).await.inspect_err(half);
-            }
-        }
+        let dead = self.store.write_captures(move |index| index.graves(number)).await?;
+        let archive = self.clone();
+        let made = blocking(move || archive.write_anew(number, &dead)).await?;
+        let anew = made.map_err(|damage| match damage {
+            Damage::Io(error) => error.into(),
+            Damage::Bytes(what) => StoreError::Damaged(what.to_owned()),
+        })?;
+        let (archive, new) = (self.clone(), anew.row.number);
+        let named = self.store.write_captures(move |_| {
+            let path = format::path(&archive.make.dir, new);
+            std::fs::rename(path.with_extension("new"), path)?;
+            Ok(archive.make.sync_dir()?)
+        });
+        let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+        named.await.inspect_err(half)?;
+        self.replace(number, anew).await.inspect_err(half)
     }
 
     /// Leads the index from a segment to the one that was made from it, in steps, so that captures that wait are not held up.
@@ -255,7 +273,7 @@ impl Archive {
 
 type Placed = Vec<(CaptureRow, Place)>;
 
-/// Copies a group without its deleted captures. Where its bodies are damaged, `damaged` says whether that is an error; else
+/// Copies a group without its deleted captures, which are `dead`, in order. Where its bodies are damaged, `damaged` says whether that is an error; else
 /// the heads go on without them.
 fn copy(
     segment: &Segment,
@@ -264,7 +282,8 @@ fn copy(
     dead: &[(u64, u32)],
     damaged: &impl Fn(u64, Damage) -> Result<(), Damage>,
 ) -> Result<Placed, Damage> {
-    if dead.iter().any(|(heads, _)| *heads == rows.heads) {
+    let first = dead.partition_point(|(heads, _)| *heads < rows.heads);
+    if dead.get(first).is_some_and(|(heads, _)| *heads == rows.heads) {
         return copy_without(segment, writer, rows, dead, damaged);
     }
     let (head, heads) = segment.packed(rows.heads, Kind::Heads)?;
@@ -300,7 +319,7 @@ fn copy_without(
     let at = rows.heads;
     let (mut left, mut size) = (Vec::new(), 0);
     for (row, position) in rows.rows.into_iter().zip(0..) {
-        if dead.contains(&(at, position)) {
+        if dead.binary_search(&(at, position)).is_ok() {
             continue;
         }
         let fewer = Damage::Bytes("it holds fewer captures");

@@ -16,7 +16,7 @@ async fn append(archive: &Archive, captures: &[Capture]) {
 async fn segments_leave_by_age_and_by_size() {
     let dir = tempfile::tempdir().unwrap();
     let start = captures(0..1)[0].head.created_at;
-    let clock = Clock::manual(start);
+    let clock = Clock::manual(captures(6..7)[0].head.created_at);
     let archive = archive(dir.path()).await.with_clock(clock.clone());
     let all = captures(0..6);
     for pair in all.chunks(2) {
@@ -309,4 +309,181 @@ async fn what_cannot_be_read_leaves_when_it_is_old() {
     }
     tend(begun + 2 * bounds::SEGMENT_AGE.as_micros() as i64 + 1).await;
     assert!(segments(dir.path()).is_empty());
+}
+
+/// The index as it was before, the files as they were after.
+#[tokio::test]
+async fn a_loss_of_power_that_only_files_outlived_brings_nothing_back() {
+    for moved in 0..2 {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = archive(dir.path()).await;
+        let all = captures(0..4);
+        append(&archive, &all).await;
+        archive.delete(&all[1].head.id, false).await.unwrap();
+        archive.close().await.unwrap();
+        let old = format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
+        let graves = archive.store.write_captures(move |index| index.graves(old)).await.unwrap();
+        let Anew { row, places } = archive.write_anew(old, &graves).unwrap();
+        let path = format::path(&archive.make.dir, row.number);
+        std::fs::rename(path.with_extension("new"), &path).unwrap();
+        let step = places[..moved].to_vec();
+        archive.store.write_captures(move |index| index.place_anew(old, &step)).await.unwrap();
+        for at in [0, 2] {
+            archive.delete(&all[at].head.id, false).await.unwrap();
+        }
+        std::fs::remove_file(format::path(&archive.make.dir, old)).unwrap();
+        drop(archive);
+        let archive = crate::capture::index::tests::archive(dir.path()).await;
+        let recovered = archive.recover().await.unwrap();
+        assert_eq!((recovered.lost, recovered.unknown), (0, 1), "what stands for it has them");
+        assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 503);
+        archive.catch_up().await.unwrap();
+        assert_eq!(ids(&archive).await, ids_of(&all[3..]), "moved: {moved}");
+        assert_eq!(archive.get(&all[3].head.id).await.unwrap().as_ref(), Some(&all[3]));
+        for capture in &all[..3] {
+            assert_eq!(archive.get(&capture.head.id).await.unwrap(), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_deletes_without_end_keeps_no_segment_from_being_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(captures(999..1_000)[0].head.created_at);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let all = captures(0..400);
+    append(&archive, &all).await;
+    archive.delete(&all[0].head.id, false).await.unwrap();
+    archive.close().await.unwrap();
+    clock.advance(bounds::REWRITE_AFTER);
+    let before = archive.lock().next_number();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let deleted = async {
+        let mut deleted = 1;
+        while !ended.load(Ordering::Acquire) && deleted < all.len() - 1 {
+            archive.delete(&all[deleted].head.id, false).await.unwrap();
+            deleted += 1;
+        }
+        deleted
+    };
+    let tended = async {
+        archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+        ended.store(true, Ordering::Release);
+    };
+    let (deleted, ()) = tokio::join!(deleted, tended);
+    let numbers = archive.lock().next_number() - before - 1;
+    assert!(numbers <= 2, "{numbers}: one is written anew, and one the deletions are in");
+    assert_eq!(ids(&archive).await, ids_of(&all[deleted..]));
+    // What was deleted meanwhile has its own hour.
+    clock.advance(bounds::REWRITE_AFTER);
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_eq!(ids(&archive).await, ids_of(&all[deleted..]));
+    let mut heads = 0;
+    for path in segments(dir.path()) {
+        let segment = archive.segment(format::number(path.file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+        let count = |found: crate::capture::segment::reader::Found| {
+            heads += if found.head.kind == Kind::Heads { found.head.count as usize } else { 0 };
+            Ok(())
+        };
+        segment.scan(FIRST, true, count).unwrap();
+    }
+    assert_eq!(heads, all.len() - deleted, "no byte of them is left");
+}
+
+fn set(clock: &Clock, at: Timestamp) {
+    let Clock::Manual(time) = clock else { panic!("the machine's clock is not set by tests") };
+    time.store(at.as_microsecond(), Ordering::Release);
+}
+
+const DAY: i64 = 24 * 3_600;
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_keeps_nothing_for_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |second: i64| captures(second..second + 1)[0].head.created_at;
+    let clock = Clock::manual(at(10 * DAY));
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let all = captures(10 * DAY - 2..10 * DAY);
+    append(&archive, &all).await;
+    archive.delete(&all[0].head.id, false).await.unwrap();
+    archive.close().await.unwrap();
+    let files = segments(dir.path());
+    set(&clock, at(0));
+    let tend = async || archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+    tend().await;
+    let anew = segments(dir.path());
+    assert!(anew.len() == 1 && anew != files, "its bytes have left");
+    tend().await;
+    assert_eq!(segments(dir.path()), anew, "once");
+    assert_eq!(ids(&archive).await, ids_of(&all[1..]));
+    // A start does not begin the wait anew.
+    drop(archive);
+    let archive = crate::capture::index::tests::archive(dir.path()).await.with_clock(clock.clone());
+    let tend = async || archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+    archive.recover().await.unwrap();
+    set(&clock, at(DAY));
+    tend().await;
+    assert_eq!(ids(&archive).await, ids_of(&all[1..]), "it may be as young");
+    set(&clock, at(DAY + 1));
+    tend().await;
+    assert!(segments(dir.path()).is_empty(), "it is as old, whatever it says");
+}
+
+#[tokio::test]
+async fn what_is_old_leaves_also_when_nothing_can_be_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |second: i64| captures(second..second + 1)[0].head.created_at;
+    let clock = Clock::manual(at(0));
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    for second in [0, 10 * DAY, 20 * DAY] {
+        append(&archive, &captures(second..second + 1)).await;
+        archive.close().await.unwrap();
+    }
+    let left = async |bytes: u64| {
+        let tended = archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, bytes).await;
+        (tended.is_ok(), ids(&archive).await)
+    };
+    let of = |second: i64| ids_of(&captures(second..second + 1));
+    // Two are ahead, and noted; of one of them time has come since.
+    assert!(left(u64::MAX).await.0);
+    set(&clock, at(10 * DAY));
+    archive.make.faults.fill_notes();
+    assert_eq!(left(u64::MAX).await, (false, of(10 * DAY)));
+    archive.make.faults.clear();
+    append(&archive, &captures(30 * DAY..30 * DAY + 1)).await;
+    archive.close().await.unwrap();
+    archive.make.faults.fill_notes();
+    assert_eq!(left(1).await, (false, Vec::new()));
+}
+
+/// As on a machine that learns the time a while after it starts.
+#[tokio::test]
+async fn a_clock_that_was_behind_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |second: i64| captures(second..second + 1)[0].head.created_at;
+    let clock = Clock::manual(at(0));
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    append(&archive, &captures(0..2)).await;
+    archive.close().await.unwrap();
+    for second in [-100 * DAY, 10] {
+        set(&clock, at(second));
+        archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+        assert_eq!(ids(&archive).await, ids_of(&captures(0..2)), "{second}");
+    }
+}
+
+#[tokio::test]
+async fn a_segment_that_is_never_closed_leaves_when_it_is_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let all = captures(0..3);
+    append(&archive, &all[..2]).await;
+    archive.shelf.lock().unwrap().let_go_for_tests();
+    append(&archive, &all[2..]).await;
+    let newest_us = all[1].head.created_at.as_microsecond() + bounds::SEGMENT_AGE.as_micros() as i64;
+    for (before_us, left) in [(newest_us, &all[..]), (newest_us + 1, &all[2..])] {
+        archive.make.faults.fail_syncs(1);
+        archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap_err();
+        assert_eq!(ids(&archive).await, ids_of(left), "and the one that is written to never");
+    }
 }

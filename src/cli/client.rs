@@ -19,6 +19,8 @@ const URL: &str = "http://127.0.0.1:8080";
 /// Why a command ends without what it was asked for. Each has its exit code.
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// 0: who reads standard output has what it wants, and no more is written.
+    Enough,
     /// 1: a bound was broken. Everything has been said already.
     Bounds,
     /// 2: what was asked cannot be: an option, a document, a corpus.

@@ -1,7 +1,7 @@
 //! Captures in a file, one a line: written from a gateway, read to be decided again without one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::client::{Client, Failure};
 use super::filters::Filters;
-use super::progress::Progress;
+use super::output::Output;
+use super::progress::{Progress, Way};
 use super::replay::{path, summaries};
 use crate::bounds;
 use crate::capture::record::Capture;
@@ -17,15 +18,13 @@ use crate::capture::record::Capture;
 /// `rerouter replay export`.
 pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: Option<u64>, out: &str) -> Result<(), Failure> {
     let query = filters.query(now)?;
-    let unwritten = |error: std::io::Error| Failure::Wrong(format!("{out}: {error}"));
-    let mut file: Box<dyn Write> = match out {
-        "-" => Box::new(std::io::stdout().lock()),
-        name => Box::new(BufWriter::new(private(Path::new(name)).map_err(unwritten)?)),
-    };
-    let mut progress = Progress::new();
+    let since = query.iter().find(|(name, _)| *name == "since").and_then(|(_, at)| at.parse().ok());
+    let mut output = Output::open(out)?;
+    let (mut progress, mut way) = (Progress::new(), Way::new(limit, since));
     let (mut written, mut gone, mut unread) = (0_u64, 0_u64, 0_u64);
     let done = summaries(client, &query, limit.unwrap_or(u64::MAX), |summary| {
-        let answer = client.get(&path(summary.get("id").and_then(Value::as_str).unwrap_or_default())?, &[])?;
+        let text = |name: &str| summary.get(name).and_then(Value::as_str).unwrap_or_default();
+        let answer = client.get(&path(text("id"))?, &[])?;
         // Deleted, or over its age, since the page was read.
         if answer.status == 404 {
             gone += 1;
@@ -43,38 +42,25 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
             unread += 1;
             return Ok(());
         }
-        file.write_all(capture.text.trim_end().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(unwritten)?;
+        output.line(capture.text.trim_end())?;
         written += 1;
-        match limit {
-            Some(limit) => progress.bar(written, limit, &format!("{written} captures")),
-            None => progress.write(&format!("{written} captures")),
-        }
+        way.show(&mut progress, written, text("created_at").parse().ok());
         Ok(())
     });
+    progress.end();
     let done = done.and_then(|unreadable| {
         unread += unreadable;
-        file.flush().map_err(unwritten)
+        output.finish()
     });
-    progress.end();
+    if matches!(done, Err(Failure::Enough)) {
+        return done;
+    }
     let some = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
     let left_out = some(gone, "deleted meanwhile") + &some(unread, "that cannot be read");
-    tell(&format!("{written} captures{left_out}{}\n", if done.is_err() { ", then it broke off" } else { "" }));
+    let broken_off = if done.is_err() { format!(", then it broke off{}", output.leave(written)) } else { String::new() };
+    tell(&format!("{written} captures{left_out}{broken_off}\n"));
     done?;
     if unread > 0 { Err(Failure::Gateway(format!("{unread} captures cannot be read and are not in {out}"))) } else { Ok(()) }
-}
-
-/// A file that only its owner reads, one that was there before too: what people asked models is in it.
-fn private(path: &Path) -> std::io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
-    #[cfg(unix)]
-    if file.metadata()?.is_file() {
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    }
-    Ok(file)
 }
 
 pub(super) fn tell(text: &str) {
@@ -109,25 +95,6 @@ pub(super) fn lines(path: &Path, mut each: impl FnMut(&[u8], u64, (u64, u64)) ->
         at += taken as u64;
         if !line.trim_ascii().is_empty() && !each(&line, number, (at, all))? {
             return Ok(());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn only_its_owner_reads_a_corpus_even_where_a_file_was() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("corpus.jsonl");
-        std::fs::write(&path, "before").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        for path in [&path, &dir.path().join("new.jsonl")] {
-            let about = private(path).unwrap().metadata().unwrap();
-            assert_eq!((about.permissions().mode() & 0o777, about.len()), (0o600, 0));
         }
     }
 }

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Failure};
 use super::filters::Filters;
+use super::output::say;
 use super::progress::Progress;
-use super::replay::{CAPTURES, dollars, say, word};
+use super::replay::{CAPTURES, dollars, word};
 use super::table::Table;
 use super::verdict::{Bounds, Verdict, changed_share, cost_increase, percent};
 use super::{corpus, listed};
@@ -106,18 +107,18 @@ pub(super) fn run(asked: &Arguments, client: &dyn Fn() -> Result<Client, Failure
         }
     };
     let verdicts = asked.bounds.judge(&report);
-    if asked.json {
+    let said = if asked.json {
         let mut report = report;
         if let Some(fields) = report.as_object_mut() {
             fields.insert("verdicts".to_owned(), verdicts.iter().map(Verdict::json).collect());
         }
-        say(&format!("{report}\n"));
+        say(&format!("{report}\n"))
     } else {
-        say(&told(&report));
-        say(&verdicts.iter().map(Verdict::line).collect::<String>());
-    }
+        say(&(told(&report) + &verdicts.iter().map(Verdict::line).collect::<String>()))
+    };
+    // Whether anybody reads it or not, it is judged.
     asked.bounds.write(&verdicts, None)?;
-    if verdicts.iter().all(Verdict::holds) { Ok(()) } else { Err(Failure::Bounds) }
+    if verdicts.iter().all(Verdict::holds) { said } else { Err(Failure::Bounds) }
 }
 
 fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Value, Failure> {
@@ -252,7 +253,7 @@ fn told(report: &Value) -> String {
     }
     let more = cost_increase(report).map_or_else(|| "not known".to_owned(), |more| format!("{} more", percent(more)));
     text.push_str(&format!(
-        "\ncost {} before, {} after ({more}), {} not priced\n{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another version\n",
+        "\ncost {} before, {} after ({more}), {} not priced\n{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another version, {} redacted\n",
         dollars(Some(number("/cost/before"))),
         dollars(Some(number("/cost/after"))),
         at("/cost/unpriced"),
@@ -262,6 +263,10 @@ fn told(report: &Value) -> String {
         at("/skipped/shadows"),
         at("/skipped/undecided"),
         at("/skipped/version"),
+        at("/skipped/redacted"),
     ));
+    if number("/unreadable") > 0.0 {
+        text.push_str(&format!("{} captures cannot be read, and are in none of these numbers\n", at("/unreadable")));
+    }
     text
 }

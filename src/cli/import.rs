@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::client::{Answer, Client, Failure};
 use super::corpus;
+use super::output::say;
 use super::progress::Progress;
-use super::replay::{CAPTURES, say};
+use super::replay::CAPTURES;
 use crate::bounds;
 
 /// What became of them, summed over all calls.
@@ -57,8 +58,8 @@ pub(super) fn import(client: &Client, file: &Path, owner: Option<&str>, json: bo
     });
     let done = done.and_then(|()| if part.is_empty() { Ok(()) } else { send(&mut part, first, &mut progress, last) });
     progress.end();
-    say(&if json { format!("{}\n", sums.json()) } else { sums.told() });
-    done
+    let said = say(&if json { format!("{}\n", sums.json()) } else { sums.told() });
+    done.and(said)
 }
 
 /// Sends a part until it is its turn: one import is under way at a time.

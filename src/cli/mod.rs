@@ -6,9 +6,11 @@ mod evaluate;
 mod filters;
 mod import;
 mod node;
+mod output;
 mod progress;
 mod replay;
 mod table;
+mod terminal;
 mod verdict;
 
 use std::io::Write;
@@ -50,8 +52,8 @@ enum Command {
     },
     /// The captures of a gateway: list, show, reroute, evaluate, export, import.
     ///
-    /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, 3 the gateway could
-    /// not be asked or refused.
+    /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, or
+    /// output that cannot be written, 3 the gateway could not be asked or refused.
     Replay(Box<replay::Arguments>),
     /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
     Node(Box<node::Arguments>),

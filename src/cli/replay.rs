@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::client::{Answer, Client, Failure, Reach, refused};
 use super::filters::Filters;
+use super::output::say;
 use super::table::{Table, clean};
 use super::{corpus, evaluate, import};
 use crate::bounds;
@@ -106,7 +107,7 @@ pub(super) fn run(arguments: Arguments, env: &Env<'_>) -> ExitCode {
         Command::Import { file, owner, json } => client().and_then(|client| import::import(&client, &file, owner.as_deref(), json)),
     };
     let (code, why) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::Enough) => return ExitCode::SUCCESS,
         Err(Failure::Bounds) => return ExitCode::from(1),
         Err(Failure::Wrong(why)) => (2, why),
         Err(Failure::Gateway(why)) => (3, why),
@@ -114,12 +115,6 @@ pub(super) fn run(arguments: Arguments, env: &Env<'_>) -> ExitCode {
     // Nobody is left to tell when standard error is gone too.
     let _ = writeln!(std::io::stderr(), "{}", clean(&why));
     ExitCode::from(code)
-}
-
-/// Text to standard output.
-pub(super) fn say(text: &str) {
-    // Who reads the beginning only, as `head` does, has what it wants.
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// The path of a capture.
@@ -165,20 +160,17 @@ fn list(client: &Client, filters: &Filters, now: Timestamp, limit: u64, json: bo
         }
     };
     if json {
-        let unreadable = summaries(client, &query, limit, |summary| {
-            say(&format!("{summary}\n"));
-            Ok(())
-        });
-        return unreadable.map(tell_of);
+        return summaries(client, &query, limit, |summary| say(&format!("{summary}\n"))).map(tell_of);
     }
-    let mut table = Table::new(&["TIME", "ID", "STATE", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS"]);
+    let table = Table::new(&["TIME", "ID", "STATE", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS"]);
+    // A narrow terminal has the id and the time of each, then what became of it.
+    let mut table = table.worth(&[1, 0, 3, 5, 4, 2, 6, 8, 9, 7], 2);
     let unreadable = summaries(client, &query, limit, |summary| {
         table.row(row(summary));
         Ok(())
     })?;
     tell_of(unreadable);
-    say(&if table.is_empty() { "no captures\n".to_owned() } else { table.text() });
-    Ok(())
+    say(&if table.is_empty() { "no captures\n".to_owned() } else { table.text() })
 }
 
 fn row(summary: &Value) -> [String; 10] {
@@ -229,8 +221,7 @@ fn rule(decision: Option<&Value>) -> String {
 fn show(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
     let answer = client.get(&path(id)?, &[])?.good()?;
     if json {
-        say(&format!("{}\n", answer.text));
-        return Ok(());
+        return say(&format!("{}\n", answer.text));
     }
     let capture = answer.json()?;
     let at = |pointer: &str| word(capture.pointer(pointer));
@@ -246,7 +237,7 @@ fn show(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
     facts.row(["cost".into(), dollars(capture.get("cost_usd").and_then(Value::as_f64))]);
     facts.row(["latency".into(), format!("{} ms, decided in {} us", at("/latency/total_ms"), at("/latency/routing_us"))]);
     facts.row(["replayable".into(), if at("/not_replayable") == "-" { "yes".into() } else { format!("no: {}", at("/not_replayable")) }]);
-    say(&facts.text());
+    say(&facts.text())?;
     let listed = |pointer: &str| capture.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut candidates = Table::new(&["CANDIDATE", "ELIGIBLE"]);
     for candidate in listed("/decision/candidates") {
@@ -259,11 +250,10 @@ fn show(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
         attempts.row([target(Some(&attempt)), word(attempt.get("status")), word(attempt.get("error")), word(attempt.get("duration_ms"))]);
     }
     for table in [candidates, attempts].iter().filter(|table| !table.is_empty()) {
-        say(&format!("\n{}", table.text()));
+        say(&format!("\n{}", table.text()))?;
     }
-    say(&format!("\nREQUEST\n{}\n", body(&capture, "request")));
-    say(&format!("\nRESPONSE\n{}\n", body(&capture, "response")));
-    Ok(())
+    say(&format!("\nREQUEST\n{}\n", body(&capture, "request")))?;
+    say(&format!("\nRESPONSE\n{}\n", body(&capture, "response")))
 }
 
 /// A body, for people: a stream as what it amounts to.
@@ -297,17 +287,17 @@ fn reroute(client: &Client, id: &str, dry_run: bool, idempotency_key: Option<&st
         Some(answer) => answer.json()?,
         None => decisions(&told),
     };
-    if json {
+    let said = if json {
         let mut told = told;
         if let Some(fields) = told.as_object_mut() {
             fields.insert("compare".to_owned(), compared);
         }
-        say(&format!("{told}\n"));
+        say(&format!("{told}\n"))
     } else {
-        say(&format!("{} of {id}\n\n", told.get("new_id").and_then(Value::as_str).unwrap_or("a dry run")));
-        say(&side_by_side(&compared));
-    }
-    if *status == 200 { Ok(()) } else { Err(refused(*status, text)) }
+        let of = told.get("new_id").and_then(Value::as_str).unwrap_or("a dry run");
+        say(&format!("{of} of {id}\n\n{}", side_by_side(&compared)))
+    };
+    if *status == 200 { said } else { Err(refused(*status, text)) }
 }
 
 /// Both decisions, where there is no new capture to compare with.

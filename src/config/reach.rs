@@ -32,6 +32,21 @@ impl Server {
         self.hosts.is_empty() && self.listens_publicly()
     }
 
+    /// Whether a `Host` may be asked for on the metrics listener. One that only this machine reaches is none of a page whose
+    /// name somebody leads to loopback: there it is this machine's names that count, and those of `metrics.hosts`. A program
+    /// that sends none is no browser.
+    pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
+        let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback()) else {
+            return true;
+        };
+        let authority = authority.to_ascii_lowercase();
+        let host = host_of(&authority).trim_end_matches('.');
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let loopback = bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        let named = matches!(host, "" | "localhost" | "localhost.localdomain" | "ip6-localhost");
+        named || (loopback && is_bare(host)) || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
+    }
+
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and `/version` are
     /// wherever PIN or ROUTER is.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
@@ -104,6 +119,30 @@ mod tests {
 
     fn server(text: &str) -> crate::config::Server {
         read_server("test", text, &|_| None).unwrap()
+    }
+
+    #[test]
+    fn metrics_on_loopback_are_this_machine_s() {
+        let own = server("metrics: { address: 127.0.0.1:9090 }\nhosts: [never.test]\n");
+        let own = crate::config::Server { metrics_hosts: vec!["gw.test".into()], ..own };
+        for (host, taken) in [
+            (None, true),
+            (Some("127.0.0.1:9090"), true),
+            (Some("LocalHost:9090"), true),
+            (Some("[::1]:9090"), true),
+            (Some("127.0.0.9"), true),
+            (Some("gw.test:1"), true),
+            (Some("localhost.:9090"), true),
+            (Some(""), true),
+            (Some("never.test"), false),
+            (Some("evil.example:9090"), false),
+            (Some("127.0.0.1.evil.example"), false),
+            (Some("10.0.0.1:9090"), false),
+            (Some("."), true),
+        ] {
+            assert_eq!(own.accepts_metrics_host(host), taken, "{host:?}");
+        }
+        assert!(server("metrics: { address: 0.0.0.0:9090 }\n").accepts_metrics_host(Some("gateway.svc:9090")));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Server {
     pub hosts: Vec<String>,
     /// Where metrics and probes are served.
     pub metrics: SocketAddr,
+    /// The names, beside this machine's, that they are asked by where only this machine reaches them.
+    pub metrics_hosts: Vec<String>,
     /// Worker threads; 0: one a core.
     pub threads: usize,
     /// Where accounts, keys and captures are kept.
@@ -164,11 +166,13 @@ const CREDENTIAL_HEADERS: [&str; 6] = ["authorization", "proxy-authorization", "
 pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
     let mut top = root.section(faults)?;
     let listeners = listeners(&mut top, faults);
+    let (metrics, metrics_hosts) = metrics(&mut top, &listeners, faults);
     let loopback_only = listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
         hosts: top.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default(),
-        metrics: metrics(&mut top, &listeners, faults),
+        metrics,
+        metrics_hosts,
         threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
         data_dir: top.read("data_dir", faults, path).unwrap_or_else(|| PathBuf::from("./data")),
         routing: routing_file(&mut top, faults),
@@ -295,7 +299,7 @@ fn tls(field: &Field<'_>, faults: &mut Faults) -> Option<TlsFiles> {
 }
 
 /// Metrics ask for no credential, so they never share an address with clients.
-fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -> SocketAddr {
+fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -> (SocketAddr, Vec<String>) {
     let mut section = top.below("metrics", faults);
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
@@ -304,8 +308,9 @@ fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -
         let place = written.or_else(|| top.take("listeners"));
         faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
     }
+    let hosts = section.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default();
     section.finish(faults);
-    found.unwrap_or(usual)
+    (found.unwrap_or(usual), hosts)
 }
 
 fn store(top: &mut Section<'_>, faults: &mut Faults) {

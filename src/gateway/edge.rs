@@ -386,7 +386,7 @@ fn unknown_path(surface: Surface) -> Error {
 
 /// Whether the request carries a credential that no browser adds by itself.
 fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
-    headers.contains_key(header::AUTHORIZATION)
+    auth::shows_authorization(headers)
         || surface == Surface::NodeCallback
         || (surface.is_data_plane() && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
@@ -12,8 +12,8 @@ use super::gate;
 use super::record::client_request_id;
 use crate::api::Client;
 use crate::app::App;
-use crate::auth::Principal;
 use crate::auth::signature::Signed;
+use crate::auth::{Principal, token};
 use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
@@ -56,7 +56,8 @@ impl Exchange {
         }
         exchange.line.client_request_id = client_request_id(&head.headers);
         exchange.line.method = head.method.clone();
-        exchange.line.path = path.clone();
+        // A key that somebody put in place of an id is a secret all the same.
+        exchange.line.path = token::redact_within(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
         exchange.authority = gate::authority(head).unwrap_or_default();
@@ -133,14 +134,15 @@ impl Exchange {
 /// The client's address by `X-Forwarded-For`, read from the right past the proxies that are trusted.
 pub(super) fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer;
-    let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok()).collect();
-    for hop in lines.iter().flat_map(|line| line.split(',')).map(str::trim).collect::<Vec<_>>().into_iter().rev() {
+    let lines: Vec<&[u8]> = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
+    // By bytes: what a client put before its own address, whatever it is, takes nothing from what a proxy put behind it.
+    for hop in lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
         if !trusted(client) {
             break;
         }
-        match hop.parse::<IpAddr>() {
-            Ok(address) => client = address.to_canonical(),
-            Err(_) => break,
+        match std::str::from_utf8(hop).ok().and_then(|hop| hop.trim().parse::<IpAddr>().ok()) {
+            Some(address) => client = address.to_canonical(),
+            None => break,
         }
     }
     client
@@ -166,6 +168,12 @@ mod tests {
         let inside = |address: IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 10);
         assert_eq!(forwarded_for(&headers, peer, inside).to_string(), "203.0.113.9");
         assert_eq!(forwarded_for(&headers, peer, |_| false), peer);
+        let odd =
+            HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_bytes(b"\xff, 203.0.113.9, 10.0.0.2").unwrap())]);
+        assert_eq!(forwarded_for(&odd, peer, inside).to_string(), "203.0.113.9");
+        let mut behind = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_static("6.6.6.6"))]);
+        behind.append("x-forwarded-for", HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_eq!(forwarded_for(&behind, peer, inside), peer, "what cannot be read ends the walk");
         assert_eq!(forwarded_for(&HeaderMap::new(), peer, inside), peer);
     }
 }

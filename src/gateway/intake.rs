@@ -31,10 +31,16 @@ pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: P
             // Came in one piece: no copy. What follows is only the end of the body.
             return finish(session, chunk).await;
         }
+        let announced = arriving.announced.map_or(0, |length| usize::try_from(length).unwrap_or(0));
         if body.is_empty() {
             // What the client announces is not yet sent: room grows with what comes.
-            let announced = arriving.announced.map_or(0, |length| usize::try_from(length).unwrap_or(0));
             body.reserve(announced.min(1 << 20).max(chunk.len()));
+        } else if body.capacity() - body.len() < chunk.len() && announced > body.len() {
+            // As much again as came, but not beyond what is announced: a capture holds on to all of it while it waits.
+            let more = body.len().max(chunk.len()).min(announced - body.len());
+            let mut larger = BytesMut::with_capacity(body.len() + more);
+            larger.extend_from_slice(&body);
+            body = larger;
         }
         body.extend_from_slice(&chunk);
     }

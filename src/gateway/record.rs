@@ -20,6 +20,7 @@ use crate::bounds;
 use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
 use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
+use crate::capture::scrub::offers_tools_past;
 use crate::error::Error;
 use crate::id::{KeyId, NodeId, RequestId, UserId};
 use crate::limits::day;
@@ -155,6 +156,8 @@ pub(super) struct Record {
     head: Box<Head>,
     request_headers: HeaderMap,
     request: Bytes,
+    /// Whether what was cut off the request may hold credentials, which nobody could look for in the answer.
+    cut_tools: bool,
     /// The estimate of the prompt, uncorrected; none where it holds more than text.
     estimated: Option<u64>,
     began: Instant,
@@ -188,10 +191,11 @@ impl Record {
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
         });
         let request = Bodies::cut(sent, settings.max_body);
+        let cut_tools = offers_tools_past(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());
-        Record { head, request_headers: prompt.headers.clone(), request, estimated, began: exchange.started, payer, coming }
+        Record { head, request_headers: prompt.headers.clone(), request, cut_tools, estimated, began: exchange.started, payer, coming }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -244,7 +248,8 @@ impl Record {
         let head = Box::new(Head { id, created_at: at, shadow_of: Some(original.clone()), ..Head::clone(&self.head) });
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
         // Nobody pays for it: [`Record::close_shadow`] counts nothing.
-        Record { head, request_headers, request, estimated: None, began: Instant::now(), payer: self.payer.clone(), coming }
+        let (cut_tools, payer) = (self.cut_tools, self.payer.clone());
+        Record { head, request_headers, request, cut_tools, estimated: None, began: Instant::now(), payer, coming }
     }
 
     /// Notes what is sent, where that is not what the client sent.
@@ -252,6 +257,7 @@ impl Record {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
         self.request = Bodies::cut(body, most);
+        self.cut_tools = offers_tools_past(body, most);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {
@@ -375,7 +381,12 @@ impl Record {
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {
         if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
-            let (head, request_headers, bodies) = (*self.head, self.request_headers, Bodies { request, response });
+            let mut bodies = Bodies { request, response };
+            let (mut head, request_headers) = (*self.head, self.request_headers);
+            if self.cut_tools && !bodies.response.is_empty() {
+                bodies.response = Bytes::new();
+                head.lacks_of_answer();
+            }
             app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
         }
     }

@@ -21,6 +21,8 @@ pub enum Fault {
     Deep,
     /// A number or a name longer than [`bounds::JSON_WORD_BYTES`].
     Long,
+    /// JSON as far as it goes, which is into a string.
+    Cut,
     /// JSON, but not what the reader wants.
     Refused(Box<Error>),
 }
@@ -64,6 +66,11 @@ impl<'a> Name<'a> {
         let inner = self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default();
         inner.eq_ignore_ascii_case(name.as_bytes())
             || (inner.len() > name.len() && inner.contains(&b'\\') && self.text().eq_ignore_ascii_case(name))
+    }
+
+    /// Where it stands, with its quotes.
+    pub fn span(&self) -> Range<usize> {
+        self.start..self.start + self.quoted.len()
     }
 
     /// The name with its escapes resolved; one that has no Unicode text (a lone surrogate) matches nothing.
@@ -129,6 +136,11 @@ impl<'a> Cursor<'a> {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
+    /// The bytes from there on.
+    pub fn rest(&self, from: usize) -> &'a [u8] {
+        self.text.get(from..).unwrap_or_default()
+    }
+
     /// What value comes next.
     pub fn shape(&mut self) -> Result<Shape, Fault> {
         self.blank();
@@ -157,11 +169,15 @@ impl<'a> Cursor<'a> {
         }
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
-            let length = memchr::memchr2(b'"', b'\\', rest).ok_or(Fault::Syntax)?;
+            let found = memchr::memchr2(b'"', b'\\', rest);
+            let length = found.unwrap_or(rest.len());
             let plain = rest.get(..length).unwrap_or_default();
             // No early exit, so that this runs many bytes at a time.
             if plain.iter().fold(false, |bad, byte| bad | (*byte < 0x20)) {
                 return Err(Fault::Syntax);
+            }
+            if found.is_none() {
+                return Err(Fault::Cut);
             }
             self.at += length + 1;
             if rest.get(length) == Some(&b'"') {
@@ -170,12 +186,17 @@ impl<'a> Cursor<'a> {
             match self.peek() {
                 Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
                 Some(b'u') => {
-                    let digits = self.text.get(self.at + 1..self.at + 5).ok_or(Fault::Syntax)?;
+                    let after = self.text.get(self.at + 1..).unwrap_or_default();
+                    let digits = after.get(..4).unwrap_or(after);
                     if !digits.iter().all(u8::is_ascii_hexdigit) {
                         return Err(Fault::Syntax);
                     }
+                    if digits.len() < 4 {
+                        return Err(Fault::Cut);
+                    }
                     self.at += 5;
                 }
+                None => return Err(Fault::Cut),
                 _ => return Err(Fault::Syntax),
             }
         }
@@ -372,7 +393,7 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
             let longest = bounds::JSON_WORD_BYTES;
             Error::new(Kind::InvalidRequest, format!("The body holds a number or a name of more than {longest} bytes."))
         }
-        Fault::Syntax => {
+        Fault::Syntax | Fault::Cut => {
             let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
                 Err(error) => error.to_string(),
                 Ok(_) => format!("unexpected character at byte {}", cursor.at),
@@ -380,6 +401,28 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
             Error::new(Kind::InvalidRequest, format!("The body is not valid JSON: {why}."))
         }
     })
+}
+
+/// Walks with `each` through a text that may be the beginning of JSON only, or turn into something else. Gives how many of its
+/// bytes are the beginning of one value: all of them, or as many as stand before what cannot be.
+pub fn read_part<'a>(text: &'a [u8], each: impl FnOnce(&mut Cursor<'a>) -> Result<(), Fault>) -> usize {
+    let readable = match std::str::from_utf8(text) {
+        // A character that is cut off, where the text is.
+        Err(error) if error.error_len().is_some() => text.get(..error.valid_up_to()).unwrap_or_default(),
+        _ => text,
+    };
+    let mut cursor = Cursor { text: readable, at: 0, depth: 0 };
+    match each(&mut cursor) {
+        Ok(()) => cursor.blank(),
+        Err(Fault::Cut) => return readable.len(),
+        Err(_) => {
+            let rest = readable.get(cursor.at..).unwrap_or_default();
+            if [&b"true"[..], b"false", b"null"].iter().any(|word| word.starts_with(rest)) {
+                return readable.len();
+            }
+        }
+    }
+    cursor.at
 }
 
 fn short(length: usize) -> Result<(), Fault> {

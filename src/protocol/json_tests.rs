@@ -73,6 +73,21 @@ proptest! {
         prop_assert_eq!(read(&bent).is_ok(), theirs && is_object);
     }
 
+    /// A text that ends early is read to its end, and no further than where it cannot be JSON any more.
+    #[test]
+    fn a_part_is_read_as_far_as_it_is_one(value in value(), cut: prop::sample::Index, at: prop::sample::Index, byte: u8) {
+        let whole = serde_json::to_vec(&value).unwrap();
+        let text = &whole[..cut.index(whole.len() + 1)];
+        let part = |text: &[u8]| read_part(text, |cursor| cursor.pass());
+        prop_assert_eq!(part(text), text.len());
+        if !text.is_empty() {
+            let (mut bent, at) = (text.to_vec(), at.index(text.len()));
+            bent[at] = byte;
+            let read = part(&bent);
+            prop_assert_eq!(part(&bent[..read]), read, "what was read is the beginning of JSON");
+        }
+    }
+
     #[test]
     fn no_bytes_panic(body in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = read(&body);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::bounds;
+use crate::capture::names;
 use crate::capture::record::Head;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::{Candidate, Decision, Refusal, decide};
@@ -43,11 +44,14 @@ pub enum Skipped {
     Version,
     /// It was taken in from a file, and what this gateway did is asked for.
     Imported,
+    /// A name that it was decided by was taken out of it.
+    Redacted,
 }
 
 impl Skipped {
     /// All of them.
-    pub const ALL: [Skipped; 5] = [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version, Skipped::Imported];
+    pub const ALL: [Skipped; 6] =
+        [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version, Skipped::Imported, Skipped::Redacted];
 
     /// The word in reports.
     pub fn as_str(self) -> &'static str {
@@ -57,6 +61,7 @@ impl Skipped {
             Skipped::Undecided => "undecided",
             Skipped::Version => "version",
             Skipped::Imported => "imported",
+            Skipped::Redacted => "redacted",
         }
     }
 
@@ -69,7 +74,7 @@ impl Skipped {
             return Some(Skipped::Replay);
         }
         match (&head.inputs, &head.decision) {
-            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => None,
+            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => names::are_gone(head).then_some(Skipped::Redacted),
             (Some(_), Some(_)) => Some(Skipped::Version),
             _ => Some(Skipped::Undecided),
         }
@@ -102,7 +107,7 @@ impl Question<'_> {
         if let Standing::Given(health) = self.standing {
             inputs.health.clone_from(health);
         }
-        let mut inexact = !inputs.complete(self.candidate, text);
+        let mut inexact = !inputs.complete(self.candidate, text) || names::are_in_part(head);
         let after = decide(self.candidate, &inputs);
         // A snapshot tells of every target on nodes, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
         let looked_at = |target: &str| decision.candidates.iter().any(|then| name(&then.provider, &then.model) == target);

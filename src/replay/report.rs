@@ -38,6 +38,8 @@ pub struct Report {
     pub inexact: u64,
     /// Those with targets that were taken to be healthy and idle.
     pub assumed: u64,
+    /// Captures that belong here and could not be read, so that nobody knows what they would have added.
+    pub unreadable: u64,
     /// Those whose cost is not known, before or after.
     pub unpriced: u64,
     skipped: BTreeMap<Skipped, u64>,
@@ -144,14 +146,18 @@ impl Report {
             shift.into_iter().map(|(target, (before, after))| json!({ "target": target, "before": before, "after": after })).collect();
         let skipped: serde_json::Map<String, Value> =
             Skipped::ALL.into_iter().map(|why| (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or(0).into())).collect();
-        json!({
+        let mut report = json!({
             "object": "evaluation",
             "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
             "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed, "plan_changed": self.plan_changed,
             "by_change": changes, "shift": shift,
             "cost": { "before": self.before_usd, "after": self.after_usd, "unpriced": self.unpriced },
             "inexact": self.inexact, "assumed": self.assumed, "skipped": skipped,
-        })
+        });
+        if let Some(fields) = report.as_object_mut().filter(|_| self.unreadable > 0) {
+            fields.insert("unreadable".to_owned(), self.unreadable.into());
+        }
+        report
     }
 }
 

@@ -58,7 +58,13 @@ impl Admin {
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         let head = session.req_header();
+        // HTTP/2 would say it in its target.
+        let host = head.uri.authority().map(|authority| authority.as_str());
+        let host = host.or_else(|| head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default()));
         let (status, kind, body) = match (&head.method, head.uri.path()) {
+            _ if !self.app.server.accepts_metrics_host(host) => {
+                (StatusCode::MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n".to_string())
+            }
             (&Method::GET, "/metrics") => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics()),
             (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
             (&Method::GET, "/readyz") if self.app.is_draining() => {

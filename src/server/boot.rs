@@ -56,13 +56,23 @@ pub struct Environment {
     pub variables: Variables,
     /// The time; a test's own, where it does not want to wait.
     pub clock: Clock,
+    /// Where access lines go, unless the document says that there are none; without it standard output.
+    pub access_log: Option<AccessLog>,
 }
 
 impl Default for Environment {
     /// An environment in which nothing is set.
     fn default() -> Self {
         let variables: Variables = Arc::new(|_| None);
-        Environment { admin_key: None, agent_key: None, master_key: None, master_key_old: None, variables, clock: Clock::System }
+        Environment {
+            admin_key: None,
+            agent_key: None,
+            master_key: None,
+            master_key_old: None,
+            variables,
+            clock: Clock::System,
+            access_log: None,
+        }
     }
 }
 
@@ -110,10 +120,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
         warn!("captures of the last run could not be looked through: {error}");
     }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = if server.access_log {
-        AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))?
-    } else {
-        AccessLog::off()
+    let access_log = match environment.access_log {
+        _ if !server.access_log => AccessLog::off(),
+        Some(given) => given,
+        None => AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))?,
     };
     let (mock_address, variables) = (Some(mock_address), environment.variables);
     let parts =

@@ -2,21 +2,19 @@
 //! that is given too, the store goes over to this one: in one transaction, so that a process that is killed leaves a store which
 //! opens with the one before or with this one, and with both beside each other in any case.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use log::info;
+use log::{info, warn};
 
-use super::BootError;
+use super::{BootError, master_file};
 use crate::bounds;
 use crate::id::Random;
 use crate::nodes;
 use crate::secret::{Keyring, Part, Retired, Secret, SecretBytes, constant_time_eq, fingerprint, open_retired, seal_retired};
-use crate::store::{Left, MasterRow, Masters, StoreError};
+use crate::store::{Action, Actor, Event, Left, MasterRow, Masters, Rank, StoreError};
 
 /// The variable of the master key.
 pub const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
@@ -61,7 +59,7 @@ impl Given {
             return Ok(Claimed { keys: Keyring::from(&key), changed: false });
         };
         if let Some(key) = key.as_ref().filter(|key| is(key, last)) {
-            self.say_that_old_is_not_needed();
+            self.say_what_is_not_needed(key);
             return Ok(Claimed { keys: keyring(key, &rows)?, changed: false });
         }
         if let Some(at) = rows.iter().position(|row| key.as_ref().is_some_and(|key| is(key, row))) {
@@ -77,6 +75,11 @@ impl Given {
             ))),
             None if key.is_none() => Err(BootError(format!(
                 "{} is not there, and the store was made with a master key: restore the file, or set {MASTER_KEY}",
+                self.dir.join(FILE).display()
+            ))),
+            None if self.of_variable() && self.file_is(last) => Err(BootError(format!(
+                "the store has the master key of {}, and {MASTER_KEY} is another one: take the variable out of the environment, or, to go \
+                 over to it, rename the file to {FILE_OLD}",
                 self.dir.join(FILE).display()
             ))),
             None => Err(BootError(format!(
@@ -117,6 +120,8 @@ impl Given {
         for node in masters.nodes()? {
             masters.put_node(nodes::resealed(&node, &from, &keys, &self.random))?;
         }
+        let operator = Actor { kind: "operator".into(), id: "operator".into() };
+        masters.note(&Event::new(self.now, (operator, Rank::Admin), Action::MasterKeyChange, "master_key", &number.to_string()))?;
         Ok(Claimed { keys, changed: true })
     }
 
@@ -125,7 +130,8 @@ impl Given {
         let path = self.dir.join(FILE);
         let mut bytes = [0; 32];
         self.random.fill(&mut bytes);
-        write_new(&path, &STANDARD.encode(bytes)).map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
+        master_file::write_new(&path, &STANDARD.encode(bytes))
+            .map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
         info!("made a master key: {}; keep a copy, nothing can be read without it", path.display());
         Ok(SecretBytes::new(bytes))
     }
@@ -135,29 +141,42 @@ impl Given {
         self.old.as_ref().is_none_or(Secret::is_empty)
     }
 
-    fn say_that_old_is_not_needed(&self) {
-        let path = self.dir.join(FILE_OLD);
+    /// Whether the file holds the master key of the store, where the variable holds another.
+    fn file_is(&self, last: &MasterRow) -> bool {
+        master_file::read(&self.dir.join(FILE)).is_ok_and(|key| key.is_some_and(|key| is(&key, last)))
+    }
+
+    fn say_what_is_not_needed(&self, key: &SecretBytes) {
+        let (file, old) = (self.dir.join(FILE), self.dir.join(FILE_OLD));
+        let same = |other: &SecretBytes| constant_time_eq(other.expose(), key.expose());
+        if self.of_variable() && file.exists() {
+            let name = file.display();
+            match master_file::read(&file) {
+                Ok(other) if other.as_ref().is_none_or(same) => {}
+                Ok(_) => warn!("{name} holds something else than {MASTER_KEY}, and is not looked at while that is set: take it away"),
+                Err(why) => warn!("{name} is not looked at while {MASTER_KEY} is set, and would be refused: {why}"),
+            }
+        }
         if !self.of_file() {
             info!("{MASTER_KEY_OLD} is not needed any more: take it out of the environment");
-        } else if path.exists() {
-            info!("{} is not needed any more but for backups from before: take it away", path.display());
+        } else if old.exists() {
+            info!("{} is not needed any more but for backups from before: take it away", old.display());
         }
+    }
+
+    /// Whether the master key is given by its variable.
+    fn of_variable(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| !key.is_empty())
     }
 }
 
 /// A key of the environment or, where that has none, of a file, if it is there.
 fn read(given: Option<&Secret>, variable: &str, path: &Path) -> Result<Option<SecretBytes>, BootError> {
     if let Some(given) = given.filter(|given| !given.is_empty()) {
-        return decode(given.expose()).map(Some).ok_or_else(|| BootError(format!("{variable} is not 32 bytes in base64")));
+        let told = || format!("{variable} is not 32 bytes in base64: set it to what the store was last started with");
+        return master_file::decode(given.expose()).map(Some).ok_or_else(|| BootError(told()));
     }
-    match std::fs::read_to_string(path).map(Secret::new) {
-        Ok(text) => {
-            let key = decode(text.expose().trim());
-            key.map(Some).ok_or_else(|| BootError(format!("{} does not hold 32 bytes in base64", path.display())))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(BootError(format!("cannot read {}: {error}", path.display()))),
-    }
+    master_file::read(path).map_err(BootError)
 }
 
 fn is(key: &SecretBytes, row: &MasterRow) -> bool {
@@ -208,20 +227,6 @@ fn too_many(left: &[Left]) -> BootError {
 
 fn unsealed() -> BootError {
     BootError("the keys of the store could not be sealed under the new master key".into())
-}
-
-fn decode(text: &str) -> Option<SecretBytes> {
-    STANDARD.decode(text).ok()?.try_into().ok().map(SecretBytes::new)
-}
-
-/// Writes a file that only its owner reads, durable before it has its name.
-fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

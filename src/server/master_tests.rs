@@ -8,7 +8,7 @@ use crate::auth::{Auth, token};
 use crate::id::{KeyId, NodeId, UserId};
 use crate::interface::Interface;
 use crate::nodes::Nodes;
-use crate::store::{Actor, DataDir, KeyRow, KeyStatus, NodeModel, NodeRow, PreviousNodeSecret, Registration, Store};
+use crate::store::{Actor, AuditFilter, DataDir, KeyRow, KeyStatus, NodeModel, NodeRow, PreviousNodeSecret, Registration, Store};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
@@ -26,6 +26,11 @@ fn given(dir: &Path, key: Option<u8>, old: Option<u8>) -> Given {
 async fn start(dir: &Path, key: Option<u8>, old: Option<u8>) -> Result<(Store, Claimed), BootError> {
     let given = given(dir, key, old);
     Store::open_in(DataDir::take(dir)?, move |masters| given.claim(masters)).await
+}
+
+fn put(dir: &Path, name: &str, text: &str) {
+    std::fs::write(dir.join(name), text).unwrap();
+    std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 async fn refused(dir: &Path, key: Option<u8>, old: Option<u8>) -> String {
@@ -123,7 +128,7 @@ async fn files_do_as_well_and_the_next_key_is_made() {
     assert!(claimed.changed);
     drop(store);
     assert_eq!(std::fs::read_to_string(dir.join(FILE)).unwrap(), second, "the one that was made is taken");
-    std::fs::write(dir.join(FILE_OLD), "no key at all").unwrap();
+    put(dir, FILE_OLD, "no key at all");
     assert!(!start(dir, None, None).await.unwrap().1.changed, "what is not needed is not looked at");
     std::fs::rename(dir.join(FILE), dir.join("aside")).unwrap();
     let told = refused(dir, None, None).await;
@@ -163,10 +168,81 @@ async fn the_one_before_in_the_environment_and_the_new_one_in_a_file_are_a_pair(
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     drop(start(dir, Some(1), None).await.unwrap());
-    std::fs::write(dir.join(FILE), text(2)).unwrap();
+    put(dir, FILE, &text(2));
     let (_, claimed) = start(dir, None, Some(1)).await.unwrap();
     assert!(claimed.changed);
     assert_eq!(std::fs::read_to_string(dir.join(FILE)).unwrap(), text(2));
+}
+
+/// Which of the variable and the file is taken, and that nobody is left to guess why one is not.
+#[tokio::test]
+async fn where_the_variable_is_set_the_file_is_not_looked_at_and_named_where_it_is_the_right_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    put(dir, FILE, &text(1));
+    // A new store is made with the variable's.
+    drop(start(dir, Some(2), None).await.unwrap());
+    assert_eq!(std::fs::read_to_string(dir.join(FILE)).unwrap(), text(1));
+    for wrong in [text(1), "no key at all".to_owned()] {
+        put(dir, FILE, &wrong);
+        assert!(!start(dir, Some(2), None).await.unwrap().1.changed);
+        assert!(start(dir, None, None).await.is_err(), "alone it is looked at");
+    }
+    put(dir, FILE, &text(2));
+    let told = refused(dir, Some(3), None).await;
+    assert!(told.contains("the store has the master key of") && told.contains("take the variable out of the environment"), "{told}");
+    assert!(!start(dir, None, None).await.unwrap().1.changed);
+    std::fs::rename(dir.join(FILE), dir.join(FILE_OLD)).unwrap();
+    assert!(start(dir, Some(3), None).await.unwrap().1.changed, "as it was told");
+}
+
+/// What is wrong with a file is found before a store is made, or changed, and a start without the file makes no other.
+#[tokio::test]
+async fn a_file_that_is_no_key_stops_a_start_which_leaves_everything_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    put(dir, FILE, "short");
+    for _ in 0..2 {
+        let told = start(dir, None, None).await.err().unwrap().to_string();
+        assert!(told.contains("does not hold 32 bytes in base64"), "{told}");
+        assert_eq!(files(dir).await, ([(FILE.to_owned(), "short".to_owned())].into(), Vec::new()), "no store was begun");
+    }
+    std::fs::remove_file(dir.join(FILE)).unwrap();
+    std::os::unix::fs::symlink(dir.join("not mounted"), dir.join(FILE)).unwrap();
+    let told = start(dir, None, None).await.err().unwrap().to_string();
+    assert!(told.contains("a link to what is not there"), "{told}");
+    assert!(dir.join(FILE).is_symlink() && !dir.join("not mounted").exists(), "nothing is made in its place");
+    std::fs::remove_file(dir.join(FILE)).unwrap();
+    drop(start(dir, Some(1), None).await.unwrap());
+    put(dir, FILE, &text(2));
+    std::fs::set_permissions(dir.join(FILE), std::fs::Permissions::from_mode(0o646)).unwrap();
+    let told = refused(dir, None, Some(1)).await;
+    assert!(told.contains("chmod 600"), "{told}");
+}
+
+#[tokio::test]
+async fn a_change_is_in_the_audit_and_a_start_that_changes_nothing_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    drop(start(dir, Some(1), None).await.unwrap());
+    drop(start(dir, Some(1), None).await.unwrap());
+    refused(dir, Some(2), Some(3)).await;
+    drop(start(dir, Some(2), Some(1)).await.unwrap());
+    drop(start(dir, Some(2), Some(1)).await.unwrap());
+    let (store, _) = start(dir, Some(3), Some(2)).await.unwrap();
+    let rows = store.audit(AuditFilter::default(), 10, None).await.unwrap().unwrap();
+    let seen: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.target.kind.as_str(), row.target.id.as_str())).collect();
+    assert_eq!(seen, [("master_key.change", "master_key", "3"), ("master_key.change", "master_key", "2")]);
+    for row in &rows {
+        assert_eq!((row.actor.kind.as_str(), row.actor.id.as_str(), row.at), ("operator", "operator", at(0)));
+        assert_eq!((&row.request, &row.address), (&None, &None));
+    }
+    // As an admin's doing it leaves last.
+    assert_eq!(store.trim_audit(at(0), 2).await.unwrap(), 0);
+    let shown = format!("{rows:?}");
+    for byte in 1..=3 {
+        assert!(!shown.contains(&text(byte)) && !shown.contains(&text(byte)[..20]), "{shown}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use super::accounts::time;
 use super::rows::{Actor, Change};
+use crate::bounds;
 use crate::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
@@ -62,6 +63,7 @@ actions! {
     NodeDelete "node.delete" "A node was deleted.";
     ConfigPut "config.put" "A routing document was made live by the API.";
     ConfigRollback "config.rollback" "A routing document that was live was made live again.";
+    MasterKeyChange "master_key.change" "A start went over to another master key, and so to another pepper: the actor is the operator, the target the number of the new one.";
     CaptureRead "capture.read" "An admin reads or compares somebody else's capture; the row comes before the answer.";
     CaptureReroute "capture.reroute" "An admin runs somebody else's capture again; the row comes before the run.";
     CaptureEvaluate "capture.evaluate" "A document of one's own, its revision the target, is tried on captures of others: by an admin, or by the gate of a change; the row comes before.";
@@ -79,10 +81,10 @@ impl Action {
 /// What something was done to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// `key`, `user`, `session`, `agent`, `node`, `config`, `capture` or, of an import, `request`.
+    /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id; of a `config` the revision, of a user whom nobody knows `unknown`.
+    /// Its id; of a `config` the revision, of a `master_key` how manieth it is, of a user whom nobody knows `unknown`.
     pub id: String,
 }
 
@@ -211,32 +213,70 @@ pub(super) fn list(
     limit: usize,
     after: Option<&AuditId>,
 ) -> Result<Option<Vec<AuditRow>>, StoreError> {
-    let (mut conditions, mut values): (Vec<&str>, Vec<Value>) = (vec!["1"], Vec::new());
-    let mut narrow = |condition: &'static str, value: Value| {
-        conditions.push(condition);
-        values.push(value);
-    };
+    let mut filter = filter.clone();
+    let mut last: i64 = connection.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
     if let Some(after) = after {
         let place = "SELECT seq FROM audit WHERE id = ?1";
         let place: Option<i64> = connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
-        let next = after.at().and_then(|at| at.as_microsecond().checked_add(1_000));
+        let next = after.at().and_then(|at| Timestamp::from_microsecond(at.as_microsecond().checked_add(1_000)?).ok());
         match (place, next) {
-            (Some(place), _) => narrow("seq < ?", place.into()),
-            (None, Some(next)) => narrow("at < ?", next.into()),
+            (Some(place), _) => last = place - 1,
+            (None, Some(next)) => filter.until = Some(filter.until.map_or(next, |until| until.min(next))),
             (None, None) => return Ok(None),
         }
     }
-    let time = |at: Timestamp| Value::from(at.as_microsecond());
-    filter.since.into_iter().for_each(|at| narrow("at >= ?", time(at)));
-    filter.until.into_iter().for_each(|at| narrow("at < ?", time(at)));
-    filter.actor.iter().for_each(|id| narrow("actor = ?", id.clone().into()));
-    filter.action.iter().for_each(|action| narrow("action = ?", action.as_str().to_owned().into()));
-    filter.target.iter().for_each(|id| narrow("target = ?", id.clone().into()));
-    values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
-    let text = format!("SELECT * FROM audit WHERE {} ORDER BY seq DESC LIMIT ?", conditions.join(" AND "));
-    let mut statement = connection.prepare_cached(&text)?;
+    if filter.since.is_none() && filter.until.is_none() {
+        return page(connection, &filter, (0, last), limit).map(Some);
+    }
+    // Mostly what is asked for is near. Else it is looked up where rows of that time are: a clock that was set back, or forth,
+    // makes that more, and leaves none out.
+    let rows = page(connection, &filter, (last.saturating_sub(NEAR), last), limit)?;
+    if rows.len() >= limit {
+        return Ok(Some(rows));
+    }
+    let us = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_microsecond);
+    let (since, until) = (us(filter.since, i64::MIN), us(filter.until, i64::MAX));
+    let of_time = |row: &Row<'_>| Ok(row.get::<_, Option<i64>>(0)?.zip(row.get(1)?));
+    let span: Option<(i64, i64)> = connection.prepare_cached(OF_TIME)?.query_row([since, until], of_time)?;
+    let Some((first, newest)) = span else { return Ok(Some(Vec::new())) };
+    page(connection, &filter, (first, newest.min(last)), limit).map(Some)
+}
+
+/// The row that was written last.
+const LAST: &str = "SELECT coalesce(max(seq), 0) FROM audit";
+/// From where to where rows of a time are.
+const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
+/// Rows of any time that are looked through before it is looked up where those of the time are.
+const NEAR: i64 = bounds::LIST_ROWS as i64;
+
+/// Those of these places that match, the last first.
+fn page(connection: &Connection, filter: &AuditFilter, (first, last): (i64, i64), limit: usize) -> Result<Vec<AuditRow>, StoreError> {
+    let (conditions, mut values) = narrowed(filter);
+    values.extend([first, last, i64::try_from(limit).unwrap_or(i64::MAX)].map(Value::from));
+    let mut statement = connection.prepare_cached(&select(&conditions))?;
     let rows = statement.query_map(params_from_iter(values), read)?;
-    Ok(Some(rows.collect::<rusqlite::Result<_>>()?))
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn select(conditions: &[&str]) -> String {
+    let conditions: String = conditions.iter().map(|condition| format!("{condition} AND ")).collect();
+    format!("SELECT * FROM audit WHERE {conditions}seq >= ? AND seq <= ? ORDER BY seq DESC LIMIT ?")
+}
+
+/// The conditions of a filter, with their values. Of what is named the rarest by its nature is looked up: a target, else an actor,
+/// else an action; a plus keeps the indices of the others out of it.
+fn narrowed(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
+    let time = |at: &Timestamp| Value::from(at.as_microsecond());
+    let (target, actor) = (filter.target.is_some(), filter.actor.is_some());
+    let narrow = [
+        (filter.since.as_ref().map(time), "+at >= ?"),
+        (filter.until.as_ref().map(time), "+at < ?"),
+        (filter.target.clone().map(Value::from), "target = ?"),
+        (filter.actor.clone().map(Value::from), if target { "+actor = ?" } else { "actor = ?" }),
+        (filter.action.map(|action| action.as_str().to_owned().into()), if target || actor { "+action = ?" } else { "action = ?" }),
+    ];
+    let named = narrow.into_iter().filter_map(|(value, condition)| Some((condition, value?)));
+    named.unzip()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {

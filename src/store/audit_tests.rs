@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::id::Random;
+use crate::store::audit_retention::tests::plan;
 use crate::store::tests::{at, key, user};
 use crate::store::{Faults, Store};
 
@@ -134,4 +135,62 @@ async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
     let actors: Vec<String> =
         file.prepare("SELECT actor FROM audit").unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert_eq!(actors, ["sess_1"]);
+}
+
+/// By the index of what is named that is the rarest by its nature: an owner of a million rows of `key.create` asks for those of one
+/// session, and all of that action would be looked through.
+#[tokio::test]
+async fn what_is_named_is_found_by_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()).await);
+    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
+    let (target, actor, action) = (Some("key_1".to_owned()), Some("sess_1".to_owned()), Some(Action::KeyCreate));
+    for (filter, index) in [
+        (AuditFilter { target: target.clone(), ..AuditFilter::default() }, "audit_target (target=?"),
+        (AuditFilter { actor: actor.clone(), ..AuditFilter::default() }, "audit_actor (actor=?"),
+        (AuditFilter { action, ..AuditFilter::default() }, "audit_action (action=?"),
+        (AuditFilter { target, actor: actor.clone(), action, ..AuditFilter::default() }, "audit_target (target=?"),
+        (AuditFilter { actor, action, since: Some(at(0)), until: Some(at(1)), ..AuditFilter::default() }, "audit_actor (actor=?"),
+    ] {
+        let (conditions, _) = narrowed(&filter);
+        let steps = plan(&file, &select(&conditions));
+        assert!(steps.contains(index) && !steps.contains("TEMP B-TREE"), "{conditions:?}: {steps}");
+    }
+    let of_time = AuditFilter { since: Some(at(0)), until: Some(at(1)), ..AuditFilter::default() };
+    let steps = plan(&file, &select(&narrowed(&of_time).0));
+    assert_eq!(steps, "SEARCH audit USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
+    assert_eq!(plan(&file, OF_TIME), "SEARCH audit USING COVERING INDEX audit_at (at>? AND at<?)");
+    assert_eq!(plan(&file, LAST), "SEARCH audit");
+}
+
+/// More rows than are looked through without looking up where those of a time are; and a clock that was set back and forth.
+#[tokio::test]
+async fn rows_of_a_time_are_found_however_many_there_are_after_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    for (n, second) in [5, 6, 900_000, 7, 8].into_iter().enumerate() {
+        store.note(event(second, Action::KeyCreate, &format!("key_{n}"))).await.unwrap();
+    }
+    let file = Connection::open(dir.path().join("accounts.db")).unwrap();
+    file.execute(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n <= ?1)
+         INSERT INTO audit (id, at, actor_type, actor, action, target_type, target, rank)
+         SELECT 'aud_' || n, ?2 + n, 'user', 'usr_1', 'key.revoke', 'key', 'other', 2 FROM n",
+        [NEAR, at(100).as_microsecond()],
+    )
+    .unwrap();
+    store.note(event(9, Action::KeyCreate, "key_5")).await.unwrap();
+    let targets = async |since: Option<i64>, until: Option<i64>, after: Option<AuditId>| -> Vec<(AuditId, String)> {
+        let filter = AuditFilter { since: since.map(at), until: until.map(at), ..AuditFilter::default() };
+        let rows = store.audit(filter, 4, after).await.unwrap().unwrap();
+        rows.into_iter().map(|row| (row.id, row.target.id)).collect()
+    };
+    let named = |rows: &[(AuditId, String)]| rows.iter().map(|(_, target)| target.clone()).collect::<Vec<_>>();
+    let first = targets(None, Some(50), None).await;
+    assert_eq!(named(&first), ["key_5", "key_4", "key_3", "key_1"]);
+    assert_eq!(named(&targets(None, Some(50), Some(first[3].0.clone())).await), ["key_0"]);
+    assert_eq!(named(&targets(Some(6), Some(9), None).await), ["key_4", "key_3", "key_1"]);
+    assert_eq!(named(&targets(Some(800_000), None, None).await), ["key_2"]);
+    assert_eq!(named(&targets(None, Some(50), Some(AuditId::new(at(7), &Random::seeded(3)))).await), ["key_3", "key_1", "key_0"]);
+    assert!(targets(Some(1_000_000), None, None).await.is_empty() && targets(None, Some(5), None).await.is_empty());
 }

@@ -35,6 +35,18 @@ impl Conditions {
 /// Captures that match the filter and are older than `after`, up to `limit`. `budget` rows are looked at; what they leave
 /// open is for the next page.
 pub(super) fn list(
+    connection: &mut Connection,
+    filter: &CaptureFilter,
+    limit: usize,
+    after: Option<&RequestId>,
+    budget: usize,
+) -> Result<CapturePage, StoreError> {
+    // Both questions are of one state: what is written or deleted between them moves neither's rows.
+    let snapshot = connection.transaction()?;
+    page(&snapshot, filter, limit, after, budget)
+}
+
+fn page(
     connection: &Connection,
     filter: &CaptureFilter,
     limit: usize,

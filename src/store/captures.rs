@@ -10,6 +10,9 @@ use super::rows::{CaptureRow, OldCapture, Place, SegmentRow};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
 
+/// Pages that the tables and their indexes take while nothing is in them, and a few.
+const EMPTY_PAGES: u64 = 32;
+
 /// The index on its writer's thread, for one job.
 pub struct CaptureIndex<'a> {
     connection: &'a mut Connection,
@@ -41,6 +44,17 @@ impl<'a> CaptureIndex<'a> {
             })
         })?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Bytes that it takes for captures: of the pages that are in use those beyond what it takes without any. None that are
+    /// known while it holds captures from before there were segments: those wait to be moved, and count where they are then.
+    pub fn bytes(&self) -> Result<u64, StoreError> {
+        if self.has_old()? {
+            return Ok(0);
+        }
+        let pragma = |name: &str| Ok::<_, StoreError>(unsigned(self.connection.pragma_query_value(None, name, |row| row.get(0))?));
+        let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
+        Ok(used.saturating_sub(EMPTY_PAGES) * pragma("page_size")?)
     }
 
     /// Enters captures and what is known of their segment then: all or none. One that is there already stays as it is; one
@@ -98,13 +112,32 @@ impl<'a> CaptureIndex<'a> {
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
-    /// Closed segments that hold captures deleted before this time, in microseconds since the epoch.
-    pub fn due(&self, before_us: i64) -> Result<Vec<i64>, StoreError> {
+    /// Closed segments that hold captures deleted before this time, in microseconds since the epoch, or after `now_us`: the
+    /// clock was set back, and how long ago that was is not known.
+    pub fn due(&self, before_us: i64, now_us: i64) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT DISTINCT g.segment FROM graves g JOIN segments s ON s.number = g.segment WHERE s.sealed AND g.at <= ?1 ORDER BY 1",
+            "SELECT DISTINCT g.segment FROM graves g JOIN segments s ON s.number = g.segment
+             WHERE s.sealed AND (g.at <= ?1 OR g.at > ?2) ORDER BY 1",
         )?;
-        let rows = statement.query_map([before_us], |row| row.get(0))?;
+        let rows = statement.query_map([before_us, now_us], |row| row.get(0))?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+    }
+
+    /// Notes which closed segments hold captures of times after `now_us`. A segment that time has reached, or a clock that was
+    /// behind, is none of them any more.
+    pub fn note_ahead(&mut self, now_us: i64) -> Result<(), StoreError> {
+        self.change(|transaction| {
+            transaction.execute("UPDATE segments SET ahead = NULL WHERE ahead IS NOT NULL AND newest <= ?1", [now_us])?;
+            transaction.execute("UPDATE segments SET ahead = ?1 WHERE ahead IS NULL AND newest > ?1 AND sealed", [now_us])?;
+            Ok(())
+        })
+    }
+
+    /// Those of them that are [noted](CaptureIndex::note_ahead), and when that was first seen of each.
+    pub fn ahead(&self, now_us: i64) -> Result<HashMap<i64, i64>, StoreError> {
+        let mut statement = self.connection.prepare_cached("SELECT number, ahead FROM segments WHERE ahead IS NOT NULL AND newest > ?1")?;
+        let rows = statement.query_map([now_us], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<HashMap<_, _>>>()?)
     }
 
     /// The shadow and replays of a capture, and theirs, without itself: some of them, the newest first, as each is newer than
@@ -177,6 +210,8 @@ impl<'a> CaptureIndex<'a> {
     pub fn replace(&mut self, old: i64, new: &SegmentRow, places: &HashMap<RequestId, Place>) -> Result<(), StoreError> {
         self.change(|transaction| {
             put_segment(transaction, new)?;
+            let ahead = "UPDATE segments SET ahead = (SELECT ahead FROM segments WHERE number = ?1) WHERE number = ?2";
+            transaction.execute(ahead, [old, new.number])?;
             let ids = transaction.prepare_cached("SELECT id FROM graves WHERE segment = ?1")?;
             let ids: Vec<String> = { ids }.query_map([old], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
             let mut moved = transaction.prepare_cached("UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1")?;

@@ -103,6 +103,34 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     assert_eq!((last.found.len(), last.found[0].0.clone(), last.next), (1, rows[2].id.clone(), None));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let random = Random::seeded(5);
+    let rows: Vec<CaptureRow> = (0..3_000).map(|second| row(second, &random)).collect();
+    append(&store, &rows[..100], 1).await;
+    let Backend::Sqlite(sqlite) = &*store.backend;
+    let writing = tokio::spawn({
+        let (store, rows) = (store.clone(), rows[100..].to_vec());
+        async move {
+            for rows in rows.chunks(10) {
+                append(&store, rows, 1).await;
+            }
+        }
+    });
+    let (mut pages, mut newest) = (0, None);
+    while !writing.is_finished() {
+        let list = |connection: &mut rusqlite::Connection| capture_list::list(connection, &CaptureFilter::default(), 20, None, 10);
+        let page = sqlite.reader.run(list).await.unwrap();
+        assert_eq!(page.next.as_ref(), page.found.last().map(|(id, _)| id), "the next page begins where this one ends");
+        newest = page.found.first().cloned();
+        pages += 1;
+    }
+    writing.await.unwrap();
+    assert!(pages > 10 && newest.is_some_and(|(id, _)| id > rows[100].id), "lists and writes were at once");
+}
+
 #[tokio::test]
 async fn what_is_buried_stays_out_and_its_place_is_known() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,9 +144,9 @@ async fn what_is_buried_stays_out_and_its_place_is_known() {
     append(&store, &rows[2..], 2).await;
     assert_eq!(store.locate_capture(&rows[3].id).await.unwrap(), None, "it was buried before it came");
     assert!(store.locate_capture(&rows[2].id).await.unwrap().is_some());
-    let (graves, due) = store.write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7)?))).await.unwrap();
+    let (graves, due) = store.write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7, 7)?))).await.unwrap();
     assert_eq!((graves, due), ([vec![(200, 1)], vec![(200, 1)]], vec![1, 2]));
-    assert_eq!(store.write_captures(|index| index.due(6)).await.unwrap(), Vec::<i64>::new());
+    assert_eq!(store.write_captures(|index| index.due(6, 7)).await.unwrap(), Vec::<i64>::new());
     let moved = (rows[0].id.clone(), Place { segment: 9, heads: 1, bodies: None, position: 0 });
     let placed = moved.clone();
     store.write_captures(move |index| index.place_anew(1, &[placed])).await.unwrap();

@@ -30,11 +30,19 @@ pub enum Place {
     Commit,
     /// There, where it is durable and the tables in memory are to follow.
     Following,
+    /// Beside requests: where the capture writer begins another round.
+    Round,
+    /// There, where a capture is made of what a call left.
+    Draft,
+    /// On the thread that writes captures, where one is made ready.
+    Ready,
+    /// There, where a batch of them is about to be written.
+    Append,
 }
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 10] = [
+    pub const ALL: [Place; 14] = [
         Place::Entry,
         Place::Handler,
         Place::Decision,
@@ -45,6 +53,10 @@ impl Place {
         Place::Books,
         Place::Commit,
         Place::Following,
+        Place::Round,
+        Place::Draft,
+        Place::Ready,
+        Place::Append,
     ];
 }
 
@@ -56,8 +68,10 @@ pub struct Faults(Arc<Switches>);
 struct Switches {
     writes_spared: AtomicU32,
     writes_left: AtomicU32,
+    appends_spared: AtomicU32,
     appends_left: AtomicU32,
     every_write: AtomicBool,
+    every_read: AtomicBool,
     accounts_full: AtomicBool,
     writes_stalled: Mutex<bool>,
     disk_full: AtomicBool,
@@ -67,6 +81,7 @@ struct Switches {
     truncations_left: AtomicU32,
     syncs_left: AtomicU32,
     index_full_left: AtomicU32,
+    notes_full: AtomicBool,
     panics: [AtomicU32; Place::ALL.len()],
     said: Mutex<String>,
     stalled: Mutex<bool>,
@@ -92,6 +107,11 @@ impl Faults {
         self.0.every_write.store(true, Ordering::Release);
     }
 
+    /// Everything that is asked of accounts and of the index of captures fails until [`Faults::clear`]. What a start reads does not.
+    pub fn fail_every_read(&self) {
+        self.0.every_read.store(true, Ordering::Release);
+    }
+
     /// Every mutation of accounts finds the disk full until [`Faults::clear`].
     pub fn fill_accounts(&self) {
         self.0.accounts_full.store(true, Ordering::Release);
@@ -110,6 +130,12 @@ impl Faults {
     /// The next `count` appends of captures fail.
     pub fn fail_appends(&self, count: u32) {
         self.0.appends_left.store(count, Ordering::Release);
+    }
+
+    /// Of the next changes of the index of captures the one after `spared` fails.
+    pub fn fail_append_after(&self, spared: u32) {
+        self.0.appends_spared.store(spared, Ordering::Release);
+        self.fail_appends(1);
     }
 
     /// Every append of captures finds the disk full until [`Faults::clear`].
@@ -137,6 +163,11 @@ impl Faults {
         self.0.index_full_left.store(count, Ordering::Release);
     }
 
+    /// The index of captures finds the disk full when it is to say which segments are ahead of the clock, until [`Faults::clear`].
+    pub fn fill_notes(&self) {
+        self.0.notes_full.store(true, Ordering::Release);
+    }
+
     /// The next `count` times that a request comes to `place` it panics, with these words.
     pub fn panic_at(&self, place: Place, count: u32, saying: &str) {
         saying.clone_into(&mut self.0.said.lock().unwrap_or_else(PoisonError::into_inner));
@@ -159,8 +190,10 @@ impl Faults {
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
+        self.0.appends_spared.store(0, Ordering::Release);
         self.0.appends_left.store(0, Ordering::Release);
         self.0.every_write.store(false, Ordering::Release);
+        self.0.every_read.store(false, Ordering::Release);
         self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
         self.0.marks_fail.store(false, Ordering::Release);
@@ -168,6 +201,7 @@ impl Faults {
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
         self.0.index_full_left.store(0, Ordering::Release);
+        self.0.notes_full.store(false, Ordering::Release);
         self.0.panics.iter().for_each(|left| left.store(0, Ordering::Release));
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
@@ -195,6 +229,11 @@ impl Faults {
         if self.broken() || fails() { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
     }
 
+    /// On the thread of a connection, before something is asked.
+    pub(super) fn before_read(&self) -> Result<(), StoreError> {
+        if self.0.every_read.load(Ordering::Acquire) { Err(StoreError::Unavailable("read failed on demand".into())) } else { Ok(()) }
+    }
+
     /// Before a mark of a node.
     pub(super) fn before_mark(&self) -> Result<(), StoreError> {
         if self.0.marks_fail.load(Ordering::Acquire) { Err(StoreError::Unavailable("mark failed on demand".into())) } else { Ok(()) }
@@ -220,6 +259,11 @@ impl Faults {
         if spend(&self.0.index_full_left) { Err(StoreError::Full("on demand".into())) } else { Ok(()) }
     }
 
+    /// Before it is noted which segments are ahead of the clock.
+    pub fn before_noting(&self) -> Result<(), StoreError> {
+        if self.0.notes_full.load(Ordering::Acquire) { Err(StoreError::Full("on demand".into())) } else { Ok(()) }
+    }
+
     /// Where a request comes to `place`.
     #[allow(clippy::panic)] // it is the fault
     pub fn pass(&self, place: Place) {
@@ -242,7 +286,8 @@ impl Faults {
         if self.0.disk_full.load(Ordering::Acquire) {
             return Err(StoreError::Full("on demand".into()));
         }
-        if spend(&self.0.appends_left) { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
+        let fails = !spend(&self.0.appends_spared) && spend(&self.0.appends_left);
+        if fails { Err(StoreError::Unavailable("append failed on demand".into())) } else { Ok(()) }
     }
 }
 

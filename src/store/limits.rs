@@ -45,11 +45,28 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether this one can never allow what `outer` refuses: compared over the longer of the two times.
+    /// Whether this one can never allow what `outer` refuses, on a day or in a month: what is for a day is spent on each of a
+    /// month, and what is for a month perhaps on one day.
     fn within(self, outer: Budget) -> bool {
         match (self.per, outer.per) {
-            (Per::Month, Per::Day) => self.nano <= outer.nano.saturating_mul(DAYS),
+            (Per::Day, Per::Month) => self.nano.saturating_mul(DAYS) <= outer.nano,
             _ => self.nano <= outer.nano,
+        }
+    }
+
+    /// What neither of the two refuses.
+    fn common(self, other: Budget) -> Budget {
+        if self.within(other) || other.within(self) {
+            return if self.within(other) { self } else { other };
+        }
+        // One for a day, and one for a month that it could use up: as much of it as comes to a day.
+        let daily = |budget: Budget| match budget.per {
+            Per::Day => budget.nano,
+            Per::Month => budget.nano / DAYS,
+        };
+        match daily(self).min(daily(other)) {
+            0 => Budget { nano: self.nano.min(other.nano), per: Per::Month },
+            nano => Budget { nano, per: Per::Day },
         }
     }
 }
@@ -124,7 +141,7 @@ impl Limits {
         self.concurrency = least(self.concurrency, outer.concurrency);
         self.keys_per_user = least(self.keys_per_user, outer.keys_per_user);
         if let Some(outer) = outer.budget {
-            self.budget = Some(self.budget.filter(|inner| inner.within(outer)).unwrap_or(outer));
+            self.budget = Some(self.budget.map_or(outer, |inner| inner.common(outer)));
         }
         if let Some(outer) = &outer.models {
             self.models = Some(match &self.models {
@@ -228,16 +245,49 @@ mod tests {
             ("tpm", r#"{"tpm":1001}"#),
             ("concurrency", r#"{"concurrency":3}"#),
             ("budget", r#"{"budget":{"usd":2.51,"per":"day"}}"#),
-            ("budget", r#"{"budget":{"usd":78,"per":"month"}}"#),
+            ("budget", r#"{"budget":{"usd":2.51,"per":"month"}}"#),
             ("keys_per_user", r#"{"keys_per_user":4}"#),
         ] {
             let mut inner = limits(text);
             inner.inherit(&outer);
             assert_eq!(inner.beyond(&outer), Some(name), "{text}");
         }
-        let month = limits(r#"{"budget":{"usd":77.5,"per":"month"}}"#);
-        assert!(month.budget.unwrap().within(outer.budget.unwrap()));
-        assert!(!outer.budget.unwrap().within(limits(r#"{"budget":{"usd":2.4,"per":"month"}}"#).budget.unwrap()));
+    }
+
+    #[test]
+    fn a_budget_for_another_time_is_within_where_neither_a_day_nor_a_month_of_it_is_refused() {
+        use Per::{Day, Month};
+        for (inner, outer, fits) in [
+            ((10, Day), (10, Month), false),
+            ((10, Day), (309, Month), false),
+            ((10, Day), (310, Month), true),
+            ((310, Month), (10, Day), false),
+            ((11, Month), (10, Day), false),
+            ((10, Month), (10, Day), true),
+        ] {
+            let budget = |(nano, per)| Budget { nano, per };
+            assert_eq!(budget(inner).within(budget(outer)), fits, "{inner:?} within {outer:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// The most that a budget allows on a day and in a month never rises, whatever is narrowed after whatever.
+        #[test]
+        fn no_chain_of_budgets_rises(steps in proptest::collection::vec((1u64..2_000, proptest::bool::ANY, proptest::bool::ANY), 1..12)) {
+            let most = |budget: Budget| match budget.per {
+                Per::Day => (budget.nano, budget.nano * DAYS),
+                Per::Month => (budget.nano, budget.nano),
+            };
+            let budget = |nano, month| Budget { nano, per: if month { Per::Month } else { Per::Day } };
+            let mut now = budget(500, steps[0].1);
+            for (nano, month, clamps) in steps {
+                let (asked, (day, all)) = (budget(nano, month), most(now));
+                let next = if clamps { asked.common(now) } else if asked.within(now) { asked } else { now };
+                proptest::prop_assert!(most(next).0 <= day && most(next).1 <= all, "{now:?} {asked:?} {next:?}");
+                proptest::prop_assert!(!clamps || next.within(asked) && next.within(now) && next.nano > 0);
+                now = next;
+            }
+        }
     }
 
     #[test]
@@ -251,8 +301,8 @@ mod tests {
                 r#"{"rpm":10,"tpm":7,"budget":{"usd":1,"per":"month"},"models":["auto","openai/*"]}"#,
             ),
             (
-                r#"{"rpm":5,"budget":{"usd":63,"per":"month"},"models":["openai/gpt-5","openai*","b"]}"#,
-                r#"{"rpm":5,"budget":{"usd":2,"per":"day"},"models":["openai/gpt-5","openai/*"]}"#,
+                r#"{"rpm":5,"budget":{"usd":31,"per":"month"},"models":["openai/gpt-5","openai*","b"]}"#,
+                r#"{"rpm":5,"budget":{"usd":1,"per":"day"},"models":["openai/gpt-5","openai/*"]}"#,
             ),
         ] {
             let mut inner = limits(inner);

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use super::accounts::{self, time};
 use super::rows::{Change, Committed};
 use super::sqlite::{DataDir, Sqlite};
-use super::{Backend, Faults, NodeRow, Store, StoreError, nodes};
+use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes};
 use crate::blocking::blocking;
 use crate::id::{KeyId, SessionId};
 
@@ -109,6 +109,11 @@ impl Masters<'_> {
         Ok(())
     }
 
+    /// Writes a row of the audit, which is there when what was done is.
+    pub fn note(&self, event: &Event) -> Result<(), StoreError> {
+        audit::insert(self.transaction, event)
+    }
+
     /// How much is known by the pepper of this one.
     pub fn left(&self, number: u32, now: Timestamp) -> Result<Left, StoreError> {
         left(self.transaction, number, now)
@@ -145,7 +150,7 @@ impl Store {
         let opened = blocking(move || Sqlite::open(dir, claim)).await;
         let (sqlite, claimed) = opened.map_err(StoreError::from)??;
         let backend = Arc::new(Backend::Sqlite(sqlite));
-        Ok((Store { backend, faults: Faults::default(), event: None }, claimed))
+        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None }, claimed))
     }
 
     /// Puts digests of another pepper in the place of those that are known, where they still are: no key or session is another
@@ -165,7 +170,7 @@ impl Store {
     /// How much is known by the pepper of this master key. Looks at every key.
     pub async fn known_by_pepper(&self, number: u32, now: Timestamp) -> Result<Left, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts_reader.run(move |connection| left(connection, number, now)).await
+        sqlite.accounts_reader.read(&self.faults, move |connection| left(connection, number, now)).await
     }
 
     /// Forgets the pepper of a master key before the last: no secret is known by it.

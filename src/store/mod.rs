@@ -16,6 +16,7 @@ mod masters;
 mod nodes;
 mod of_nodes;
 mod pairs;
+mod probe;
 mod rows;
 mod schema;
 mod sqlite;
@@ -32,6 +33,7 @@ use jiff::Timestamp;
 use crate::blocking::Lost;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
+use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
@@ -178,6 +180,7 @@ enum Backend {
 pub struct Store {
     backend: Arc<Backend>,
     faults: Faults,
+    probe: Probe,
     event: Option<Arc<Event>>,
 }
 
@@ -210,7 +213,7 @@ impl Store {
     /// in its transaction, so that both are there or neither.
     #[must_use]
     pub fn noting(&self, event: Event) -> Store {
-        Store { backend: Arc::clone(&self.backend), faults: self.faults.clone(), event: Some(Arc::new(event)) }
+        Store { event: Some(Arc::new(event)), ..self.clone() }
     }
 
     /// Writes a row of the audit by itself, of what this database does not hold; it is durable when this answers.
@@ -224,7 +227,7 @@ impl Store {
     /// a row. Of one that has left since, what was done in its millisecond may come once more.
     pub async fn audit(&self, filter: AuditFilter, limit: usize, after: Option<AuditId>) -> Result<Option<Vec<AuditRow>>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts_reader.run(move |connection| audit::list(connection, &filter, limit, after.as_ref())).await
+        sqlite.accounts_reader.read(&self.faults, move |connection| audit::list(connection, &filter, limit, after.as_ref())).await
     }
 
     /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
@@ -248,8 +251,17 @@ impl Store {
 
     /// Adds a user; [`StoreError::Conflict`] when the e-mail is taken.
     pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
+        self.create_user_by(user, None).await
+    }
+
+    /// The same, made by an admin; [`StoreError::Stale`] when `by` is none any more.
+    pub async fn create_user_by(&self, user: UserRow, by: Option<UserId>) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| accounts::insert_user(transaction, user)).await
+        let insert = move |transaction: &rusqlite::Transaction<'_>| {
+            by.map_or(Ok(()), |by| users::check_admin(transaction, &by))?;
+            accounts::insert_user(transaction, user)
+        };
+        sqlite.mutate(self, insert).await
     }
 
     /// Changes a user as `change` says, and ends the sessions of one who is disabled then; [`StoreError::LastAdmin`] when no admin
@@ -336,13 +348,13 @@ impl Store {
     /// What counts as spent in the periods from `since` on.
     pub async fn spend(&self, since: i64) -> Result<Vec<SpendRow>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.run(move |connection| books::spend(connection, since)).await
+        sqlite.accounts.read(&self.faults, move |connection| books::spend(connection, since)).await
     }
 
     /// Sums of what was used.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.run(move |connection| books::usage(connection, &query)).await
+        sqlite.accounts.read(&self.faults, move |connection| books::usage(connection, &query)).await
     }
 
     /// Forgets the spend of periods, and the usage of days, before these.
@@ -365,10 +377,12 @@ impl Store {
 
     /// Whether a write would find the store working.
     pub async fn healthy(&self) -> bool {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        !self.faults.broken()
-            && sqlite.check().is_ok()
-            && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
+        let backend = Arc::clone(&self.backend);
+        let question = || async move {
+            let Backend::Sqlite(sqlite) = &*backend;
+            sqlite.check().is_ok() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
+        };
+        !self.faults.broken() && self.probe.ask(question).await
     }
 
     /// Keeps the text of a routing document as the one that is live from now on.
@@ -387,19 +401,19 @@ impl Store {
     pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let revision = revision.to_owned();
-        sqlite.accounts.run(move |connection| accounts::document(connection, &revision)).await
+        sqlite.accounts.read(&self.faults, move |connection| accounts::document(connection, &revision)).await
     }
 
     /// The text of the routing document that was made live last.
     pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.run(|connection| accounts::live_document(connection)).await
+        sqlite.accounts.read(&self.faults, |connection| accounts::live_document(connection)).await
     }
 
     /// Routing documents, the one that was made live last first, those after the revision `after`, up to `limit`.
     pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.run(move |connection| accounts::documents(connection, limit, after.as_deref())).await
+        sqlite.accounts.read(&self.faults, move |connection| accounts::documents(connection, limit, after.as_deref())).await
     }
 
     /// Where the files of the store are; captures have a directory of their own below it.
@@ -429,7 +443,7 @@ impl Store {
     pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.marked(sqlite.reader.run(move |connection| captures::owner(connection, &id)).await)
+        sqlite.marked(sqlite.reader.read(&self.faults, move |connection| captures::owner(connection, &id)).await)
     }
 
     /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at,
@@ -439,14 +453,14 @@ impl Store {
         let list = move |connection: &mut rusqlite::Connection| {
             capture_list::list(connection, &filter, limit, after.as_ref(), capture_list::budget(&filter))
         };
-        sqlite.marked(sqlite.reader.run(list).await)
+        sqlite.marked(sqlite.reader.read(&self.faults, list).await)
     }
 
     /// Where a capture is, if it is there.
     pub async fn locate_capture(&self, id: &RequestId) -> Result<Option<Place>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.marked(sqlite.reader.run(move |connection| captures::locate(connection, &id)).await)
+        sqlite.marked(sqlite.reader.read(&self.faults, move |connection| captures::locate(connection, &id)).await)
     }
 }
 

@@ -41,7 +41,7 @@ impl Store {
     pub async fn nonce_is_known(&self, node: &NodeId, nonce: &str, created: i64) -> Result<bool, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (node, nonce) = (node.clone(), nonce.to_owned());
-        sqlite.accounts_reader.run(move |connection| nodes::is_known(connection, &node, &nonce, created)).await
+        sqlite.accounts_reader.read(&self.faults, move |connection| nodes::is_known(connection, &node, &nonce, created)).await
     }
 
     /// Notes that a node's signatures made until this second may have been taken, though their nonces are kept nowhere else.

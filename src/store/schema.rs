@@ -158,6 +158,10 @@ CREATE INDEX graves_segment ON graves (segment);
 CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
 CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;
 ",
+    // When a segment was first seen to hold captures of times that are yet to come, in microseconds since the epoch.
+    "
+ALTER TABLE segments ADD COLUMN ahead INTEGER;
+",
 ];
 
 /// Brings a file up to date; all steps or none.

@@ -12,6 +12,13 @@ use crate::id::UserId;
 /// What becomes of a user; asked again where a write is tried again.
 pub type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
 
+/// Whether a user sees to users; the built-in one, who is in no table, does.
+pub(super) fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
+    let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND NOT disabled";
+    let found = transaction.query_row(admin, [id.as_str(), Role::Admin.as_str()], |_| Ok(())).optional()?;
+    if found.is_some() || *id == UserId::admin() { Ok(()) } else { Err(StoreError::Stale) }
+}
+
 /// Changes a user, and ends the sessions of one who is disabled then.
 pub(super) fn update(
     transaction: &Transaction<'_>,

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::StoreError;
+use super::{Faults, StoreError};
 
 /// Jobs waiting for one connection; beyond it the store counts as unavailable rather than let requests pile up.
 const QUEUE: usize = 1024;
@@ -54,6 +54,20 @@ impl Worker {
         let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
         jobs.try_send(job).map_err(StoreError::unavailable)?;
         answer.await.map_err(StoreError::unavailable)?
+    }
+
+    /// The same for what changes nothing, where reads may fail as `faults` says.
+    pub(super) async fn read<T, F>(&self, faults: &Faults, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let faults = faults.clone();
+        let work = move |connection: &mut Connection| {
+            faults.before_read()?;
+            work(connection)
+        };
+        self.run(work).await
     }
 }
 

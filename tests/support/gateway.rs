@@ -137,7 +137,7 @@ impl Setup {
             server.push_str(&format!("  - address: \"[::1]:{port}\"\n"));
         }
         server.push_str(&format!(
-            "metrics: {{ address: 127.0.0.1:{metrics_port} }}\nthreads: {}\ndata_dir: {}\n",
+            "metrics: {{ address: 127.0.0.1:{metrics_port}, hosts: [metrics.test] }}\nthreads: {}\ndata_dir: {}\n",
             self.threads,
             path("data")
         ));
@@ -359,6 +359,11 @@ impl Gateway {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
+    /// No such variable any more.
+    pub fn unset_env(&mut self, name: &str) {
+        self.environment.retain(|(set, _)| set != name);
+    }
+
     /// Ends the process with SIGKILL.
     pub fn kill_9(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -378,17 +383,6 @@ impl Gateway {
         assert!(self.child.is_none(), "it still runs");
         let before = self.log().len();
         self.try_launch().await.map_err(|_| self.log().split_off(before))
-    }
-
-    /// Starts it and ends it with SIGKILL when `late` says so, which is asked all the time, or after so long.
-    pub async fn kill_amid_a_start(&mut self, after: Duration, late: impl Fn(&Path) -> bool) {
-        assert!(self.child.is_none(), "it still runs");
-        self.spawn();
-        let start = Instant::now();
-        while start.elapsed() < after && !late(self.dir.path()) {
-            tokio::time::sleep(Duration::from_micros(200)).await;
-        }
-        self.kill_9();
     }
 
     /// Sends SIGHUP.

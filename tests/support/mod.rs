@@ -5,6 +5,7 @@ pub mod coded;
 pub mod documents;
 pub mod envelope;
 pub mod gateway;
+pub mod journal;
 pub mod json_text;
 pub mod node;
 pub mod node_process;

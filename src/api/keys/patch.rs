@@ -180,6 +180,11 @@ impl Target<'_> {
             let why = format!("Only an admin widens the limit on {name}, or takes it off.");
             return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
         }
+        // Each time has an account of its own: what was used of the one before would be forgotten.
+        let other_time = row.limits.budget.is_some_and(|old| limits.budget.is_some_and(|new| new.per != old.per));
+        if other_time && row.parent.is_none() && !self.who.is_admin() {
+            return Err(Error::new(Kind::Forbidden, "Only an admin changes the time that a budget is for.").at("limits.budget"));
+        }
         Ok(limits)
     }
 

@@ -188,6 +188,9 @@ async fn what_an_admin_put_on_a_key_its_user_does_not_take_off() {
         (json!({"limits": {"rpm": 6}}), "limits.rpm"),
         (json!({"limits": {"rpm": 4, "budget": null}}), "limits.budget"),
         (json!({"limits": {"budget": {"usd": 2}}}), "limits.budget"),
+        (json!({"limits": {"budget": {"per": "month"}}}), "limits.budget"),
+        (json!({"limits": {"budget": {"usd": 0.01, "per": "month"}}}), "limits.budget"),
+        (json!({"limits": {"budget": {"usd": 31, "per": "month"}}}), "limits.budget"),
         (json!({"labels": null}), "labels"),
         (json!({"labels": {}}), "labels"),
         (json!({"labels": {"tier": "gold"}}), "labels"),
@@ -199,6 +202,15 @@ async fn what_an_admin_put_on_a_key_its_user_does_not_take_off() {
     let narrowed = world.patch(&ann, id, json!({"limits": {"rpm": 4, "tpm": 100}})).await.unwrap();
     assert_eq!((&narrowed["limits"]["rpm"], &narrowed["limits"]["tpm"]), (&json!(4), &json!(100)));
     assert_eq!(kind(world.patch(&ann, id, json!({"limits": {"rpm": 5}})).await).0, Kind::Forbidden, "nor back again");
+    world.patch(&Principal::Admin, id, json!({"limits": {"budget": {"usd": 10, "per": "month"}}})).await.unwrap();
+    for budget in [json!({"usd": 10, "per": "day"}), json!({"usd": 0.1, "per": "day"})] {
+        let patched = world.patch(&ann, id, json!({"limits": {"budget": budget}})).await;
+        assert_eq!(kind(patched), (Kind::Forbidden, Some("limits.budget".to_owned())), "{budget}");
+    }
+    let (_, by_key) = world.key_of(&ann, json!({"limits": {"budget": {"usd": 10, "per": "month"}}})).await;
+    for (budget, fits) in [(json!({"usd": 10, "per": "day"}), false), (json!({"usd": 0.3, "per": "day"}), true)] {
+        assert_eq!(world.create(&by_key, json!({"limits": {"budget": budget}})).await.is_ok(), fits, "{budget}");
+    }
 }
 
 #[tokio::test]

@@ -119,20 +119,56 @@ async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
     world.user("bob@example.com").await;
     world.change_user(ann.as_str(), json!({"disabled": true})).await.unwrap();
     let mut told = Vec::new();
-    for (email, password) in [
-        ("nobody@example.com", "correct horse"),
-        ("bob@example.com", "wrong"),
-        ("ann@example.com", "correct horse"),
-        ("ann@example.com", "wrong"),
-    ] {
+    let (long, longer) = ("x".repeat(bounds::PASSWORD_MAX), "x".repeat(bounds::PASSWORD_MAX + 1));
+    let mut attempt = async |email: &str, password: &str, runs: u64| {
         let before = world.app.passwords.runs();
         let body = json!({"email": email, "password": password});
         let error = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap_err();
-        assert_eq!(world.app.passwords.runs() - before, 1, "{email}");
+        assert_eq!(world.app.passwords.runs() - before, runs, "{email} {password:.20}");
         told.push((error.kind(), error.detail().to_owned(), error.field().map(str::to_owned), error.retry_after_s()));
+    };
+    let emails = ["nobody@example.com", "bob@example.com", "ann@example.com"];
+    attempt(emails[0], "correct horse", 1).await;
+    // The other two have logged in once; of who is disabled the right one is no better.
+    for password in ["wrong", "", &long, "wrong", "wrong", "wrong", "wrong", "wrong", "wrong"] {
+        for email in emails {
+            let right = email == emails[2] && password == "wrong";
+            attempt(email, if right { "correct horse" } else { password }, 1).await;
+        }
     }
-    assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
-    assert_eq!(told[0].0, Kind::Unauthorized);
+    // Neither what is throttled nor what can be no password costs a run.
+    for password in ["correct horse", "wrong", "", &longer] {
+        for email in emails {
+            attempt(email, password, 0).await;
+        }
+    }
+    let (refused, rest) = told.split_at(28);
+    assert!(refused.iter().all(|one| *one == refused[0] && one.0 == Kind::Unauthorized), "{refused:?}");
+    let (throttled, bad) = rest.split_at(9);
+    assert!(throttled.iter().all(|one| *one == throttled[0] && one.0 == Kind::RateLimited), "{throttled:?}");
+    assert!(bad.iter().all(|one| *one == bad[0] && one.0 == Kind::InvalidRequest), "{bad:?}");
+}
+
+/// Whoever logs in at once from many places: twenty stay, and those are the last that the store took.
+#[tokio::test]
+async fn of_many_logins_at_once_twenty_sessions_stay() {
+    let mut world = world().await;
+    world.user("ann@example.com").await;
+    let body = || json!({"email": "ann@example.com", "password": "correct horse"}).to_string();
+    let asked = |network: usize| {
+        let from = Client { address: Some(std::net::Ipv4Addr::new(198, 18, network as u8, 1).into()), proven: true, secure: false };
+        let request = Request::builder().uri("/v1/auth/login").header(CONTENT_TYPE, "application/json").extension(from);
+        request.body(Bytes::from(body())).unwrap()
+    };
+    let asked: Vec<_> = (0..5 * bounds::SESSIONS_PER_USER / 2).map(|n| asked(n % 5)).collect();
+    let made = futures::future::join_all(asked.iter().map(|asked| pin::login(&world.app, &Principal::Anonymous, asked))).await;
+    let tokens: Vec<String> = made.into_iter().map(|answer| text(&read(&answer.unwrap())["token"]).to_owned()).collect();
+    assert_eq!(tokens.len(), 50);
+    for _ in 0..2 {
+        let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
+        assert_eq!(good, bounds::SESSIONS_PER_USER);
+        world.start_again(None).await;
+    }
 }
 
 #[tokio::test]

@@ -250,3 +250,15 @@ fn blocks_of_all_lengths_are_read_whatever_is_in_them() {
         assert!(read == raw, "{} bytes", raw.len());
     }
 }
+
+/// What the disk does not give is not damaged: nobody may cut off what comes after.
+#[test]
+fn a_scan_ends_at_what_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 2, false);
+    let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
+    let scanned = segment.scan(FIRST, true, |_| Err(Damage::Io(std::io::ErrorKind::OutOfMemory.into())));
+    assert!(matches!(scanned, Err(Damage::Io(_))));
+    let scanned = segment.scan(FIRST, true, |_| Err(Damage::Bytes("bent"))).unwrap();
+    assert_eq!((scanned.whole, scanned.damaged), (FIRST, Vec::new()), "beyond that is nothing that could be read");
+}

@@ -150,7 +150,8 @@ impl Segment {
     }
 
     /// Goes from block to block, beginning at `from`, where one begins. With `verify` the bytes of each are looked at, else only
-    /// those that `each` reads. `each` is given blocks that are not known to be damaged.
+    /// those that `each` reads. `each` is given blocks that are not known to be damaged, and says so where they are; what cannot
+    /// be read at all ends the scan.
     pub fn scan(&self, from: u64, verify: bool, mut each: impl FnMut(Found) -> Result<(), Damage>) -> Result<Scanned, Damage> {
         let length = self.length()?;
         let mut seen = Scanned { whole: from, ..Scanned::default() };
@@ -181,9 +182,18 @@ impl Segment {
             };
             let ends = matches!(head.kind, Kind::Rows | Kind::Graves | Kind::End);
             seen.ended |= good && head.kind == Kind::End;
-            if !good || each(Found { offset: at, head }).is_err() {
-                bad.push(at);
-            } else if ends {
+            let read = if good { each(Found { offset: at, head }) } else { Err(Damage::Bytes("its bytes are not what was written")) };
+            match read {
+                // Nothing is known of what it holds then: that is no damage.
+                Err(damage @ Damage::Io(_)) => return Err(damage),
+                Err(Damage::Bytes(_)) => {
+                    bad.push(at);
+                    at = next;
+                    continue;
+                }
+                Ok(()) => {}
+            }
+            if ends {
                 seen.whole = next;
                 seen.damaged.append(&mut bad);
             }

@@ -1,0 +1,318 @@
+//! Where credentials stand in JSON, also in JSON that ends early or turns into something else: in the descriptions of tools and
+//! MCP servers, and in what quotes such.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
+
+use super::scrub::{VALUE, is_credential};
+
+/// Members of a tool that are addresses, which may hold a credential.
+const ADDRESSES: [&str; 2] = ["url", "server_url"];
+
+/// Names as `key` and `token` are those of other things too: from so many letters on they are not, `api-key` the shortest.
+const QUOTED_NAME: usize = 7;
+
+/// What was found in a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sifted {
+    /// The values that are credentials, in order; one that is cut off reaches to the end of what could be read.
+    pub(super) found: Vec<Range<usize>>,
+    /// How many bytes could be read. Nobody knows what the others are.
+    pub(super) read: usize,
+}
+
+/// How closely a text is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At the lists of tools and MCP servers at the top; all else is passed over.
+    Top,
+    /// At such lists, wherever they are.
+    Deep,
+    /// At every object as if it described a tool: what quotes a request may quote a part of it.
+    Wary,
+}
+
+/// What a value is, by where it stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Plain,
+    Tools,
+    Servers,
+    Tool,
+    /// Of a text that may quote a tool.
+    Quoted,
+    Headers,
+    /// Of one header whose name says nothing.
+    Header,
+    Address,
+    Secret,
+}
+
+/// Looks through a text.
+pub(super) fn sift(text: &[u8], look: Look) -> Sifted {
+    let mut walk = Walk { found: Vec::new(), look };
+    let first = if look == Look::Wary { Role::Quoted } else { Role::Plain };
+    let read = json::read_part(text, |cursor| walk.value(cursor, first));
+    let found = walk.found.into_iter().map(|span| span.start..span.end.min(read)).collect();
+    Sifted { found, read }
+}
+
+struct Walk {
+    found: Vec<Range<usize>>,
+    look: Look,
+}
+
+impl Walk {
+    /// Walks through the value ahead. As deep as JSON may be, no deeper.
+    fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
+        let shape = cursor.shape()?;
+        match (role, shape) {
+            (_, Shape::Null) => cursor.pass(),
+            (Role::Tools | Role::Servers, Shape::Array) => cursor.elements(|cursor| self.value(cursor, Role::Tool)),
+            (Role::Servers, Shape::Object) => cursor.members(|cursor, _| self.value(cursor, Role::Tool)),
+            (Role::Headers, Shape::Object) => cursor.members(|cursor, name| {
+                let role = if is_credential(&plain(name)) { Role::Secret } else { Role::Header };
+                self.value(cursor, role)
+            }),
+            (Role::Secret | Role::Headers, _) => self.take(cursor),
+            (Role::Header, Shape::String) => self.take_if(cursor, has_scheme),
+            (Role::Address, Shape::String) => self.take_if(cursor, |text, cut| cut || has_credential(text)),
+            (_, Shape::String) if self.look == Look::Wary => self.take_if(cursor, |text, _| quotes_credential(text.as_bytes())),
+            (_, Shape::Object) => cursor.members(|cursor, name| {
+                let role = self.role(role, name);
+                match role {
+                    Role::Plain if self.look == Look::Top => cursor.pass(),
+                    role => self.value(cursor, role),
+                }
+            }),
+            (_, Shape::Array) if self.look != Look::Top => {
+                let within = if self.look == Look::Wary { Role::Quoted } else { Role::Plain };
+                cursor.elements(|cursor| self.value(cursor, within))
+            }
+            _ => cursor.pass(),
+        }
+    }
+
+    /// What the member of an object is.
+    fn role(&self, of: Role, name: Name<'_>) -> Role {
+        if name.resembles("tools") {
+            return Role::Tools;
+        }
+        if name.resembles("mcp_servers") {
+            return Role::Servers;
+        }
+        if matches!(of, Role::Tool | Role::Quoted) {
+            if name.resembles("headers") {
+                return Role::Headers;
+            }
+            if ADDRESSES.iter().any(|address| name.resembles(address)) {
+                return Role::Address;
+            }
+            let name = plain(name);
+            // What quotes a tool has words of its own, the short ones first.
+            if is_credential(&name) && (of == Role::Tool || name.len() >= QUOTED_NAME) {
+                return Role::Secret;
+            }
+        }
+        if self.look == Look::Wary { Role::Quoted } else { Role::Plain }
+    }
+
+    fn take(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+        let start = cursor.place();
+        let taken = cursor.skip();
+        let span = taken.as_ref().map_or(start..usize::MAX, Clone::clone);
+        // Taken out before, of what is read in again.
+        if taken.is_err() || cursor.raw(&span) != VALUE {
+            self.found.push(span);
+        }
+        taken.map(|_| ())
+    }
+
+    /// The string ahead, where it is one to take: by its text, and whether that is cut off.
+    fn take_if(&mut self, cursor: &mut Cursor<'_>, is_one: impl Fn(&str, bool) -> bool) -> Result<(), Fault> {
+        let start = cursor.place();
+        let taken = cursor.skip();
+        let cut = taken.is_err();
+        let span = taken.as_ref().map_or(start..usize::MAX, Clone::clone);
+        let raw = if cut { cursor.rest(start) } else { cursor.raw(&span) };
+        // Not its own quotes: they would be those of what it quotes.
+        if is_one(&unescaped(inner(raw, cut)), cut) {
+            self.found.push(span);
+        }
+        taken.map(|_| ())
+    }
+}
+
+/// Gives `each` every string and number of a text, and every name, of which it is told that they are; a repeated name with each of
+/// its values. One that is cut off comes as far as it goes. How many bytes could be read.
+pub(super) fn each_string(text: &[u8], each: &mut dyn FnMut(&str, bool)) -> usize {
+    json::read_part(text, |cursor| strings(cursor, each))
+}
+
+fn strings(cursor: &mut Cursor<'_>, each: &mut dyn FnMut(&str, bool)) -> Result<(), Fault> {
+    match cursor.shape()? {
+        Shape::Object => cursor.members(|cursor, name| {
+            each(&name.text(), true);
+            strings(cursor, each)
+        }),
+        Shape::Array => cursor.elements(|cursor| strings(cursor, each)),
+        Shape::True | Shape::False | Shape::Null => cursor.pass(),
+        Shape::String | Shape::Number => {
+            let start = cursor.place();
+            let passed = cursor.skip();
+            let raw = passed.as_ref().map_or_else(|_| cursor.rest(start), |span| cursor.raw(span));
+            match json::text(raw) {
+                Some(text) => each(&text, false),
+                None => each(&unescaped(raw.strip_prefix(b"\"").unwrap_or(raw)), false),
+            }
+            passed.map(|_| ())
+        }
+    }
+}
+
+/// Gives `each` every string of JSON, names too: where it stands, what it says, and whether it is cut off. How many bytes could be
+/// read.
+pub(super) fn each_quoted(text: &[u8], each: &mut dyn FnMut(Range<usize>, &str, bool)) -> usize {
+    let mut end = 0;
+    let read = json::read_part(text, |cursor| {
+        quoted(cursor, &mut |span, raw, cut| {
+            end = span.end.min(text.len());
+            each(span.start..end, &said(raw, cut), cut);
+        })
+    });
+    let rest = text.get(end..).unwrap_or_default();
+    // A name that is cut off is none yet.
+    if let Some(at) = memchr::memchr(b'"', rest).filter(|_| read == text.len()) {
+        each(end + at..text.len(), &said(rest.get(at..).unwrap_or_default(), true), true);
+    }
+    read
+}
+
+/// What is told of a string or a name: where it stands, how it is written there, and whether it is cut off.
+type Told<'a> = dyn FnMut(Range<usize>, &[u8], bool) + 'a;
+
+fn quoted(cursor: &mut Cursor<'_>, each: &mut Told<'_>) -> Result<(), Fault> {
+    match cursor.shape()? {
+        Shape::Object => cursor.members(|cursor, name| {
+            let span = name.span();
+            each(span.clone(), cursor.raw(&span), false);
+            quoted(cursor, each)
+        }),
+        Shape::Array => cursor.elements(|cursor| quoted(cursor, each)),
+        Shape::String => {
+            let start = cursor.place();
+            let passed = cursor.skip();
+            match &passed {
+                Ok(span) => each(span.clone(), cursor.raw(span), false),
+                Err(_) => each(start..usize::MAX, cursor.rest(start), true),
+            }
+            passed.map(|_| ())
+        }
+        Shape::True | Shape::False | Shape::Null | Shape::Number => cursor.pass(),
+    }
+}
+
+/// What stands within a string's quotes, of which one that is cut off has no second.
+fn inner(raw: &[u8], cut: bool) -> &[u8] {
+    let inner = raw.strip_prefix(b"\"").unwrap_or(raw);
+    if cut { inner } else { inner.strip_suffix(b"\"").unwrap_or(inner) }
+}
+
+/// What a string says, up to the escape or the character that is cut off.
+fn said(raw: &[u8], cut: bool) -> Cow<'_, str> {
+    let mut inner = inner(raw, cut);
+    if !cut && let Some(text) = json::text(raw) {
+        return text;
+    }
+    let mut at = 0;
+    while let Some(next) = memchr::memchr(b'\\', inner.get(at..).unwrap_or_default()) {
+        let from = at + next;
+        at = from + if inner.get(from + 1) == Some(&b'u') { 6 } else { 2 };
+        if at > inner.len() {
+            inner = inner.get(..from).unwrap_or_default();
+        }
+    }
+    let mut text = unescaped(inner);
+    if cut {
+        text.truncate(text.trim_end_matches(char::REPLACEMENT_CHARACTER).len());
+    }
+    Cow::Owned(text)
+}
+
+/// A member's name, in small letters.
+fn plain(name: Name<'_>) -> String {
+    name.text().to_ascii_lowercase()
+}
+
+/// A header's value that is a credential by its scheme.
+fn has_scheme(value: &str, _: bool) -> bool {
+    let value = value.trim_start_matches(['"', ' ']).to_ascii_lowercase();
+    ["bearer ", "basic ", "token ", "apikey "].iter().any(|scheme| value.starts_with(scheme))
+}
+
+/// An address with a password in it, or with a parameter that is a credential by its name.
+fn has_credential(url: &str) -> bool {
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.contains('@') || parameters(url).any(|(name, _)| is_secret_parameter(name))
+}
+
+/// The parameters of an address, as they are written.
+pub(super) fn parameters(url: &str) -> impl Iterator<Item = (&str, &str)> {
+    let query = url.split_once(['?', '#']).map_or("", |(_, query)| query);
+    query.split(['&', ';', '?', '#']).filter_map(|pair| pair.split_once('='))
+}
+
+/// Whether a parameter of this name carries a credential.
+pub(super) fn is_secret_parameter(name: &str) -> bool {
+    const KNOWN: [&str; 9] = ["key", "token", "sig", "signature", "secret", "password", "pass", "code", "access"];
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    // What is spelled by percent signs could be any name.
+    name.contains('%') || KNOWN.contains(&name.as_str()) || is_credential(&name) || name.ends_with("key") || name.ends_with("token")
+}
+
+/// Words of somebody who quotes a tool: JSON within a text, or what Python writes of such.
+pub(super) fn quotes_credential(text: &[u8]) -> bool {
+    const WORDS: [&[u8]; 5] = [b"authorization", b"mcp_servers", b"headers", b"api_key", b"api-key"];
+    let text = unescaped(text).to_ascii_lowercase();
+    WORDS.iter().any(|word| {
+        memchr::memmem::find_iter(text.as_bytes(), word).any(|at| {
+            let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+            matches!(before, Some(b'"' | b'\'' | b'\\'))
+        })
+    })
+}
+
+/// A text with its escapes resolved, as JSON has them, as far as they are any: for a look at what it may say, not for use.
+pub(super) fn unescaped(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(letter) = rest.next() {
+        if letter != '\\' {
+            out.push(letter);
+            continue;
+        }
+        match rest.next() {
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some('b' | 'f') => out.push(' '),
+            Some('u') => {
+                let digits: String = rest.clone().take(4).collect();
+                match u32::from_str_radix(&digits, 16) {
+                    Ok(code) if digits.len() == 4 => {
+                        rest.nth(3);
+                        out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                    }
+                    _ => out.push('u'),
+                }
+            }
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    out
+}

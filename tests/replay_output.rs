@@ -1,0 +1,147 @@
+//! What `rerouter replay` writes, where that cannot be written, is not wanted any more, or has no room on a terminal.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::replay_cli::{run, scene};
+use crate::support::provider::{self as scripted, Provider};
+use crate::support::until;
+
+/// By a shell, which redirects what it writes.
+fn shell(dir: &Path, url: &str, key: &str, rest: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{} replay {rest}", env!("CARGO_BIN_EXE_rerouter"))]).current_dir(dir).env_clear();
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("REROUTER_URL", url).env("REROUTER_API_KEY", key);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_told() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    scene.write("good.yaml", &scene.text);
+    let url = format!("http://{}", scene.gateway.host());
+    for rest in [
+        "list --json >/dev/full",
+        "list >/dev/full",
+        &format!("show {id} >/dev/full"),
+        &format!("show {id} --json >/dev/full"),
+        &format!("reroute --dry-run {id} >/dev/full"),
+        "export >/dev/full",
+        "evaluate --document good.yaml --junit out.xml >/dev/full",
+    ] {
+        let mut command = shell(scene.gateway.dir(), &url, &scene.gateway.admin_key, rest);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{rest}: {error}");
+        assert!(error.lines().any(|line| line.starts_with("standard output: ")), "{rest}: {error}");
+    }
+    assert!(scene.gateway.dir().join("out.xml").exists(), "the other files are written all the same");
+    // What is broken is broken, whether it can be said or not.
+    let rest = "evaluate --document good.yaml --until 1h --max-changed 2% >/dev/full";
+    let mut command = shell(scene.gateway.dir(), &url, &scene.gateway.admin_key, rest);
+    assert_eq!(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap().status.code(), Some(1));
+}
+
+/// A gateway whose captures never end.
+#[tokio::test]
+async fn who_reads_the_beginning_only_ends_it_without_a_word() {
+    let page = json!({ "data": [{ "id": "req_00000000000000000000000000" }], "next": "req_00000000000000000000000000" });
+    let gateway = Provider::start(move |_, _| scripted::json_answer(200, &page)).await;
+    let (dir, url) = (tempfile::tempdir().unwrap(), format!("http://{}", gateway.address()));
+    let mut child = shell(dir.path(), &url, "k", "list --json --limit 1000000000").spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let first = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line
+    });
+    let first = first.await.unwrap();
+    assert!(first.starts_with("{\"id\":"), "{first}");
+    let status = until("the command to end", || std::future::ready(child.try_wait().unwrap())).await;
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert_eq!((status.code(), error.as_str()), (Some(0), ""));
+}
+
+#[tokio::test]
+async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
+    let scene = scene().await;
+    for n in 0..3 {
+        scene.ask(&format!("Say {n}.")).await;
+    }
+    let dir = scene.gateway.dir();
+    let [path, part] = ["corpus.jsonl", "corpus.jsonl.part"].map(|name| dir.join(name));
+    std::fs::write(&path, "before").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let export = ["export", "--out", "corpus.jsonl"];
+    // Who is refused has nothing.
+    scene.replay(&[&export[..], &["--key", "rtr_not-a-key"]].concat()).await.partly(3, "0 captures, then it broke off\n");
+    assert_eq!((read(&path).as_deref(), read(&part)), (Some("before"), None));
+    let lines: Vec<String> = scene.replay(&["export"]).await.well().lines().map(str::to_owned).collect();
+    // A gateway that leaves after two.
+    let (left, kept) = (Arc::new(AtomicBool::new(true)), lines.clone());
+    let ids: Vec<Value> = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect();
+    let leaves = Arc::clone(&left);
+    let gateway = Provider::start(move |request, _| {
+        let named = |id: &Value| request.target.ends_with(id.as_str().unwrap());
+        match ids.iter().position(named) {
+            None => {
+                let data: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
+                scripted::json_answer(200, &json!({ "data": data, "next": null }))
+            }
+            Some(2) if leaves.load(Ordering::Acquire) => scripted::json_answer(503, &json!({ "error": "unavailable" })),
+            Some(at) => scripted::answer(200, &[("content-type", "application/json")], kept[at].as_bytes()),
+        }
+    })
+    .await;
+    let url = format!("http://{}", gateway.address());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", "k")];
+    let broken = run(dir, &export, &environment).await;
+    broken.partly(3, "2 captures, then it broke off; what came is in ");
+    let both = format!("{}\n{}\n", lines[0], lines[1]);
+    assert_eq!((read(&path).as_deref(), read(&part)), (Some("before"), Some(both)));
+    left.store(false, Ordering::Release);
+    run(dir, &export, &environment).await.well();
+    assert_eq!((read(&path), read(&part)), (Some(lines.iter().map(|line| format!("{line}\n")).collect()), None));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// A terminal of so many columns, from `script`.
+async fn on_a_terminal(dir: &Path, url: &str, key: &str, columns: usize, rest: &str) -> String {
+    let told = format!("stty cols {columns} && {} replay {rest}", env!("CARGO_BIN_EXE_rerouter"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &told, "/dev/null"]).current_dir(dir).stdin(Stdio::null());
+    command.env("REROUTER_URL", url).env("REROUTER_API_KEY", key);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().expect("the command `script` (of bsdutils)");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    shown
+}
+
+#[tokio::test]
+async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
+    let scene = scene().await;
+    let id = scene.ask("Say a word.").await;
+    scene.ask("Say two.").await;
+    let url = format!("http://{}", scene.gateway.host());
+    let shown = async |columns, rest| on_a_terminal(scene.gateway.dir(), &url, &scene.gateway.admin_key, columns, rest).await;
+    let narrow = shown(80, "list").await;
+    assert!(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), "{narrow}");
+    for word in ["TIME", &id, "STATUS", "SERVED BY", "no room for", "RULE"] {
+        assert!(narrow.contains(word), "no {word} in {narrow}");
+    }
+    let wide = shown(200, "list").await;
+    assert!(wide.contains("main.default") && !wide.contains("no room for"), "{wide}");
+    let (since, open) = (shown(100, "export --since 1h --out a.jsonl").await, shown(100, "export --out b.jsonl").await);
+    assert!(since.contains(" %") && since.contains("2 captures, ") && since.contains("/s, back to 20"), "{since}");
+    assert!(!open.contains(" %") && open.contains("2 captures, ") && open.contains("/s, back to 20"), "{open}");
+}
