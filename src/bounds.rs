@@ -402,7 +402,7 @@ pub const REDACT_EXPRESSIONS: usize = 32;
 pub const REDACT_COMPILED: usize = 1 << 20;
 
 /// Longest that a reader of captures waits for those which are still to be written.
-pub const CAPTURE_SETTLE: Duration = Duration::from_millis(500);
+pub const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
 /// How often such a reader looks whether a capture that is not offered yet has come: that takes as long as a request's end.
 pub const CAPTURE_SETTLE_LOOK: Duration = Duration::from_millis(1);
 /// Longest that a deletion waits for captures that are being written: the writer's tries with their waits, and as much again.

@@ -44,7 +44,7 @@ async fn goes_on_after(first: Vec<Step>) -> (Gateway, String) {
         |request, _| if request.json()["stream"] == true { scripted::stream("from b") } else { scripted::completion("from b") },
     )
     .await;
-    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("first_byte: 20s", "first_byte: 500ms");
+    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("first_byte: 20s", "first_byte: 1s");
     let (gateway, key) = with_document(&document).await;
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
     check_second(&answer, &scripted::completion_body("from b").to_string());
@@ -203,7 +203,7 @@ async fn a_500_whose_body_never_ends_is_still_a_500_to_the_recipe() {
         let a = Provider::always(vec![Step::Write(b"HTTP/1.1 500 X\r\ncontent-length: 100\r\n\r\nabc".to_vec()), after]).await;
         let b = Provider::always(scripted::completion("from b")).await;
         let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-        let document = document.replace("[connect, timeout, 429, 5xx]", "[5xx]").replace("first_byte: 20s", "first_byte: 500ms");
+        let document = document.replace("[connect, timeout, 429, 5xx]", "[5xx]").replace("first_byte: 20s", "first_byte: 1s");
         let (gateway, key) = with_document(&document).await;
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         check_second(&answer, &scripted::completion_body("from b").to_string());
@@ -240,12 +240,12 @@ async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
     let a = Provider::start(move |_, n| match n {
         0 => scripted::completion("first"),
         _ => {
-            let later = [0; 4].map(|_| Step::Later(std::time::Duration::from_millis(300), b" ".to_vec()));
+            let later = [0; 4].map(|_| Step::Later(std::time::Duration::from_millis(400), b" ".to_vec()));
             [Step::Write(head.clone().into_bytes())].into_iter().chain(later).chain([Step::Write(body.clone().into_bytes())]).collect()
         }
     })
     .await;
-    let document = in_order(&[("a", &a.url())], "").replace("first_byte: 20s", "first_byte: 600ms");
+    let document = in_order(&[("a", &a.url())], "").replace("first_byte: 20s", "first_byte: 1s");
     let (gateway, key) = with_document(&document).await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;

@@ -13,7 +13,7 @@ use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{full, until};
 
 /// How long a provider may be silent here.
-const SHORT: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_secs(1);
 
 /// A time as it is here; in the larger tier as long as such times are in service, thirty times that.
 fn real(time: Duration) -> Duration {
@@ -203,7 +203,7 @@ async fn s07_a_first_token_that_is_long_in_coming() {
     let late = |who: &str| {
         let mut steps = tokens(who, 3);
         let comment = format!("{:x}\r\n: still here\n\n\r\n", ": still here\n\n".len());
-        steps.splice(2..2, [(); 8].map(|()| Step::Later(real(Duration::from_millis(200)), comment.clone().into_bytes())));
+        steps.splice(2..2, [(); 8].map(|()| Step::Later(real(Duration::from_millis(400)), comment.clone().into_bytes())));
         steps
     };
     let steps = late("a");

@@ -16,7 +16,7 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::node::Node;
 use crate::support::node_process::Process;
 use crate::support::provider::{self as scripted, Provider, Received, Step};
-use crate::support::{count, until};
+use crate::support::{count, free_port, until};
 
 /// Who asks all the time.
 const CLIENTS: usize = 6;
@@ -88,7 +88,7 @@ impl Place {
             held: Default::default(),
         });
         let behaviour = Arc::clone(&does);
-        let server = Provider::start(move |request, _| behaviour.answer(request)).await;
+        let server = Provider::start_at(([127, 0, 0, 1], free_port()).into(), move |request, _| behaviour.answer(request)).await;
         let node = Node::enrol(gateway, name, json!({})).await;
         let process = Process::start(gateway, &node, &server, &[]);
         Place { node, server, does, process }

@@ -16,7 +16,7 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::node::Node;
 use crate::support::node_process::{Process, reported};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
-use crate::support::until;
+use crate::support::{free_port, until};
 
 /// Nothing is waited for for long.
 const DRAIN: [&str; 2] = ["--drain", "1"];
@@ -193,7 +193,7 @@ async fn a_server_that_is_gone_gets_no_traffic_and_is_back_when_it_answers() {
         }
         pages.answer(request)
     };
-    let server = Provider::start(script.clone()).await;
+    let server = Provider::start_at(([127, 0, 0, 1], free_port()).into(), script.clone()).await;
     let node = Node::enrol(&gateway, "a", json!({})).await;
     let mut process = Process::start(&gateway, &node, &server, &DRAIN);
     until("it to report", async || reported(&gateway, &node, 3).await).await;

@@ -33,7 +33,7 @@ async fn the_tour_works_as_written() {
     let script = tour(&std::fs::read_to_string(root.join("README.md")).unwrap(), &gateway.host(), routing.to_str().unwrap());
     let scratch = tempfile::tempdir().unwrap();
     let mut shell = Command::new("timeout");
-    shell.args(["60", "bash", "-euo", "pipefail", "-c", &script]).env("ADMIN_API_KEY", &gateway.admin_key);
+    shell.args(["300", "bash", "-euo", "pipefail", "-c", &script]).env("ADMIN_API_KEY", &gateway.admin_key);
     shell.current_dir(scratch.path()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || shell.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -46,7 +46,7 @@ async fn run(program: &Path, script: &str) -> String {
     let made = gateway.send("POST", "/v1/agents", &[("content-type", "application/json")], Some(agent.as_bytes())).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let mut command = Command::new("timeout");
-    command.arg("120").arg(program).arg(root().join("tests/sdk").join(script)).env_clear().stdin(Stdio::null());
+    command.arg("600").arg(program).arg(root().join("tests/sdk").join(script)).env_clear().stdin(Stdio::null());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", gateway.dir());
     command
         .env("REROUTER_BASE_URL", format!("http://{}/v1", gateway.host()))
@@ -110,7 +110,7 @@ async fn generated(credential: &str, more: &[&str]) -> String {
     let secret = if credential == "admin" { gateway.admin_key.clone() } else { gateway.create_key().await.secret };
     let cases = if crate::support::full() { "300" } else { "15" };
     let mut command = Command::new("timeout");
-    command.arg("240").arg(root().join(".test/venv/bin/schemathesis"));
+    command.arg("900").arg(root().join(".test/venv/bin/schemathesis"));
     command.args(["run", &format!("http://{}/openapi.json", gateway.host()), "--header", &format!("Authorization: Bearer {secret}")]);
     command.args(["--phases", "coverage,fuzzing", "--max-examples", cases, "--seed", "1", "--no-color", "--suppress-health-check", "all"]);
     let checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
