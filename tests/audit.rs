@@ -195,7 +195,7 @@ async fn what_is_tried_on_captures_of_others_is_noted() {
     let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
     let evaluate = async |key: &str, body: Value| {
         let answer = gateway.manage("POST", "/v1/router/replay/evaluate", key, Some(&body)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.status, 200, "{}\n{}", answer.text(), gateway.log());
         answer.json()["revision"].clone()
     };
     evaluate(made["key"].as_str().unwrap(), json!({ "document": &document })).await;

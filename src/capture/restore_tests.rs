@@ -60,6 +60,14 @@ async fn a_process_that_is_killed_loses_nothing_that_was_appended() {
 }
 
 #[tokio::test]
+async fn a_new_index_is_complete_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    assert_eq!(archive.recover().await.unwrap(), Recovered::default());
+    archive.check_complete().expect("nothing is there that it could not know");
+}
+
+#[tokio::test]
 async fn what_only_one_of_index_and_segment_kept_is_told_to_the_other_or_gone() {
     let dir = tempfile::tempdir().unwrap();
     let all = captures(0..6);
