@@ -1,0 +1,76 @@
+//! Whose budgets want a grant. Those that are drawn on are noted here, so that nobody looks for them among all; and once a day,
+//! before it ends, everybody is, a few at a time.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::budget::Period;
+use super::draw::Subject;
+use crate::bounds;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Wanted {
+    subjects: Mutex<HashSet<Subject>>,
+    ahead: Mutex<Ahead>,
+    wake: Notify,
+}
+
+/// Those of whom nobody knows whether they want the first grant of the next day.
+#[derive(Default)]
+struct Ahead {
+    /// The latest day that was looked ahead to.
+    day: Option<Period>,
+    left: Vec<Subject>,
+}
+
+impl Wanted {
+    /// Notes somebody, for the next round.
+    pub(super) fn note(&self, subject: &Subject) {
+        let mut subjects = self.subjects();
+        if !subjects.contains(subject) {
+            subjects.insert(subject.clone());
+        }
+    }
+
+    /// Notes somebody who waits for it.
+    pub(super) fn soon(&self, subject: &Subject) {
+        self.note(subject);
+        self.wake.notify_one();
+    }
+
+    /// Resolves when somebody waits, at the latest after [`bounds::BOOKS_INTERVAL`].
+    pub(super) async fn due(&self) {
+        // Nobody woke us in time: then it is time.
+        let _elapsed = tokio::time::timeout(bounds::BOOKS_INTERVAL, self.wake.notified()).await;
+    }
+
+    /// How many are noted.
+    pub(super) fn len(&self) -> usize {
+        self.subjects().len()
+    }
+
+    /// Takes up to `most` of them.
+    pub(super) fn take(&self, most: usize) -> Vec<Subject> {
+        self.subjects().extract_if(|_| true).take(most).collect()
+    }
+
+    /// Notes up to `most` of `all` when `day` is one that was not looked ahead to, and of those that were left with each call.
+    pub(super) fn look_ahead(&self, day: Period, most: usize, all: impl FnOnce() -> Vec<Subject>) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        match ahead.day {
+            Some(before) if before >= day => {}
+            // Who has an account by the first time was noted when it was opened.
+            None => ahead.day = Some(day),
+            Some(_) => *ahead = Ahead { day: Some(day), left: all() },
+        }
+        let from = ahead.left.len().saturating_sub(most);
+        self.subjects().extend(ahead.left.drain(from..));
+    }
+
+    fn subjects(&self) -> MutexGuard<'_, HashSet<Subject>> {
+        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
