@@ -1,4 +1,4 @@
-//! What is written down behind the requests: grants before they count, and usage by day. One batch of some hundred rows is one
+//! What is written down behind the requests: grants before they count, and usage by day. One batch of some thousand rows is one
 //! transaction; a batch that the store refuses is kept and offered again. Of budgets those are looked at that were drawn on.
 
 use std::collections::HashMap;

@@ -13,9 +13,17 @@ use crate::bounds;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Wanted {
-    subjects: Mutex<HashSet<Subject>>,
+    noted: Mutex<Noted>,
     ahead: Mutex<Ahead>,
     wake: Notify,
+}
+
+/// Each once.
+#[derive(Default)]
+struct Noted {
+    /// Those of whom requests wait for it, and come first.
+    waited_for: HashSet<Subject>,
+    others: HashSet<Subject>,
 }
 
 /// Those of whom nobody knows whether they want the first grant of the next day.
@@ -29,15 +37,20 @@ struct Ahead {
 impl Wanted {
     /// Notes somebody, for the next round.
     pub(super) fn note(&self, subject: &Subject) {
-        let mut subjects = self.subjects();
-        if !subjects.contains(subject) {
-            subjects.insert(subject.clone());
+        let mut noted = self.noted();
+        if !noted.waited_for.contains(subject) && !noted.others.contains(subject) {
+            noted.others.insert(subject.clone());
         }
     }
 
-    /// Notes somebody who waits for it.
+    /// Notes somebody who is drawn on now.
     pub(super) fn soon(&self, subject: &Subject) {
-        self.note(subject);
+        let mut noted = self.noted();
+        if !noted.waited_for.contains(subject) {
+            let known = noted.others.take(subject);
+            noted.waited_for.insert(known.unwrap_or_else(|| subject.clone()));
+        }
+        drop(noted);
         self.wake.notify_one();
     }
 
@@ -49,12 +62,17 @@ impl Wanted {
 
     /// How many are noted.
     pub(super) fn len(&self) -> usize {
-        self.subjects().len()
+        let noted = self.noted();
+        noted.waited_for.len() + noted.others.len()
     }
 
     /// Takes up to `most` of them.
     pub(super) fn take(&self, most: usize) -> Vec<Subject> {
-        self.subjects().extract_if(|_| true).take(most).collect()
+        let mut noted = self.noted();
+        let mut taken: Vec<Subject> = noted.waited_for.extract_if(|_| true).take(most).collect();
+        let left = most.saturating_sub(taken.len());
+        taken.extend(noted.others.extract_if(|_| true).take(left));
+        taken
     }
 
     /// Notes up to `most` of `all` when `day` is one that was not looked ahead to, and of those that were left with each call.
@@ -67,10 +85,10 @@ impl Wanted {
             Some(_) => *ahead = Ahead { day: Some(day), left: all() },
         }
         let from = ahead.left.len().saturating_sub(most);
-        self.subjects().extend(ahead.left.drain(from..));
+        ahead.left.drain(from..).for_each(|subject| self.note(&subject));
     }
 
-    fn subjects(&self) -> MutexGuard<'_, HashSet<Subject>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
