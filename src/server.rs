@@ -168,12 +168,15 @@ fn bindable(address: SocketAddr) -> Result<(), BootError> {
 }
 
 /// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
-/// spent is durable. Keys with a budget are refused from then on.
+/// spent is durable, and what was ended; of that the log names what the store does not take. Keys with a budget are refused from then on.
 /// It refuses nobody: tell the server to leave, so that no new connection comes, and bound the wait.
 pub async fn drained(app: &App) {
     app.drain();
     while app.requests_under_way() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for id in app.auth.hurry(bounds::LEAVING_TRIES).await {
+        warn!("the end of {id} could not be written: the next start does not know of it, and it has to be ended again");
     }
     app.captures.flush().await;
     if let Err(error) = app.archive.close().await {
