@@ -40,6 +40,8 @@ pub struct Live {
 /// The answer that made a key. Its secret is in it, so it is nowhere but in memory.
 #[derive(Clone)]
 pub struct MadeKey {
+    /// The key.
+    pub id: crate::id::KeyId,
     /// The path of the key.
     pub location: http::HeaderValue,
     /// The body of the 201.

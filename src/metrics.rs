@@ -17,6 +17,7 @@
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
 //! | `rerouter_older_pepper_secrets` | kind | keys and sessions that are known by the pepper of an earlier master key; they move when they are used |
+//! | `rerouter_unsaved_endings` | kind | keys revoked and users disabled here, of which the store has yet to hear: tried until it does, lost if the process is killed before |
 //! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
 //! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
@@ -67,6 +68,7 @@ pub struct Metrics {
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
     older_pepper: IntGaugeVec,
+    unsaved_endings: IntGaugeVec,
     nodes: IntGaugeVec,
     agent_open: IntGauge,
     captures: IntCounterVec,
@@ -117,6 +119,11 @@ impl Metrics {
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
             older_pepper: gauges("older_pepper_secrets", "Keys and sessions known by the pepper of an earlier master key.", &["kind"])?,
+            unsaved_endings: gauges(
+                "unsaved_endings",
+                "Keys revoked and users disabled here that the store has yet to hear of.",
+                &["kind"],
+            )?,
             nodes: gauges("nodes", "Nodes by how they stand.", &["state"])?,
             agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
             captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
@@ -213,6 +220,11 @@ impl Metrics {
     /// So many of this kind, `keys` or `sessions`, are known by the pepper of an earlier master key.
     pub fn older_pepper_secrets(&self, kind: &str, count: u64) {
         self.older_pepper.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// So many of this kind, `keys` or `users`, have ended here and not yet in the store.
+    pub fn unsaved_endings(&self, kind: &str, count: usize) {
+        self.unsaved_endings.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Whether AGENT is open.
@@ -415,6 +427,7 @@ mod tests {
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
         metrics.older_pepper_secrets("keys", 1);
+        metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
         metrics.captures("stored", 2);
@@ -426,10 +439,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 23);
+        assert_eq!(listed.len(), 24);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 23);
+        assert_eq!(text.matches("# TYPE").count(), 24);
     }
 }

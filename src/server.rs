@@ -23,6 +23,7 @@
 //!   written meanwhile, and what is left at its end is cut off. [`drained`] tells when nothing is, for a server that goes sooner.
 
 mod admin;
+mod announce;
 mod boot;
 mod master;
 mod master_file;
@@ -157,7 +158,7 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     server.bootstrap();
     gateway.add_to(&mut server)?;
     server.add_service(background_service("drain", Draining { app: app.clone() }));
-    announce(&app);
+    announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(Leaving) });
     Ok(())
 }
@@ -166,32 +167,16 @@ fn bindable(address: SocketAddr) -> Result<(), BootError> {
     TcpListener::bind(address).map(drop).map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
 }
 
-fn announce(app: &App) {
-    for listener in &app.server.listeners {
-        let scheme = if listener.tls.is_some() { "https" } else { "http" };
-        let interfaces: Vec<&str> = listener.interfaces.iter().map(|interface| interface.as_str()).collect();
-        info!("listening on {scheme}://{} for {}", listener.address, interfaces.join(", "));
-    }
-    info!("metrics on http://{}/metrics", app.server.metrics);
-    info!("routing document revision {} is live", app.revision());
-    if app.auth.agent_is_enforced() {
-        info!("AGENT is enforced");
-    } else {
-        warn!("AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it");
-    }
-    let fronted = app.server.may_be_fronted() || !app.server.trusted_proxies.is_empty();
-    if app.server.registration_open && !app.server.listens_publicly() && fronted {
-        warn!("registration is OPEN, also to whoever comes by the proxy before this gateway; `pin: {{ registration: closed }}` closes it");
-    }
-}
-
 /// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
-/// spent is durable. Keys with a budget are refused from then on.
+/// spent is durable, and what was ended; of that the log names what the store does not take. Keys with a budget are refused from then on.
 /// It refuses nobody: tell the server to leave, so that no new connection comes, and bound the wait.
 pub async fn drained(app: &App) {
     app.drain();
     while app.requests_under_way() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for id in app.auth.hurry(bounds::LEAVING_TRIES).await {
+        warn!("the end of {id} could not be written: the next start does not know of it, and it has to be ended again");
     }
     app.captures.flush().await;
     if let Err(error) = app.archive.close().await {

@@ -55,6 +55,21 @@ async fn a_request_has_one_line_that_says_how_it_went() {
 }
 
 #[tokio::test]
+async fn a_secret_in_the_wrong_place_is_not_written_down() {
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", key.secret.as_str())];
+    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body(&key.secret, false).as_bytes())).await;
+    assert_eq!(answer.status, 404, "{}", answer.text());
+    let told = line(&gateway, &answer.request_id()).await;
+    let redacted = json!(format!("{}…{}", &key.secret[..8], &key.secret[36..]));
+    assert_eq!((&told["model"], &told["client_request_id"]), (&redacted, &redacted), "{told}");
+    assert!(!gateway.log().contains(&key.secret));
+}
+
+#[tokio::test]
 async fn an_access_log_that_is_off_says_nothing() {
     let good = Provider::always(scripted::completion("well")).await;
     let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).server("access_log: { format: off }").start().await;

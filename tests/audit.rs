@@ -205,6 +205,7 @@ async fn what_is_tried_on_captures_of_others_is_noted() {
     let revision = evaluate(&gateway.admin_key, json!({ "document": &document })).await;
     let row = noted().await.remove(0);
     assert_eq!(row["target"], json!({ "type": "config", "id": revision }));
+    assert_eq!((row["request_id"].as_str().map(|id| id.starts_with("req_")), &row["address"]), (Some(true), &json!("127.0.0.1")), "{row}");
     assert_eq!(row["actor"], json!({ "type": "admin_key", "id": "usr_admin" }));
     let bearer = format!("Bearer {}", gateway.admin_key);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];

@@ -171,6 +171,37 @@ async fn every_route_is_served_to_our_own_names_only() {
     assert_eq!(provider.count(), 0);
 }
 
+/// Beside a public listener, which takes any name where none is listed, one on loopback takes its own only.
+#[tokio::test]
+async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes() {
+    let (mut gateway, _provider) = start().await;
+    let public = free_port();
+    gateway.add_listener(&format!("0.0.0.0:{public}\n    interfaces: [router]"));
+    gateway.restart().await;
+    let agent = json!({"name": "sly", "model": "auto", "instructions": "Whatever."}).to_string();
+    for (port, host, status) in [
+        (gateway.address().port(), "evil.example", 421),
+        (gateway.address().port(), "localhost", 201),
+        (public, "evil.example", 200),
+        (public, "localhost", 200),
+    ] {
+        let own = port == gateway.address().port();
+        let host = format!("{host}:{port}");
+        // As a browser writes it that was led here: to the page it is its own origin.
+        let origin = format!("http://{host}");
+        let headers = [JSON, ("origin", origin.as_str()), ("sec-fetch-site", "same-origin")];
+        let ask = match own {
+            true => client::request("POST", "/v1/agents", &host, &headers, Some(agent.as_bytes())),
+            false => client::request("GET", "/health", &host, &headers, None),
+        };
+        let answer =
+            until("the listener", async || client::Connection::try_open(([127, 0, 0, 1], port).into()).await).await.exchange(&ask).await;
+        assert_eq!(answer.status, status, "{host}: {}", answer.text());
+    }
+    let agents = gateway.send("GET", "/v1/agents", &[], None).await.json();
+    assert_eq!(agents["data"].as_array().map(Vec::len), Some(1), "{agents}");
+}
+
 /// A browser that looks at a page; it ends with the value.
 struct Browser {
     child: Child,

@@ -149,6 +149,23 @@ async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_
     assert_eq!(log_in(&gateway, emails[1], PASSWORD).await.status, 200, "it is well again");
 }
 
+/// A proxy that is not named makes one client of all.
+#[tokio::test]
+async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
+    let warnings = ["registration is OPEN, also", "AGENT is OPEN also", "tries 100 logins keeps everybody out for 15 minutes"];
+    for (public, lines, said) in [
+        (false, "", [false, false, false]),
+        (false, "public_url: https://gw.example.com", [true, true, true]),
+        (false, "public_url: https://gw.example.com\npin: { registration: closed }", [false, true, true]),
+        (false, "public_url: https://gw.example.com\ntrusted_proxies: [127.0.0.1]", [true, true, false]),
+        (true, "public_url: https://gw.example.com", [false, false, true]),
+    ] {
+        let (gateway, _provider) = start(|setup| if public { setup.public().server(lines) } else { setup.server(lines) }).await;
+        let log = gateway.log();
+        assert_eq!(warnings.map(|warning| log.contains(warning)), said, "{public} {lines}: {log}");
+    }
+}
+
 /// Before anybody says: open where all listeners are on loopback, else closed.
 #[tokio::test]
 async fn who_may_register_goes_by_the_listeners_unless_it_is_said() {

@@ -1,21 +1,21 @@
 //! API keys, the same nouns and verbs on every interface: the path says which one. Nothing here ever grants more than
 //! the caller has.
 
+mod create;
 mod patch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use http::header::LOCATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+
+use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use super::body::{Fields, check_name, check_pairs};
+use super::body::{Fields, check_pairs};
 use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits};
-use crate::app::{App, MadeKey};
+use crate::app::App;
 use crate::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, Standing,
     token,
@@ -25,10 +25,10 @@ use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
-use crate::repeats::{self, Asked, Found};
 use crate::secret::Secret;
-use crate::store::{Action, Change, KeyRow, KeyStatus, NewSecret, Seen, StoreError};
+use crate::store::{Action, Change, Event, KeyRow, NewSecret, Seen, StoreError};
 
+pub use create::create;
 pub use patch::patch;
 
 /// The keys of one interface: where they are, and which scopes there are.
@@ -50,99 +50,6 @@ const SHELVES: &[Shelf] = &[
     Shelf { interface: Interface::Router, path: "/v1/router/keys", defaults: &DEFAULT_SCOPES, reserved: &RESERVED_SCOPES, needed: "keys" },
 ];
 
-/// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
-/// the same once more. Who has shown nothing of themselves is nobody's same caller, and it is as if there were none.
-pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
-    let (shelf, user) = enter(who, request)?;
-    Query::read(request.uri().query(), &[])?;
-    let named = if is_open(who) { None } else { repeats::key(request.headers())? };
-    let made = match named {
-        None => make(app, who, shelf, user, request).await?,
-        Some(key) => match app.made_keys.begin(asked(who, &user, key, request), app.clock.now())? {
-            Found::Repeated(made) => made,
-            Found::First(claim) => {
-                let made = make(app, who, shelf, user, request).await?;
-                claim.answered(made.clone(), made.body.expose().len(), app.clock.now());
-                made
-            }
-        },
-    };
-    let mut response = answer::secret_text(StatusCode::CREATED, made.body.expose());
-    response.headers_mut().insert(LOCATION, made.location);
-    Ok(response)
-}
-
-/// A creation as it may be repeated.
-fn asked(who: &Principal, user: &UserId, key: String, request: &Request<Bytes>) -> Asked {
-    let actor = who.actor();
-    let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
-    Asked {
-        caller: format!("{} {}", actor.kind, actor.id),
-        payer: user.to_string(),
-        key,
-        about: Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
-}
-
-async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, request: &Request<Bytes>) -> Result<MadeKey> {
-    let now = app.clock.now();
-    let mut fields = Fields::read_if_any(request)?;
-    let maker = user.clone();
-    let owner = owner(app, who, user, &mut fields)?;
-    let labels = labels(who, &mut fields)?;
-    let name: String = fields.take("name", "a string")?.unwrap_or_else(|| "key".to_owned());
-    check_name(&name)?;
-    let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
-    check_pairs("metadata", &metadata)?;
-    let scopes = fields.take("scopes", "a list of strings")?;
-    let limits = limits::read(shelf.interface, fields.take("limits", "an object")?.unwrap_or_default())?;
-    let limits = limits::narrow(limits, who.key().map(|key| &key.limits))?;
-    let expires_at = fields.take::<String>("expires_at", "an RFC 3339 time")?;
-    fields.finish()?;
-    check_descent(app, who)?;
-    let secret = token::mint(shelf.interface.key_prefix(), &app.random);
-    let key = KeyRow {
-        id: KeyId::new(now, &app.random),
-        interface: shelf.interface,
-        name,
-        redacted: token::redact(secret.expose()),
-        digest: app.auth.digest(&secret),
-        pepper: app.auth.pepper(),
-        scopes: grant(shelf, who, &owner, scopes)?,
-        owner,
-        created_by: who.actor(),
-        parent: who.key().map(|key| key.id.clone()),
-        labels,
-        limits,
-        status: KeyStatus::Active,
-        created_at: now,
-        expires_at: shorten(who, expires_at.as_deref(), now)?,
-        revoked_at: None,
-        rotated_at: None,
-        generation: 1,
-        previous: None,
-        made_open: is_open(who),
-        maker: Some(maker),
-        last_used_at: None,
-        metadata: metadata.into(),
-    };
-    let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
-    let body = Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
-    let event = audit::event(app, who, request, Action::KeyCreate, "key", key.id.as_str());
-    let store = app.store.noting(event);
-    let committed = match who.key() {
-        None => store.create_key(key).await?,
-        Some(maker) => store.create_child(key, maker.generation).await.map_err(meanwhile)?,
-    };
-    app.store.acknowledge(committed.rev).await?;
-    for change in &committed.changes {
-        if let Change::Key(key) = change {
-            app.limits.expect_key(&app.auth, key, &app.store, now).await;
-        }
-    }
-    Ok(MadeKey { location, body })
-}
-
 /// `GET K`
 pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
@@ -162,7 +69,7 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         Some(status) => key.standing(now) == status,
         None => key.standing(now) != Standing::Revoked,
     };
-    let found = app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep);
+    let found = app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep).await;
     let found = found.iter().map(|key| shown(key, now)).collect();
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
@@ -215,7 +122,7 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         grace_ends: grace.map(|grace| now.checked_add(grace)).transpose().map_err(Error::internal)?,
     };
     let seen = Seen { generation: key.row().generation, by: acting(who), ..Seen::default() };
-    let event = audit::event(app, who, request, Action::KeyRotate, "key", key.row().id.as_str());
+    let event = noted(app, who, &user, request, Action::KeyRotate, key.row());
     let committed = app.store.noting(event).rotate_key(&key.row().id, new, seen, now).await.map_err(meanwhile)?;
     app.store.acknowledge(committed.rev).await?;
     let row = committed.changes.iter().find_map(|change| match change {
@@ -284,6 +191,13 @@ fn is_open(who: &Principal) -> bool {
     matches!(who, Principal::AgentTenant { via: AgentCredential::Open })
 }
 
+/// What is noted where somebody is shown the secret of a key. One of another user's is noted with that user as well: for as long as
+/// it is good, what is done by it looks like theirs. `ADMIN_API_KEY` has every secret anyway.
+fn noted(app: &App, who: &Principal, user: &UserId, request: &Request<Bytes>, action: Action, key: &KeyRow) -> Event {
+    let event = audit::event(app, who, request, action, "key", key.id.as_str());
+    if key.owner == *user || matches!(who, Principal::Admin) { event } else { event.also("user", key.owner.as_str()) }
+}
+
 /// The key that acts, as a change of another is decided on it.
 fn acting(who: &Principal) -> Option<(KeyId, u32)> {
     who.key().map(|by| (by.id.clone(), by.generation))
@@ -332,43 +246,6 @@ fn find(app: &App, shelf: &Shelf, who: &Principal, user: &UserId, request: &Requ
         .ok_or_else(|| Error::not_found("key"))
 }
 
-/// A request of a key draws on the limits of every key above it, so there are only so many.
-fn check_descent(app: &App, who: &Principal) -> Result<()> {
-    let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
-    if deep {
-        let most = bounds::KEY_DESCENT;
-        return Err(Error::new(
-            Kind::KeyLimitReached,
-            format!("Keys descend from one another up to {most} deep; make it by a key further up."),
-        ));
-    }
-    Ok(())
-}
-
-fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Result<UserId> {
-    only_admin(who, fields, "owner")?;
-    match fields.take::<String>("owner", "the id of a user")? {
-        None => Ok(user),
-        // What is the built-in user's outlives whoever gave it to them.
-        Some(owner) if owner == UserId::admin().as_str() && owner != user.as_str() => {
-            Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY makes keys of the built-in user.").at("owner"))
-        }
-        Some(owner) => {
-            let user = app.auth.user(&UserId::known(&owner));
-            user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
-        }
-    }
-}
-
-/// Labels steer routing, so only an admin sets them; what a key makes has the same as the key.
-fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, String>> {
-    only_admin(who, fields, "labels")?;
-    let labels = fields.take("labels", "an object of strings")?;
-    let labels = labels.unwrap_or_else(|| who.key().map(|key| key.labels.clone()).unwrap_or_default());
-    check_labels(&labels)?;
-    Ok(labels)
-}
-
 /// Any pairs, but for the label that has a meaning here.
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     check_pairs("labels", labels)?;
@@ -376,49 +253,6 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
         return Err(Error::invalid("labels", format!("The label {CAPTURE_LABEL} must be on, heads or off.")));
     }
     Ok(())
-}
-
-fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {
-    if fields.has(name) && !who.is_admin() {
-        return Err(Error::new(Kind::Forbidden, format!("Only an admin sets {name}.")).at(name));
-    }
-    Ok(())
-}
-
-/// The scopes of the new key: those asked for, each known and the caller's to give; else the usual ones that the caller has.
-fn grant(shelf: &Shelf, who: &Principal, owner: &UserId, asked: Option<Vec<String>>) -> Result<Vec<String>> {
-    let Some(asked) = asked else {
-        return Ok(shelf.defaults.iter().filter(|scope| who.has_scope(scope)).map(|scope| (*scope).to_owned()).collect());
-    };
-    if asked.is_empty() {
-        return Err(Error::invalid("scopes", "scopes must name at least one."));
-    }
-    for scope in &asked {
-        let scope = scope.as_str();
-        if !shelf.defaults.contains(&scope) && !shelf.reserved.contains(&scope) {
-            return Err(Error::invalid("scopes", format!("There is no scope {scope:?}.")));
-        }
-        if shelf.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
-            return Err(Error::new(Kind::Forbidden, format!("You may not grant the scope {scope}.")).at("scopes"));
-        }
-        if scope == ADMIN_SCOPE && !matches!(who, Principal::Admin) && who.user_id().as_ref() != Some(owner) {
-            return Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY grants the scope admin to others.").at("scopes"));
-        }
-    }
-    Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
-}
-
-/// When the new key ends: in the future, and not after the key that makes it.
-fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>> {
-    let outer = who.key().and_then(|key| key.expires_at);
-    let Some(asked) = asked else {
-        return Ok(outer);
-    };
-    let asked = end(asked, now)?;
-    if outer.is_some_and(|outer| asked > outer) {
-        return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
-    }
-    Ok(Some(asked))
 }
 
 /// An end as it is asked for: a time, to the microsecond, that is to come.

@@ -31,15 +31,16 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     }
     let group_by = columns(query.get("group_by").unwrap_or_default())?;
     let last = until.map_or(now, |until| until.checked_sub(std::time::Duration::from_micros(1)).unwrap_or(until));
+    let user = (!who.is_admin()).then_some(user);
     let wanted = UsageQuery {
-        user: (!who.is_admin()).then_some(user),
+        user: user.clone(),
         since: since.map_or(0, day),
         until: day(last) + 1,
         group_by: group_by.clone(),
         limit: bounds::USAGE_GROUPS + 1,
     };
     // What is not written yet is written now: the answer holds every request that has ended.
-    app.limits.write(&app.store, now).await?;
+    app.limits.write_usage(&app.store, user.as_ref()).await?;
     let mut groups = app.store.usage(wanted).await?;
     let has_more = groups.len() > bounds::USAGE_GROUPS;
     groups.truncate(bounds::USAGE_GROUPS);

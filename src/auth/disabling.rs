@@ -3,18 +3,13 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::Auth;
+use super::leaving::{FIRST, LONGEST};
 use crate::id::UserId;
 use crate::store::{ChangeUser, Committed, Role, Store, StoreError, UserRow};
-
-/// The first wait between tries; it doubles up to [`LONGEST`].
-const FIRST: Duration = Duration::from_millis(100);
-/// See [`FIRST`].
-const LONGEST: Duration = Duration::from_secs(30);
 
 impl Auth {
     /// Makes a change that disables a user. With `last_may_go` the last admin, too. An error that may pass by itself says that
@@ -89,7 +84,7 @@ async fn bring(
     let again: ChangeUser = Arc::new(move |user| if marked.is_being_disabled(&user.id) { change(user) } else { Ok(()) });
     let mut wait = FIRST;
     while tries && !done && auth.is_being_disabled(&id) {
-        tokio::time::sleep(wait).await;
+        auth.pause(wait).await;
         let outcome = store.update_user(&id, last_may_go, Arc::clone(&again)).await;
         if let Err(error) = &outcome {
             log::warn!("{id} is disabled here, and that is not durable yet: {error}");

@@ -400,8 +400,9 @@ impl Keys {
         }
     }
 
-    /// Keys from the newest on, those after `after` in that order, of one owner or of all.
-    pub(super) fn page(
+    /// Keys from the newest on, those after `after` in that order, of one owner or of all. However many have to be looked at,
+    /// others on this thread have their turns.
+    pub(super) async fn page(
         &self,
         interface: Interface,
         owner: Option<&UserId>,
@@ -417,6 +418,9 @@ impl Keys {
             let left = limit - found.len();
             found.extend(keys.filter(|key| keep(key)).take(left));
             after = Some(last.clone());
+            if found.len() < limit {
+                tokio::task::yield_now().await;
+            }
         }
         found
     }

@@ -6,6 +6,7 @@ mod browser;
 mod disabling;
 mod grants;
 mod keys;
+mod leaving;
 mod password;
 mod peppers;
 mod principal;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use dashmap::{DashMap, DashSet};
 use http::HeaderMap;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
@@ -84,6 +86,8 @@ struct Tables {
     applied: Mutex<u64>,
     /// Keys whose revocation is still being brought to the store.
     revoking: Mutex<HashSet<(KeyId, revocation::Reach)>>,
+    /// Whether the process leaves, and what is tried again is tried at once.
+    leaving: watch::Sender<bool>,
     /// Users who are disabled here, and not yet in the store.
     disabling: DashSet<UserId>,
     /// Held while it is looked whether one more may be.
@@ -137,6 +141,7 @@ impl Auth {
             built_in,
             applied: Mutex::new(0),
             revoking: Mutex::default(),
+            leaving: watch::Sender::new(false),
             disabling: DashSet::new(),
             shutting_out: Mutex::default(),
             being_disabled: AtomicUsize::new(0),
@@ -299,7 +304,7 @@ impl Auth {
     }
 
     /// Up to `limit` keys of an interface, newest first, older than `after`, of one owner or of all.
-    pub fn keys(
+    pub async fn keys(
         &self,
         interface: Interface,
         owner: Option<&UserId>,
@@ -307,7 +312,7 @@ impl Auth {
         limit: usize,
         keep: impl Fn(&Key) -> bool,
     ) -> Vec<Arc<Key>> {
-        self.0.keys.page(interface, owner, after, limit, keep)
+        self.0.keys.page(interface, owner, after, limit, keep).await
     }
 
     /// ROUTER keys with a budget that may still be drawn on: their own requests', or those of keys that descend from them.

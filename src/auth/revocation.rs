@@ -2,19 +2,14 @@
 //! it, the key stays dead, and the write is tried until the store takes it.
 
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::Auth;
+use super::leaving::{FIRST, LONGEST};
 use crate::id::KeyId;
 use crate::store::{Committed, Store, StoreError};
-
-/// The first wait between tries; it doubles up to [`LONGEST`].
-const FIRST: Duration = Duration::from_millis(100);
-/// See [`FIRST`].
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// How much a revocation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,11 +48,6 @@ impl Auth {
         tokio::spawn(bring(self.clone(), store.clone(), (id.clone(), reach), at, reply));
         first.await.map_err(|_| StoreError::Unavailable("the revocation was cut short".into()))?
     }
-
-    /// How many revocations the store has yet to take.
-    pub fn unsaved_revocations(&self) -> usize {
-        self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
 }
 
 async fn bring(
@@ -78,7 +68,7 @@ async fn bring(
     }
     let mut wait = FIRST;
     loop {
-        tokio::time::sleep(wait).await;
+        auth.pause(wait).await;
         match reach.end(&store, &id, at).await {
             Err(cause) if may_pass(&cause) => log::warn!("revocation of {id} is not durable yet: {cause}"),
             _ => break,

@@ -324,8 +324,8 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
     assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 3), "revoked");
 }
 
-#[test]
-fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s() {
+#[tokio::test]
+async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s() {
     let mut world = World::new(None);
     let (secret, first) = world.key(Interface::Router);
     let ended: Vec<KeyRow> = (0..bounds::KEY_STEP * 2 + 9)
@@ -342,18 +342,27 @@ fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nobody_s(
     expected.sort();
     expected.reverse();
     for owner in [None, Some(&world.user.id)] {
-        let found = ids(world.auth.keys(Interface::Router, owner, None, 5, live));
+        let found = ids(world.auth.keys(Interface::Router, owner, None, 5, live).await);
         assert_eq!(found, expected);
-        assert_eq!(ids(world.auth.keys(Interface::Router, owner, Some(&found[0]), 5, live)), expected[1..]);
-        assert_eq!(world.auth.keys(Interface::Router, owner, None, 200, |_| true).len(), 200);
-        assert_eq!(world.auth.keys(Interface::Router, owner, None, 1_000, |_| true).len(), ended.len() + 2);
+        assert_eq!(ids(world.auth.keys(Interface::Router, owner, Some(&found[0]), 5, live).await), expected[1..]);
+        assert_eq!(world.auth.keys(Interface::Router, owner, None, 200, |_| true).await.len(), 200);
+        assert_eq!(world.auth.keys(Interface::Router, owner, None, 1_000, |_| true).await.len(), ended.len() + 2);
     }
+    // Three steps, and others have their turn after each.
+    let mut turns = 0;
+    {
+        let mut walk = std::pin::pin!(world.auth.keys(Interface::Router, None, None, 5, |_| false));
+        while futures::poll!(walk.as_mut()).is_pending() {
+            turns += 1;
+        }
+    }
+    assert_eq!(turns, 3);
     world.commit(Change::KeyForgotten(first.id.clone()));
     world.commit(Change::KeyForgotten(ended[0].id.clone()));
     let bearer = [("authorization", format!("Bearer {}", secret.expose()))];
     assert_eq!(world.who(Surface::DataPlane, &bearer, 2), "unknown");
     assert!(world.auth.key(Interface::Router, &first.id).is_none());
-    assert_eq!(world.auth.keys(Interface::Router, None, None, 1_000, |_| true).len(), ended.len());
+    assert_eq!(world.auth.keys(Interface::Router, None, None, 1_000, |_| true).await.len(), ended.len());
     assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(2)), ended.len() - 1);
 }
 

@@ -13,7 +13,8 @@ impl Server {
     }
 
     /// Whether a `Host` (lower-case) may be asked for on the listener with this address: ours, this machine's, the
-    /// public one, or a listed one. A gateway that listens publicly and lists nothing takes any.
+    /// public one, or a listed one. Where nothing is listed a public listener takes any; one on loopback does not, whatever is
+    /// beside it: any page has itself led there by a name of its own.
     pub fn accepts_host(&self, authority: &str, listener: Option<SocketAddr>) -> bool {
         let host = host_of(authority);
         let public = self.public_url.as_deref().and_then(|url| url.split("://").nth(1)).unwrap_or_default();
@@ -29,7 +30,8 @@ impl Server {
         {
             return true;
         }
-        self.hosts.is_empty() && self.listens_publicly()
+        let loopback = |at: SocketAddr| self.listener_at(at).map_or(at, |own| own.address).ip().to_canonical().is_loopback();
+        self.hosts.is_empty() && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
     }
 
     /// Whether a `Host` may be asked for on the metrics listener. One that only this machine reaches is none of a page whose
@@ -50,17 +52,20 @@ impl Server {
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and `/version` are
     /// wherever PIN or ROUTER is.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
-        let of_port = |listener: &&super::Listener| Some(listener.address.port()) == at.map(|at| at.port());
-        let exact = |listener: &&super::Listener| Some(listener.address.ip().to_canonical()) == at.map(|at| at.ip().to_canonical());
-        let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
-        let mut listeners = self.listeners.iter().filter(of_port);
-        let found = listeners.clone().find(exact).or_else(|| listeners.find(wild));
-        let Some(listener) = found else {
+        let Some(listener) = at.and_then(|at| self.listener_at(at)) else {
             // A listener that somebody else's server added: it serves everything.
             return true;
         };
         let shared = path == "/health" || path == "/version" || path == "/v1/auth" || path.starts_with("/v1/auth/");
         listener.interfaces.contains(&interface) || (shared && listener.interfaces.contains(&Interface::Router))
+    }
+
+    /// The listener that a connection to this address came by.
+    fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
+        let exact = |listener: &&super::Listener| listener.address.ip().to_canonical() == at.ip().to_canonical();
+        let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
+        let mut listeners = self.listeners.iter().filter(|listener| listener.address.port() == at.port());
+        listeners.clone().find(exact).or_else(|| listeners.find(wild))
     }
 
     /// Every address that this process listens on for others.
@@ -158,7 +163,26 @@ mod tests {
     }
 
     #[test]
-    fn a_public_gateway_without_a_list_takes_any() {
+    fn a_public_listener_without_a_list_takes_any() {
+        let asked = |hosts: &str, at: &str| {
+            let listeners = "[{ address: 0.0.0.0:80 }, { address: 127.0.0.1:8080 }, { address: '[::1]:80' }, { address: 10.0.0.1:8080 }]";
+            let server = server(&format!("listeners: {listeners}\nhosts: {hosts}\n"));
+            server.accepts_host("any.example", Some(at.parse().unwrap()))
+        };
+        for (at, any) in [
+            ("10.0.0.7:80", true),
+            ("127.0.0.1:80", true),
+            ("[::ffff:10.0.0.7]:80", true),
+            ("10.0.0.1:8080", true),
+            ("127.0.0.1:8080", false),
+            ("[::ffff:127.0.0.1]:8080", false),
+            ("[::1]:80", false),
+            // Of somebody else's server, by its address.
+            ("10.0.0.7:81", true),
+            ("127.0.0.1:81", false),
+        ] {
+            assert_eq!((asked("[]", at), asked("[a]", at)), (any, false), "{at}");
+        }
         assert!(server("listeners: [{ address: 0.0.0.0:80 }]\n").accepts_host("any.example", None));
         assert!(!server("listeners: [{ address: 0.0.0.0:80 }]\nhosts: [a]\n").accepts_host("any.example", None));
     }

@@ -189,13 +189,7 @@ impl Edge {
         {
             return refuse(session, exchange, self.no_node("digest"), true).await;
         }
-        let mut request = Request::new(body);
-        *request.method_mut() = exchange.method.clone();
-        *request.uri_mut() = session.req_header().uri.clone();
-        *request.headers_mut() = session.req_header().headers.clone();
-        request.extensions_mut().insert(admitted.params().clone());
-        request.extensions_mut().insert(exchange.client.clone());
-        request.extensions_mut().insert(exchange.id.clone());
+        let request = for_handler(session, exchange, admitted, body);
         let answering = async {
             self.app.store.faults().pass(FaultPlace::Handler);
             handler(&self.app, principal, &request).await
@@ -364,6 +358,18 @@ pub(super) async fn answer(session: &mut ServerSession, exchange: &mut Exchange,
         }
         Err(_) => Ended { status, sent: 0, reusable: false },
     }
+}
+
+/// A request as handlers of `api/` take it, with what they find in its extensions.
+pub(super) fn for_handler(session: &ServerSession, exchange: &Exchange, admitted: &Admission, body: Bytes) -> Request<Bytes> {
+    let mut request = Request::new(body);
+    *request.method_mut() = exchange.method.clone();
+    *request.uri_mut() = session.req_header().uri.clone();
+    *request.headers_mut() = session.req_header().headers.clone();
+    request.extensions_mut().insert(admitted.params().clone());
+    request.extensions_mut().insert(exchange.client.clone());
+    request.extensions_mut().insert(exchange.id.clone());
+    request
 }
 
 /// Our id of the request on every answer, and what is left of the caller's rates.

@@ -54,9 +54,9 @@ impl Exchange {
             exchange.client.proven = !trusted(address) && (trusted(peer) || !is_forwarded(&head.headers));
             exchange.line.client = Some(address);
         }
-        exchange.line.client_request_id = client_request_id(&head.headers);
         exchange.line.method = head.method.clone();
         // A key that somebody put in place of an id is a secret all the same.
+        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| token::redact_within(&id).into_owned());
         exchange.line.path = token::redact_within(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);

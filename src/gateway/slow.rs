@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Response, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
 use super::admission::Admission;
-use super::edge::{Edge, Ended, answer, name_request, refuse};
+use super::edge::{Edge, Ended, answer, for_handler, name_request, refuse};
 use super::exchange::Exchange;
 use super::reply;
 use crate::api::{Slow, SlowHandler, Step, Takes};
@@ -34,10 +34,7 @@ pub(super) async fn run(
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
     exchange.line.bytes_in = body.len() as u64;
-    let mut request = Request::new(body);
-    *request.method_mut() = exchange.method.clone();
-    *request.uri_mut() = session.req_header().uri.clone();
-    *request.headers_mut() = session.req_header().headers.clone();
+    let request = for_handler(session, exchange, admitted, body);
     let slow = match handler(&edge.app, principal, &request).await {
         Ok(slow) => slow,
         Err(error) => return refuse(session, exchange, error, true).await,

@@ -133,6 +133,11 @@ impl Account {
     /// Notes what requests ask for; gives whether a grant is wanted now.
     pub(super) fn expect(&mut self, amount: NanoUsd) -> bool {
         self.largest = self.largest.max(amount);
+        self.is_short()
+    }
+
+    /// Whether a grant is wanted now.
+    pub(super) fn is_short(&self) -> bool {
         self.wanted().is_some()
     }
 

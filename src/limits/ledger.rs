@@ -1,23 +1,23 @@
-//! What is written down behind the requests: grants before they count, and usage by day. One batch is one transaction; a
-//! batch that the store refuses is kept and offered again.
+//! What is written down behind the requests: grants before they count, and usage by day. One batch of some thousand rows is one
+//! transaction; a batch that the store refuses is kept and offered again. Of budgets those are looked at that were drawn on.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use log::warn;
 
-use super::Limiter;
-use super::budget::{Grant, period};
+use super::budget::{Account, Grant, Period, period};
 use super::draw::{Draw, Subject, of_key, of_user};
+use super::{Counted, Limiter};
 use crate::auth::Auth;
 use crate::bounds;
 use crate::id::UserId;
-use crate::store::{KeyRow, Limits, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
+use crate::store::{KeyRow, Limits, NanoUsd, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
 
 /// Usage that waits to be written.
 #[derive(Default)]
@@ -59,52 +59,76 @@ impl Limiter {
 
     /// Has the first grant of a new key's budget written, so that its first request finds it.
     pub async fn expect_key(&self, auth: &Auth, key: &KeyRow, store: &Store, now: Timestamp) {
-        let draws = of_key(auth, key);
-        if draws.iter().any(|draw| draw.caps.budget.is_some()) {
-            draws.iter().for_each(|draw| self.expect(draw, now));
-            if let Err(error) = self.write(store, now).await {
-                warn!("the first grant of a budget could not be written: {error}");
-            }
-        }
+        self.expect_all(&of_key(auth, key), store, now).await;
     }
 
     /// The same of a user's budget.
     pub async fn expect_user(&self, user: &UserId, limits: &Limits, store: &Store, now: Timestamp) {
-        if let Some(draw) = of_user(user, limits).filter(|draw| draw.caps.budget.is_some()) {
-            self.expect(&draw, now);
-            if let Err(error) = self.write(store, now).await {
-                warn!("the first grant of a budget could not be written: {error}");
-            }
+        self.expect_all(of_user(user, limits).as_slice(), store, now).await;
+    }
+
+    async fn expect_all(&self, draws: &[Draw], store: &Store, now: Timestamp) {
+        let paid = draws.iter().filter(|draw| draw.caps.budget.is_some());
+        let subjects: Vec<Subject> = paid.inspect(|draw| self.expect(draw, now)).map(|draw| draw.subject.clone()).collect();
+        if subjects.is_empty() {
+            return;
+        }
+        let _turn = self.writing.lock().await;
+        if let Err(error) = self.grant(store, now, subjects, Vec::new()).await {
+            warn!("the first grant of a budget could not be written: {error}");
         }
     }
 
-    fn expect(&self, draw: &Draw, now: Timestamp) {
+    pub(super) fn expect(&self, draw: &Draw, now: Timestamp) {
         if draw.caps.budget.is_some() {
-            self.counted(&draw.subject).counts().follow(draw, now, &self.carried);
+            let counted = self.counted(&draw.subject);
+            counted.follow(&mut counted.counts(), draw, now, &self.carried);
         }
     }
 
     /// Notes what a request used, to be written with the next batch.
     pub fn used(&self, key: UsageKey, sums: &UsageSums) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).add(key, sums);
+        self.pending().add(key, sums);
     }
 
     /// Resolves when something should be written soon, at the latest after [`bounds::BOOKS_INTERVAL`].
     pub async fn due(&self) {
-        // Nobody woke us in time: then it is time.
-        let _elapsed = tokio::time::timeout(bounds::BOOKS_INTERVAL, self.wake.notified()).await;
+        self.wanted.due().await;
     }
 
     /// Writes what waits: usage, and the grants that are wanted, which count from then on.
     pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let _turn = self.writing.lock().await;
-        let grants = if self.is_closed() { Vec::new() } else { self.wanted(now) };
-        self.keep(store, &grants).await?;
-        for (subject, grant) in grants {
-            let counted = self.counted.get(&subject).map(|counted| Arc::clone(counted.value()));
-            if let Some(account) = counted.as_ref().map(|counted| counted.counts()).as_mut().and_then(|counts| counts.account.as_mut()) {
-                account.granted(grant);
+        self.round(store, now).await.map(|_| ())
+    }
+
+    /// The same; gives how many budgets were looked at.
+    pub(super) async fn round(&self, store: &Store, now: Timestamp) -> Result<usize, StoreError> {
+        let soon = now.checked_add(bounds::GRANT_AHEAD).unwrap_or(now);
+        let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
+        self.wanted.look_ahead(day(soon), bounds::BOOKS_AHEAD, all);
+        // Of what waits by now: what comes meanwhile is for the next time.
+        let waits = self.wanted.len().max(self.pending().sums.len());
+        let mut looked = 0;
+        for _ in 0..waits.div_ceil(bounds::BOOKS_ROWS) {
+            let _turn = self.writing.lock().await;
+            let subjects = self.wanted.take(bounds::BOOKS_ROWS);
+            looked += subjects.len();
+            let sums = self.take_sums(None);
+            self.grant(store, now, subjects, sums).await?;
+        }
+        Ok(looked)
+    }
+
+    /// Writes the usage that waits, of one user or of all: what is read then holds every request that has ended.
+    pub async fn write_usage(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
+        for _ in 0..=bounds::BOOKS_PENDING / bounds::BOOKS_ROWS {
+            // Also where none waits: some may be on their way.
+            let _turn = self.writing.lock().await;
+            let sums = self.take_sums(user);
+            if sums.is_empty() {
+                break;
             }
+            self.keep(store, &[], sums).await?;
         }
         Ok(())
     }
@@ -113,22 +137,62 @@ impl Limiter {
     pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         self.closed.store(true, Ordering::Release);
-        let without = self.carried.iter().map(|entry| {
-            let (subject, period) = entry.key();
-            (subject.clone(), Grant { period: *period, counted: *entry.value() })
-        });
-        let mut last: Vec<(Subject, Grant)> = without.collect();
-        // After what was carried, and so in its place: an account may have come to a period of which a process before this one
-        // had a grant.
-        last.extend(self.each_account(|account| account.close()));
-        self.keep(store, &last).await
+        let carried = self.carried.iter().map(|entry| (entry.key().clone(), *entry.value()));
+        let mut last: HashMap<(Subject, Period), NanoUsd> = carried.collect();
+        // In the place of what was carried: an account may have come to a period of which a process before this one had a grant.
+        for entry in &self.counted {
+            let ends = entry.value().counts().account.as_mut().map(Account::close);
+            last.extend(ends.into_iter().flatten().map(|grant| ((entry.key().clone(), grant.period), grant.counted)));
+        }
+        let last: Vec<(Subject, Grant)> =
+            last.into_iter().map(|((subject, period), counted)| (subject, Grant { period, counted })).collect();
+        // Each is true by itself; of one that cannot be written its grant counts as spent.
+        for some in last.chunks(bounds::BOOKS_ROWS) {
+            self.keep(store, some, Vec::new()).await?;
+        }
+        loop {
+            let sums = self.take_sums(None);
+            if sums.is_empty() {
+                return Ok(());
+            }
+            self.keep(store, &[], sums).await?;
+        }
     }
 
-    async fn keep(&self, store: &Store, grants: &[(Subject, Grant)]) -> Result<(), StoreError> {
-        let Pending { sums, dropped } = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        if dropped > 0 {
-            warn!("{dropped} request(s) are missing in the sums of usage: the store was too slow for so many different ones");
+    /// Writes what these want to be granted, with sums of usage, in one transaction; from then on it counts. In the caller's turn.
+    async fn grant(
+        &self,
+        store: &Store,
+        now: Timestamp,
+        subjects: Vec<Subject>,
+        sums: Vec<(UsageKey, UsageSums)>,
+    ) -> Result<(), StoreError> {
+        let mut grants = Vec::new();
+        for subject in subjects.iter().filter(|_| !self.is_closed()) {
+            self.with_account(subject, |account| {
+                account.turn(now);
+                grants.extend(account.wants(now).into_iter().map(|grant| (subject.clone(), grant)));
+            });
         }
+        let kept = self.keep(store, &grants, sums).await;
+        if kept.is_err() {
+            subjects.iter().for_each(|subject| self.wanted.note(subject));
+            return kept;
+        }
+        for (subject, grant) in grants {
+            self.with_account(&subject, |account| account.granted(grant));
+        }
+        Ok(())
+    }
+
+    fn with_account(&self, subject: &Subject, act: impl FnOnce(&mut Account)) {
+        let counted = self.counted.get(subject).map(|counted| Arc::clone(counted.value()));
+        if let Some(account) = counted.as_ref().map(|counted| counted.counts()).as_mut().and_then(|counts| counts.account.as_mut()) {
+            act(account);
+        }
+    }
+
+    async fn keep(&self, store: &Store, grants: &[(Subject, Grant)], sums: Vec<(UsageKey, UsageSums)>) -> Result<(), StoreError> {
         if sums.is_empty() && grants.is_empty() {
             return Ok(());
         }
@@ -137,30 +201,26 @@ impl Limiter {
             period: grant.period,
             counted: grant.counted,
         });
-        let usage: Vec<(UsageKey, UsageSums)> = sums.into_iter().collect();
-        let kept = store.keep_books(spend.collect(), usage.clone()).await;
+        let kept = store.keep_books(spend.collect(), sums.clone()).await;
         if kept.is_err() {
-            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            usage.into_iter().for_each(|(key, sums)| pending.add(key, &sums));
+            let mut pending = self.pending();
+            sums.into_iter().for_each(|(key, sums)| pending.add(key, &sums));
         }
         kept
     }
 
-    fn wanted(&self, now: Timestamp) -> Vec<(Subject, Grant)> {
-        self.each_account(|account| {
-            account.turn(now);
-            account.wants(now)
-        })
+    /// Takes some of the sums that wait, of one user or of all.
+    fn take_sums(&self, user: Option<&UserId>) -> Vec<(UsageKey, UsageSums)> {
+        let mut pending = self.pending();
+        let dropped = std::mem::take(&mut pending.dropped);
+        if dropped > 0 {
+            warn!("{dropped} request(s) are missing in the sums of usage: the store was too slow for so many different ones");
+        }
+        pending.sums.extract_if(|key, _| user.is_none_or(|user| key.user == *user)).take(bounds::BOOKS_ROWS).collect()
     }
 
-    fn each_account(&self, ask: impl Fn(&mut super::Account) -> Vec<Grant>) -> Vec<(Subject, Grant)> {
-        let mut found = Vec::new();
-        for entry in &self.counted {
-            if let Some(account) = &mut entry.value().counts().account {
-                found.extend(ask(account).into_iter().map(|grant| (entry.key().clone(), grant)));
-            }
-        }
-        found
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks up who has a budget now, so that grants are there before requests are, and forgets who has used nothing of late.
@@ -178,25 +238,30 @@ impl Limiter {
         for key in auth.keys_with_budget(now) {
             of_key(auth, key.row()).into_iter().for_each(&mut note);
         }
-        self.counted.retain(|subject, counted| {
-            // Whoever takes a request in holds it; nobody can take hold of it while this looks.
-            if live.contains(subject) || Arc::strong_count(counted) > 1 {
-                return true;
-            }
-            let mut counts = counted.counts();
-            let caps = counts.caps;
-            super::follow(&mut counts.requests, caps.rpm, now);
-            super::follow(&mut counts.tokens, caps.tpm, now);
-            if !counts.is_idle() {
-                return true;
-            }
-            if let Some(account) = &counts.account {
-                self.carried.insert((subject.clone(), account.period()), account.spent());
-            }
-            false
-        });
+        let others = self.counted.iter().filter(|entry| !live.contains(entry.key())).map(|entry| entry.key().clone());
+        // One by one, so that nobody waits until all of them are looked at.
+        for subject in others.collect::<Vec<_>>() {
+            self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
+        }
         let month = period(Per::Month, now);
         self.carried.retain(|(_, period), _| *period >= month);
+    }
+
+    /// Whether somebody has used nothing of late; what was spent is carried. To be asked while nobody can take hold of the counts.
+    fn may_forget(&self, subject: &Subject, counted: &Arc<Counted>, now: Timestamp) -> bool {
+        // Whoever takes a request in holds it.
+        if Arc::strong_count(counted) > 1 {
+            return false;
+        }
+        let mut counts = counted.counts();
+        let caps = counts.caps;
+        super::follow(&mut counts.requests, caps.rpm, now);
+        super::follow(&mut counts.tokens, caps.tpm, now);
+        let idle = counts.is_idle();
+        if let Some(account) = counts.account.as_ref().filter(|_| idle) {
+            self.carried.insert((subject.clone(), account.period()), account.spent());
+        }
+        idle
     }
 
     /// Deletes what is too old to be asked for.

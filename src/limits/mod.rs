@@ -18,6 +18,7 @@ mod budget;
 mod draw;
 mod ledger;
 mod rate;
+mod wanted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,6 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use jiff::Timestamp;
-use tokio::sync::Notify;
 
 use crate::bounds;
 use crate::error::{Error, Kind};
@@ -39,6 +39,7 @@ pub use rate::Left;
 use budget::{Account, Short, left_of};
 use ledger::Pending;
 use rate::Bucket;
+use wanted::Wanted;
 
 /// What is counted, of whom.
 #[derive(Default)]
@@ -49,14 +50,15 @@ pub struct Limiter {
     pending: Mutex<Pending>,
     /// One batch at a time goes to the store.
     writing: tokio::sync::Mutex<()>,
-    wake: Arc<Notify>,
+    wanted: Arc<Wanted>,
     closed: AtomicBool,
 }
 
 /// One subject: a key or a user.
 struct Counted {
+    subject: Subject,
     counts: Mutex<Counts>,
-    wake: Arc<Notify>,
+    wanted: Arc<Wanted>,
 }
 
 #[derive(Default)]
@@ -118,10 +120,24 @@ impl Counted {
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes on the limits as they are now and the time. What is short by that is noted.
+    fn follow(&self, counts: &mut Counts, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) {
+        counts.follow(draw, now, carried);
+        if counts.account().is_some_and(|account| account.is_short()) {
+            self.wanted.note(&self.subject);
+        }
+    }
+
+    /// Notes that a grant is wanted soon, where it is.
+    fn expect(&self, counts: &mut Counts, amount: NanoUsd) {
+        if counts.account().is_some_and(|account| account.expect(amount)) {
+            self.wanted.soon(&self.subject);
+        }
+    }
 }
 
 impl Counts {
-    /// Takes on the limits as they are now and the time.
     fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) {
         self.caps = draw.caps;
         follow(&mut self.requests, draw.caps.rpm, now);
@@ -208,8 +224,8 @@ impl Limiter {
         let held: Vec<Held> = draws.iter().map(|draw| Held { counted: self.counted(&draw.subject), money: None }).collect();
         // In the order of subjects, which is the same for every request: so no two wait for each other.
         let mut all: Vec<MutexGuard<'_, Counts>> = held.iter().map(|held| held.counted.counts()).collect();
-        for (counts, draw) in all.iter_mut().zip(draws) {
-            counts.follow(draw, now, &self.carried);
+        for ((counts, held), draw) in all.iter_mut().zip(&held).zip(draws) {
+            held.counted.follow(counts, draw, now, &self.carried);
         }
         let against = all.iter().zip(draws).filter_map(|(counts, draw)| Some((counts.against(tokens)?, draw)));
         let worst = against.max_by_key(|(against, _)| against.wait());
@@ -234,7 +250,6 @@ impl Limiter {
     /// Reserves money from every budget that the permit draws on, or from none.
     pub fn reserve(&self, permit: &mut Permit, amount: NanoUsd, now: Timestamp) -> Result<(), Refused> {
         let mut all: Vec<MutexGuard<'_, Counts>> = permit.held.iter().map(|held| held.counted.counts()).collect();
-        let mut wanted = false;
         let mut short = None;
         for account in all.iter_mut().filter_map(|counts| counts.account()) {
             account.turn(now);
@@ -247,14 +262,14 @@ impl Limiter {
         }
         // One that a budget cannot pay will not come to be reserved: grants for it would only be lost in a crash.
         let hopeless = matches!(short, Some((Short::Spent, _)));
-        for account in all.iter_mut().filter_map(|counts| counts.account()).filter(|_| !hopeless) {
-            wanted |= account.expect(amount);
+        for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| !hopeless) {
+            held.counted.expect(counts, amount);
         }
         if short.is_none() {
             let mut periods = Vec::with_capacity(all.len());
-            for counts in &mut all {
+            for (counts, held) in all.iter_mut().zip(&permit.held) {
                 periods.push(counts.account().map(|account| (account.reserve(amount), amount)));
-                wanted |= counts.account().is_some_and(|account| account.expect(0));
+                held.counted.expect(counts, 0);
             }
             drop(all);
             for (held, money) in permit.held.iter_mut().zip(periods) {
@@ -262,9 +277,6 @@ impl Limiter {
             }
         } else {
             drop(all);
-        }
-        if wanted {
-            self.wake.notify_one();
         }
         let Some((short, budget)) = short else { return Ok(()) };
         let error = match short {
@@ -285,7 +297,7 @@ impl Limiter {
         if let Some(counted) = self.counted.get(subject) {
             return Arc::clone(counted.value());
         }
-        let new = || Arc::new(Counted { counts: Mutex::default(), wake: Arc::clone(&self.wake) });
+        let new = || Arc::new(Counted { subject: subject.clone(), counts: Mutex::default(), wanted: Arc::clone(&self.wanted) });
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
     }
 
@@ -343,9 +355,7 @@ impl Permit {
             }
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
                 account.settle(period, reserved, cost.unwrap_or(reserved));
-                if account.expect(0) {
-                    held.counted.wake.notify_one();
-                }
+                held.counted.expect(&mut counts, 0);
             }
         }
     }

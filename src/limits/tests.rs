@@ -368,6 +368,42 @@ async fn usage_beyond_measure_holds_nothing_up() {
     assert!(sum.prompt_tokens > 1 << 50 && sum.nano > 1 << 50, "{sum:?}");
 }
 
+/// However many have a budget: who uses none of it costs nothing, but for the first grant and that of the next day.
+#[tokio::test]
+async fn work_on_budgets_is_by_those_that_are_used() {
+    const IDLE: usize = 100_000;
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let all: Vec<Draw> = (0..IDLE).map(|n| draw(&format!("key_{n}"), Caps { budget: day(1_000), ..Caps::default() })).collect();
+    all.iter().for_each(|draw| limiter.expect(draw, at(0)));
+    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), IDLE);
+    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
+    let pay = |draw: &Draw, now| {
+        let mut permit = limiter.admit(std::slice::from_ref(draw), 1, now).unwrap();
+        let paid = limiter.reserve(&mut permit, 200, now).is_ok();
+        permit.settle(None, Some(150));
+        paid
+    };
+    assert!(pay(&all[7], at(0)));
+    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 1, "the one that was used");
+    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
+    let key = world.key(None, limits(60, day(1_000))).await;
+    limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
+    assert!(pay(&world.draws(&key)[0], at(0)), "a new one waits for no round");
+    limiter.round(&world.store, at(0)).await.unwrap();
+    // Ten seconds before the end of the day, and after it: so many a round, and each of them once.
+    let mut looked = 0;
+    for now in [28_790_000_000, 28_801_000_000] {
+        for _ in 0..=IDLE / bounds::BOOKS_AHEAD / 2 {
+            let round = limiter.round(&world.store, at(now)).await.unwrap();
+            assert!(round <= bounds::BOOKS_AHEAD, "{round}");
+            looked += round;
+        }
+    }
+    assert_eq!((looked, limiter.round(&world.store, at(28_801_000_000)).await.unwrap()), (IDLE + 1, 0));
+    assert!(all.iter().step_by(997).all(|draw| pay(draw, at(28_802_000_000))), "everybody has a first grant of the new day");
+}
+
 /// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_go_over_together() {

@@ -44,9 +44,9 @@ macro_rules! actions {
 }
 
 actions! {
-    KeyCreate "key.create" "A key was made.";
+    KeyCreate "key.create" "A key was made; by an admin for somebody else with a second row, whose target is that user.";
     KeyUpdate "key.update" "A key's record was changed.";
-    KeyRotate "key.rotate" "A key was given another secret.";
+    KeyRotate "key.rotate" "A key was given another secret; one of somebody else's by an admin with a second row, whose target is that user.";
     KeyRevoke "key.revoke" "A key was ended.";
     UserCreate "user.create" "A user was made, by registration or by an admin.";
     UserUpdate "user.update" "A user's name, role or limits were changed, or a disabled user may log in again.";
@@ -117,19 +117,27 @@ pub struct Event {
     pub request: Option<RequestId>,
     /// From where.
     pub address: Option<IpAddr>,
+    /// Whom it concerns beside that, with a row of its own.
+    pub also: Option<Target>,
 }
 
 impl Event {
     /// An action, not by any request, of somebody of that rank.
     pub fn new(at: Timestamp, (actor, rank): (Actor, Rank), action: Action, kind: &str, id: &str) -> Self {
         let target = Target { kind: kind.to_owned(), id: id.to_owned() };
-        Event { at, actor, rank, action, target, request: None, address: None }
+        Event { at, actor, rank, action, target, request: None, address: None, also: None }
     }
 
     /// The request that it came by, and from where that came.
     #[must_use]
     pub fn by(self, request: Option<RequestId>, address: Option<IpAddr>) -> Self {
         Event { request, address, ..self }
+    }
+
+    /// Whom it concerns beside its target.
+    #[must_use]
+    pub fn also(self, kind: &str, id: &str) -> Self {
+        Event { also: Some(Target { kind: kind.to_owned(), id: id.to_owned() }), ..self }
     }
 }
 
@@ -188,8 +196,11 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(),
     Ok(())
 }
 
-/// A change of a key may be one of those that descend from it: each has a row of its own.
+/// A change of a key may be one of those that descend from it, or concern somebody else: each has a row of its own.
 pub(super) fn insert_for_others(transaction: &Transaction<'_>, event: &Event, changes: &[Change]) -> Result<(), StoreError> {
+    if let Some(also) = &event.also {
+        insert(transaction, &Event { target: also.clone(), ..event.clone() })?;
+    }
     if !matches!(event.action, Action::KeyUpdate | Action::KeyRevoke) {
         return Ok(());
     }

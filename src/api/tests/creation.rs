@@ -60,3 +60,68 @@ async fn nobody_who_is_nobody_gets_the_secret_of_another() {
         assert!(other["id"] != first["id"] && other["key"] != first["key"]);
     }
 }
+
+/// The secret is told once more to whom it would be given now, while it is good.
+#[tokio::test]
+async fn a_creation_that_comes_again_gives_no_more_than_a_first_one() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await.user_id().unwrap();
+    let (session, bob) = world.admin("bob@example.com").await;
+    let path = "/v1/router/keys";
+    let send = async |key: &str, body: &str| {
+        // As it is let in: the session's user as it is now.
+        let Principal::User { via, .. } = &session else { panic!("a session") };
+        let who = Principal::User { user: world.app.auth.user(&bob).unwrap(), via: via.clone() };
+        keys::create(&world.app, &who, &named(path, key, "192.0.2.1", body)).await
+    };
+    let body = json!({ "owner": ann }).to_string();
+    let first = read(&send("one", &body).await.unwrap());
+    world.set_role(&bob, "user").await;
+    assert_eq!(kind(send("one", &body).await), (Kind::Forbidden, Some("owner".to_owned())));
+    world.set_role(&bob, "admin").await;
+    assert_eq!(read(&send("one", &body).await.unwrap()), first);
+
+    let conflict = (Kind::Conflict, Some("Idempotency-Key".to_owned()));
+    let of = |key: &Value| crate::id::KeyId::parse(text(&key["id"])).unwrap();
+    world.app.auth.revoke(&world.app.store, &of(&first), world.app.clock.now()).await.unwrap();
+    assert_eq!(kind(send("one", &body).await), conflict);
+    let rotated = read(&send("two", "{}").await.unwrap());
+    let ask = super::identity::of(path, text(&rotated["id"]), Some(json!({"grace_period_seconds": 60})));
+    keys::rotate(&world.app, &Principal::Admin, &ask).await.unwrap();
+    assert_eq!(kind(send("two", "{}").await), conflict);
+    let now = world.app.clock.now();
+    let body = json!({ "expires_at": crate::clock::rfc3339(now + Duration::from_secs(60)) }).to_string();
+    let short = read(&send("three", &body).await.unwrap());
+    assert_eq!(read(&send("three", &body).await.unwrap()), short);
+    world.app.clock.advance(Duration::from_secs(60));
+    assert_eq!(kind(send("three", &body).await), conflict);
+}
+
+/// Who is shown the secret of somebody else's key is found under that user's name.
+#[tokio::test]
+async fn a_secret_of_another_s_is_noted_with_that_other() {
+    let world = world().await;
+    let ann = world.user("ann@example.com").await;
+    let id = ann.user_id().unwrap();
+    let (session, _) = world.admin("bob@example.com").await;
+    let rotate = async |who: &Principal, key: &Value| {
+        keys::rotate(&world.app, who, &super::identity::of("/v1/router/keys", text(&key["id"]), Some(json!({})))).await.unwrap();
+    };
+    let own = world.create(&ann, json!({})).await.unwrap();
+    rotate(&ann, &own).await;
+    rotate(&Principal::Admin, &own).await;
+    world.create(&Principal::Admin, json!({"owner": id})).await.unwrap();
+    let about = async || {
+        let filter = crate::store::AuditFilter { target: Some(id.to_string()), ..Default::default() };
+        let rows = world.app.store.audit(filter, 100, None).await.unwrap().unwrap();
+        let keys = rows.into_iter().filter(|row| row.action.starts_with("key."));
+        keys.map(|row| (row.action, row.actor.kind, row.target.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(about().await, []);
+    rotate(&session, &own).await;
+    world.create(&session, json!({"owner": id})).await.unwrap();
+    let row = |action: &str| (action.to_owned(), "session".to_owned(), "user".to_owned());
+    assert_eq!(about().await, [row("key.create"), row("key.rotate")]);
+    let filter = crate::store::AuditFilter { target: Some(text(&own["id"]).to_owned()), ..Default::default() };
+    assert_eq!(world.app.store.audit(filter, 100, None).await.unwrap().unwrap().len(), 4, "and the key has its rows as ever");
+}

@@ -28,7 +28,7 @@ impl World {
     }
 
     /// An admin's session, and that admin.
-    async fn admin(&self, email: &str) -> (Principal, UserId) {
+    pub(super) async fn admin(&self, email: &str) -> (Principal, UserId) {
         let id = self.user(email).await.user_id().unwrap();
         self.set_role(&id, "admin").await;
         let body = json!({"email": email, "password": "correct horse"});

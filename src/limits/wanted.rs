@@ -1,0 +1,94 @@
+//! Whose budgets want a grant. Those that are drawn on are noted here, so that nobody looks for them among all; and once a day,
+//! before it ends, everybody is, a few at a time.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::budget::Period;
+use super::draw::Subject;
+use crate::bounds;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Wanted {
+    noted: Mutex<Noted>,
+    ahead: Mutex<Ahead>,
+    wake: Notify,
+}
+
+/// Each once.
+#[derive(Default)]
+struct Noted {
+    /// Those of whom requests wait for it, and come first.
+    waited_for: HashSet<Subject>,
+    others: HashSet<Subject>,
+}
+
+/// Those of whom nobody knows whether they want the first grant of the next day.
+#[derive(Default)]
+struct Ahead {
+    /// The latest day that was looked ahead to.
+    day: Option<Period>,
+    left: Vec<Subject>,
+}
+
+impl Wanted {
+    /// Notes somebody, for the next round.
+    pub(super) fn note(&self, subject: &Subject) {
+        let mut noted = self.noted();
+        if !noted.waited_for.contains(subject) && !noted.others.contains(subject) {
+            noted.others.insert(subject.clone());
+        }
+    }
+
+    /// Notes somebody who is drawn on now.
+    pub(super) fn soon(&self, subject: &Subject) {
+        let mut noted = self.noted();
+        if !noted.waited_for.contains(subject) {
+            let known = noted.others.take(subject);
+            noted.waited_for.insert(known.unwrap_or_else(|| subject.clone()));
+        }
+        drop(noted);
+        self.wake.notify_one();
+    }
+
+    /// Resolves when somebody waits, at the latest after [`bounds::BOOKS_INTERVAL`].
+    pub(super) async fn due(&self) {
+        // Nobody woke us in time: then it is time.
+        let _elapsed = tokio::time::timeout(bounds::BOOKS_INTERVAL, self.wake.notified()).await;
+    }
+
+    /// How many are noted.
+    pub(super) fn len(&self) -> usize {
+        let noted = self.noted();
+        noted.waited_for.len() + noted.others.len()
+    }
+
+    /// Takes up to `most` of them.
+    pub(super) fn take(&self, most: usize) -> Vec<Subject> {
+        let mut noted = self.noted();
+        let mut taken: Vec<Subject> = noted.waited_for.extract_if(|_| true).take(most).collect();
+        let left = most.saturating_sub(taken.len());
+        taken.extend(noted.others.extract_if(|_| true).take(left));
+        taken
+    }
+
+    /// Notes up to `most` of `all` when `day` is one that was not looked ahead to, and of those that were left with each call.
+    pub(super) fn look_ahead(&self, day: Period, most: usize, all: impl FnOnce() -> Vec<Subject>) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        match ahead.day {
+            Some(before) if before >= day => {}
+            // Who has an account by the first time was noted when it was opened.
+            None => ahead.day = Some(day),
+            Some(_) => *ahead = Ahead { day: Some(day), left: all() },
+        }
+        let from = ahead.left.len().saturating_sub(most);
+        ahead.left.drain(from..).for_each(|subject| self.note(&subject));
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
