@@ -93,6 +93,28 @@ async fn a_body_beyond_the_capture_limit_is_marked_and_not_rerouted() {
     assert_eq!(a.count(), 1);
 }
 
+/// The same of answers, whether they passed or were read whole, as a reroute's and the last refusal are.
+#[tokio::test]
+async fn an_answer_beyond_the_capture_limit_is_kept_cut_and_says_so() {
+    let long = "long ".repeat(KIB);
+    for (steps, status) in [(scripted::completion(&long), 200), (scripted::failure(500, &long), 500)] {
+        let a = Provider::always(steps).await;
+        let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("capture: { max_body: 4KiB }").start().await;
+        let key = gateway.create_key().await;
+        let answer = gateway.chat(&key, &body_of(KIB, "auto")).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().contains(&long), "the client has all of it");
+        let passed = answer.request_id();
+        let reroute = gateway.manage("POST", &format!("/v1/router/replay/{passed}/reroute"), &key.secret, None).await;
+        assert!(reroute.text().contains(&long), "{}", reroute.text());
+        let again = reroute.json()["new_id"].as_str().unwrap().to_owned();
+        for id in [passed, again] {
+            let response = gateway.capture(&id).await["response"].take();
+            assert_eq!((&response["truncated"], response["body"].as_str().map(str::len)), (&json!(true), Some(4 * KIB)), "{status}");
+        }
+    }
+}
+
 async fn small_limit() -> (Gateway, Key, Provider) {
     let a = Provider::always(scripted::completion("hello")).await;
     let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("limits: { request_body: 64KiB }").tls().start().await;

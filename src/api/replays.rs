@@ -12,6 +12,7 @@ use super::page::{self, Query};
 use super::{Client, PathParams, answer, audit};
 use crate::app::App;
 use crate::auth::Principal;
+use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
@@ -57,7 +58,8 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
     let capture = look_up(&app.archive, &app.captures, who, id).await?;
     note_foreign(app, who, request, &capture).await?;
-    Ok(answer::json(StatusCode::OK, &capture.whole()))
+    // Of megabytes, a stream's put together too: for a thread that may take its time.
+    Ok(blocking(move || answer::json(StatusCode::OK, &capture.whole())).await?)
 }
 
 /// `GET /v1/router/replay/{id}/compare/{other}`
@@ -68,7 +70,7 @@ pub async fn compare(app: &App, who: &Principal, request: &Request<Bytes>) -> Re
     let b = look_up(&app.archive, &app.captures, who, params.get(1)).await?;
     note_foreign(app, who, request, &a).await?;
     note_foreign(app, who, request, &b).await?;
-    Ok(answer::json(StatusCode::OK, &compare::compare(&a, &b)))
+    Ok(blocking(move || answer::json(StatusCode::OK, &compare::compare(&a, &b))).await?)
 }
 
 /// `DELETE /v1/router/replay/{id}`
@@ -94,21 +96,28 @@ async fn note_foreign(app: &App, who: &Principal, request: &Request<Bytes>, capt
     audit::foreign(app, who, Action::CaptureRead, (&capture.head.id, &capture.head.owner), by).await
 }
 
+/// What is said of a capture that is somebody else's: the same as of one that is not there, also while nobody can say that.
+fn hidden(archive: &Archive) -> Error {
+    archive.check_complete().err().unwrap_or_else(absent)
+}
+
+fn absent() -> Error {
+    Error::not_found("replay")
+}
+
 /// The id of a capture that is the caller's to see, written or on its way.
 async fn visible(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &str) -> Result<RequestId> {
-    let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let owner = match queue.coming().owner(&id) {
         Some(owner) => owner,
         None => archive.owner(&id).await?.ok_or_else(absent)?,
     };
-    if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(absent()) }
+    if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(hidden(archive)) }
 }
 
 /// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that
 /// the writer may have in hand is waited for, then deleted as any other. Replays of somebody else go for an admin only.
 async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &str, replays: bool) -> Result<()> {
-    let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let owner = match who.is_admin() {
         true => None,
@@ -118,7 +127,7 @@ async fn remove(queue: &CaptureQueue, archive: &Archive, who: &Principal, id: &s
     let mut maybe_in_hand = coming.delete(&id, owner.as_ref());
     if !maybe_in_hand {
         let found = archive.owner(&id).await?;
-        found.filter(|found| owner.as_ref().is_none_or(|owner| owner == found)).ok_or_else(absent)?;
+        found.filter(|found| owner.as_ref().is_none_or(|owner| owner == found)).ok_or_else(|| hidden(archive))?;
     }
     // Replays are their original's owner's. One under way was announced before its original was looked up, so what is
     // gone has no others than those that the table then holds; they are few, and no more begin.
@@ -162,12 +171,11 @@ fn seen_by(who: &Principal) -> Option<UserId> {
 }
 
 async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
-    let absent = || Error::not_found("replay");
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let allowed = |owner: &UserId| who.is_admin() || who.user_id().as_ref() == Some(owner);
     // Before it is opened: also one that is damaged is absent to everybody else.
-    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(absent)?;
-    archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(absent)
+    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(|| hidden(archive))?;
+    archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(|| hidden(archive))
 }
 
 async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> Result<Value> {

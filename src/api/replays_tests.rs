@@ -74,7 +74,20 @@ async fn what_was_just_answered_is_waited_for_also_while_the_index_is_made_again
     assert!(queue.offer(answered.clone()));
     assert_eq!(look_up(&archive, &queue, &ann, answered.head.id.as_str()).await.unwrap(), answered);
     assert_eq!(look_up(&archive, &queue, &ann, of_before).await.unwrap_err().kind(), Kind::Unavailable, "it may still be found");
-    archive.catch_up().await.unwrap();
+    // Of somebody else's nothing else is said than of one that nobody knows yet.
+    let others = answered.head.id.as_str();
+    for kind in [Kind::Unavailable, Kind::NotFound] {
+        for id in [others, "req_0000000000000000000000000a"] {
+            let bob = user("usr_bob");
+            let said = [
+                look_up(&archive, &queue, &bob, id).await.unwrap_err().kind(),
+                visible(&queue, &archive, &bob, id).await.unwrap_err().kind(),
+                remove(&queue, &archive, &bob, id, false).await.unwrap_err().kind(),
+            ];
+            assert_eq!(said, [kind; 3], "{id}");
+        }
+        archive.catch_up().await.unwrap();
+    }
     assert_eq!(look_up(&archive, &queue, &ann, of_before).await.unwrap(), captures[0]);
 }
 

@@ -1,14 +1,25 @@
 //! What the server document keeps out of captures: text that its expressions match, in whatever string it stands.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use regex::{Regex, RegexBuilder};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::echo::REDACTED;
 use super::names;
-use super::record::{Bodies, Head};
-use super::sift::{each_string, unescaped};
+use super::record::{Bodies, Head, State};
+use super::scrub::ends_early;
+use super::sift::unescaped;
 use crate::bounds;
+use crate::protocol::json::{self, Cursor, Edit, Fault, Shape};
+
+/// Members at the top of an answer whose numbers are times and counts, in every protocol: any expression of enough digits matches
+/// some of them, and of nobody do they say anything.
+const COUNTS_AND_TIMES: [&str; 4] = ["created", "created_at", "completed_at", "usage"];
+/// What the errors are called of a call whose answer is whole, and of a status that makes it one that failed.
+const REFUSALS: [&str; 3] = ["rate_limited", "server_error", "unauthorized"];
 
 /// The expressions; without any it does nothing. They match in linear time whatever they are held against.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +39,30 @@ impl Expression {
     }
 }
 
+/// What is looked through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// An answer, at its top.
+    Answer,
+    /// One of its [`COUNTS_AND_TIMES`].
+    Counts,
+    /// Anything else.
+    All,
+}
+
+impl Of {
+    /// What stands within it.
+    fn within(self) -> Self {
+        if self == Of::Answer { Of::All } else { self }
+    }
+}
+
+/// A string that cannot be read.
+struct Unread;
+
+/// What is told of a string, a name or a number that is to change: where it stands, and what it says then.
+type Change<'a> = dyn FnMut(Range<usize>, Result<String, Unread>) + 'a;
+
 impl Redactor {
     /// A redactor of these expressions.
     pub fn new(expressions: Vec<Expression>) -> Self {
@@ -42,12 +77,12 @@ impl Redactor {
         }
         let (mut found, mut answered) = (false, false);
         if head.request_captured {
-            bodies.request = self.body(&bodies.request, head.request_truncated, &mut found);
+            bodies.request = self.body(&bodies.request, Of::All, head.request_truncated, &mut found);
         }
         if head.response_stream && !bodies.response.is_empty() {
             bodies.response = self.stream(head, &bodies.response, &mut answered);
         } else {
-            bodies.response = self.body(&bodies.response, head.response_truncated, &mut answered);
+            bodies.response = self.body(&bodies.response, Of::Answer, breaks_off(head), &mut answered);
         }
         // What it says may go on where it was cut; nothing says that it matches.
         let cut = |id: &String| id.chars().count() >= bounds::CLIENT_REQUEST_ID_CHARS;
@@ -62,75 +97,105 @@ impl Redactor {
         }
     }
 
-    /// What a stream amounts to, without matches. One that is cut may end within what would be one.
+    /// What a stream amounts to, without matches. One that ends early may end within what would be one.
     fn stream(&self, head: &mut Head, stream: &Bytes, found: &mut bool) -> Bytes {
-        if head.response_truncated {
-            *found = true;
-            return Bytes::new();
-        }
-        let mut assembled = head.assembled(stream);
-        self.value(&mut assembled, found);
-        head.response_assembled = true;
-        head.version = head.version.max(Head::ASSEMBLED);
-        serde_json::to_vec(&assembled).unwrap_or_default().into()
-    }
-
-    /// A body without matches: the same bytes where there are none.
-    fn body(&self, body: &Bytes, truncated: bool, found: &mut bool) -> Bytes {
-        if body.is_empty() {
-            return Bytes::new();
-        }
-        let mut here = false;
-        if let Ok(mut value) = serde_json::from_slice::<Value>(body) {
-            // Not by the value, which has one of several members of a name.
-            let read = each_string(body, &mut |text, _| here |= self.matches(text));
-            *found |= here || read < body.len();
-            return match here {
-                _ if read < body.len() => Bytes::new(),
-                false => body.clone(),
-                true => {
-                    self.value(&mut value, &mut here);
-                    serde_json::to_vec(&value).unwrap_or_default().into()
-                }
-            };
-        }
-        // A piece of JSON may spell its strings in ways that are seen only where all of it is there.
-        let text = std::str::from_utf8(body).ok().filter(|_| !truncated);
-        let Some(mut text) = text.filter(|text| !text.trim_start().starts_with(['{', '[', '"'])).map(str::to_owned) else {
+        let assembled = if ends_early(head) { None } else { serde_json::to_vec(&head.assembled(stream)).ok() };
+        let Some((kept, changed)) = assembled.and_then(|assembled| self.json(&assembled.into(), Of::Answer)) else {
             *found = true;
             return Bytes::new();
         };
-        self.text(&mut text, &mut here);
-        if text.contains('\\') && self.without(&unescaped(text.as_bytes())).is_some() {
+        *found |= changed;
+        head.response_assembled = true;
+        head.version = head.version.max(Head::ASSEMBLED);
+        kept
+    }
+
+    /// A body without matches: the same bytes where there are none.
+    fn body(&self, body: &Bytes, of: Of, cut: bool, found: &mut bool) -> Bytes {
+        if body.is_empty() {
+            return Bytes::new();
+        }
+        // A number does not say that it is over.
+        let ends = !cut || body.trim_ascii_start().starts_with(b"{") || body.trim_ascii_start().starts_with(b"[");
+        if ends && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+            let kept = self.json(body, of);
+            *found |= kept.as_ref().is_none_or(|(_, changed)| *changed);
+            return kept.map(|(kept, _)| kept).unwrap_or_default();
+        }
+        // A piece of JSON may spell its strings in ways that are seen only where all of it is there.
+        let text = std::str::from_utf8(body).ok().filter(|_| !cut);
+        let Some(text) = text.filter(|text| !text.trim_start().starts_with(['{', '[', '"'])) else {
+            *found = true;
+            return Bytes::new();
+        };
+        let without = self.without(text);
+        let said = without.as_deref().unwrap_or(text);
+        if said.contains('\\') && self.without(&unescaped(said.as_bytes())).is_some() {
             // It quotes a string, which says what it should not.
             *found = true;
             return Bytes::new();
         }
-        *found |= here;
-        if here { text.into() } else { body.clone() }
+        *found |= without.is_some();
+        without.map_or_else(|| body.clone(), Bytes::from)
     }
 
-    fn value(&self, value: &mut Value, found: &mut bool) {
-        match value {
-            Value::String(text) => self.text(text, found),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item, found)),
-            Value::Object(fields) => {
-                let named = std::mem::take(fields).into_iter().map(|(mut name, mut value)| {
-                    self.text(&mut name, found);
-                    self.value(&mut value, found);
-                    (name, value)
-                });
-                *fields = named.collect();
+    /// JSON without matches in its strings, numbers and names, and whether there were any; every other byte as it was, so also each
+    /// of several members of a name. `None` where it cannot be read.
+    fn json(&self, body: &Bytes, of: Of) -> Option<(Bytes, bool)> {
+        let (mut edits, mut all) = (Vec::new(), true);
+        let read = json::read_part(body, |cursor| {
+            self.walk(cursor, of, &mut |span, with| match with {
+                Ok(with) => edits.push(Edit::new(span, Value::from(with).to_string().into_bytes())),
+                Err(Unread) => all = false,
+            })
+        });
+        if read < body.len() || !all {
+            return None;
+        }
+        let changed = !edits.is_empty();
+        Some((json::splice(body, edits), changed))
+    }
+
+    /// Gives `each` what is to change, and where.
+    fn walk(&self, cursor: &mut Cursor<'_>, of: Of, each: &mut Change<'_>) -> Result<(), Fault> {
+        match cursor.shape()? {
+            Shape::Object => cursor.members(|cursor, name| {
+                self.string(cursor, name.span(), each);
+                let is = |names: &[&str]| names.iter().any(|known| name.is(known));
+                let within = if of == Of::Answer && is(&COUNTS_AND_TIMES) { Of::Counts } else { of.within() };
+                self.walk(cursor, within, each)
+            }),
+            Shape::Array => cursor.elements(|cursor| self.walk(cursor, of.within(), each)),
+            Shape::String => {
+                let span = cursor.skip()?;
+                self.string(cursor, span, each);
+                Ok(())
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Shape::Number => {
+                let span = cursor.skip()?;
+                let number = String::from_utf8_lossy(cursor.raw(&span));
+                // What is left of a number says nothing.
+                if of != Of::Counts && self.matches_number(&number) {
+                    each(span, Ok(REDACTED.to_owned()));
+                }
+                Ok(())
+            }
+            Shape::True | Shape::False | Shape::Null => cursor.pass(),
         }
     }
 
-    fn text(&self, text: &mut String, found: &mut bool) {
-        if let Some(without) = self.without(text) {
-            *text = without;
-            *found = true;
+    /// A string or a name: where it says what it should not, or nothing that can be read (half a character).
+    fn string(&self, cursor: &Cursor<'_>, span: Range<usize>, each: &mut Change<'_>) {
+        match json::text(cursor.raw(&span)) {
+            None => each(span, Err(Unread)),
+            Some(text) => self.without(&text).into_iter().for_each(|without| each(span.clone(), Ok(without))),
         }
+    }
+
+    /// Whether a number matches as it is written, or as its digits without an exponent.
+    fn matches_number(&self, number: &str) -> bool {
+        let digits = || number.parse::<f64>().ok().map(|number| number.to_string());
+        self.matches(number) || (number.contains(['e', 'E']) && digits().is_some_and(|digits| self.matches(&digits)))
     }
 
     fn matches(&self, text: &str) -> bool {
@@ -148,6 +213,12 @@ impl Redactor {
         }
         out
     }
+}
+
+/// Whether an answer that is no stream may end within what it says. What failed by its status alone was read to its end.
+fn breaks_off(head: &Head) -> bool {
+    let refused = head.state == State::Failed && head.error.as_deref().is_none_or(|error| REFUSALS.contains(&error));
+    head.response_truncated || (ends_early(head) && !refused)
 }
 
 #[cfg(test)]

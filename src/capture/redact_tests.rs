@@ -16,17 +16,18 @@ use crate::routing::inputs::{Abilities, AgentRef, NodeFacts, TargetHealth};
 
 const MATCH: &str = "canary-0123456789";
 
-fn redactor() -> Redactor {
-    Redactor::new(vec![Expression::new("canary-[0-9]{10}").unwrap()])
-}
-
 fn plain() -> Capture {
     capture(0, &UserId::known("usr_1"), &Random::seeded(1))
 }
 
 /// Everything that is written of a capture: its row in the index, its head and its bodies.
 fn written(capture: &Capture) -> (String, Head) {
-    let ready = prepare::ready(capture, &redactor()).unwrap();
+    written_without("canary-[0-9]{10}", capture)
+}
+
+fn written_without(expression: &str, capture: &Capture) -> (String, Head) {
+    let redactor = Redactor::new(vec![Expression::new(expression).unwrap()]);
+    let ready = prepare::ready(capture, &redactor).unwrap();
     let said = [&ready.head[..], &ready.bodies.request, &ready.bodies.response].map(|part| String::from_utf8_lossy(part).into_owned());
     (format!("{:?}{}", ready.row, said.concat()), serde_json::from_slice(&ready.head).unwrap())
 }
@@ -104,7 +105,7 @@ fn a_member_that_comes_twice_is_read_each_time() {
     // Of what matches nothing every byte stays, also where it says a thing twice.
     let mut capture = plain();
     capture.bodies.request = Bytes::from_static(br#"{"a": 1, "a":"\u0061", "model":"m"}"#);
-    let ready = prepare::ready(&capture, &redactor()).unwrap();
+    let ready = prepare::ready(&capture, &Redactor::new(vec![Expression::new("canary-[0-9]{10}").unwrap()])).unwrap();
     assert_eq!(ready.bodies, capture.bodies);
 }
 
@@ -127,6 +128,99 @@ fn a_match_that_may_be_cut_is_not_kept() {
     let mut capture = plain();
     capture.bodies.response = Bytes::from_static(br"C:\dir is canary-0123456789");
     assert!(written(&capture).0.contains(r"C:\dir is [redacted]"), "what it is in otherwise is kept");
+}
+
+/// The client leaves, or the provider breaks off, within what would have been a match.
+#[test]
+fn a_match_that_the_end_of_an_answer_cut_is_not_kept() {
+    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]}));
+    let early: [(State, Option<&str>); 4] = [
+        (State::Aborted, Some("client_gone")),
+        (State::Failed, Some("cut")),
+        (State::Failed, Some("timeout")),
+        (State::Failed, Some("connect")),
+    ];
+    for (response, stream) in [(event.as_str(), true), ("it is canary-01234", false), ("41111111", false)] {
+        for (state, error) in early {
+            let mut capture = plain();
+            (capture.head.state, capture.head.error, capture.head.response_stream) = (state, error.map(Into::into), stream);
+            capture.bodies.response = Bytes::copy_from_slice(response.as_bytes());
+            let (text, head) = written(&capture);
+            assert!(!text.contains("canary-") && !text.contains("41111111") && head.redacted, "{state:?} {error:?}: {text}");
+            assert!(head.check_replayable().is_ok(), "it is the answer that is not kept");
+        }
+    }
+    // What failed by its status was read to its end, and so was JSON.
+    for (state, error, said) in [
+        (State::Failed, None, "no more of it"),
+        (State::Failed, Some("server_error"), "no more of it"),
+        (State::Failed, Some("cut"), r#"{"error":"no more of it"}"#),
+        (State::Refused, Some("no_target: none"), r#"{"error":"no more of it"}"#),
+    ] {
+        let mut capture = plain();
+        (capture.head.state, capture.head.error, capture.head.status) = (state, error.map(Into::into), 503);
+        capture.bodies.response = Bytes::copy_from_slice(said.as_bytes());
+        let (text, head) = written(&capture);
+        assert!(text.contains("no more of it") && !head.redacted, "{state:?} {error:?}: {text}");
+    }
+}
+
+#[test]
+fn a_number_that_matches_is_not_kept() {
+    for (number, there) in [
+        ("4111111111111111", true),
+        ("-4111111111111111", true),
+        ("4111111111111111.0", true),
+        ("4.111111111111111e15", true),
+        ("41111111111111111111111", true),
+        ("4.1111111111111111e22", true),
+        ("411111111111111", false),
+        ("4e14", false),
+    ] {
+        let body = format!(r#"{{"a": [{number}, 5], "card":{number}, "model":"m"}}"#);
+        let mut capture = plain();
+        (capture.bodies.request, capture.bodies.response) = (body.clone().into(), body.clone().into());
+        let redactor = Redactor::new(vec![Expression::new("[0-9]{16}").unwrap()]);
+        let ready = prepare::ready(&capture, &redactor).unwrap();
+        let kept = if there { r#"{"a": ["[redacted]", 5], "card":"[redacted]", "model":"m"}"#.to_owned() } else { body };
+        assert_eq!((&ready.bodies.request[..], &ready.bodies.response[..]), (kept.as_bytes(), kept.as_bytes()));
+        let head: Head = serde_json::from_slice(&ready.head).unwrap();
+        assert_eq!((head.redacted, head.check_replayable().is_ok()), (there, !there), "{number}");
+    }
+    let mut capture = plain();
+    capture.head.response_stream = true;
+    let chunk = json!({"id": "c", "created": 4111111111111111u64, "choices": [{"index": 0, "delta": {"content": "a", "card": 4111111111111111u64}}]});
+    capture.bodies.response = format!("data: {chunk}\n\n").into();
+    let (text, head) = written_without("[0-9]{16}", &capture);
+    assert!(text.contains(r#""card":"[redacted]""#) && head.redacted, "{text}");
+}
+
+/// Any expression of ten digits matches the time in every answer.
+#[test]
+fn times_and_counts_of_an_answer_stay_and_nothing_else_that_matches() {
+    let usage = json!({"prompt_tokens": 1777777777, "details": {"cached": 1777777777}});
+    let answer = json!({"id": "x", "created": 1777777777, "created_at": 1777777777, "completed_at": 1777777778.5, "usage": usage});
+    let mut capture = plain();
+    capture.bodies.response = answer.to_string().into();
+    let (text, head) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(&answer.to_string()) && !head.redacted, "{text}");
+    for (at, said) in [
+        ("/usage/note", json!("1777777777")),
+        ("/output", json!([{"created": 1777777777}])),
+        ("/phone", json!(1777777777)),
+        ("/created", json!("1777777777")),
+    ] {
+        let mut other = json!({"id": "x", "usage": {"note": null}, "output": null, "phone": null, "created": 1});
+        *other.pointer_mut(at).unwrap() = said;
+        capture.bodies.response = other.to_string().into();
+        let (text, head) = written_without("[0-9]{10}", &capture);
+        assert!(!text.contains("1777777777") && head.redacted && head.request_whole, "{at}: {text}");
+    }
+    // A request has none of its own.
+    let mut capture = plain();
+    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777}"#);
+    let (text, head) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(r#""created":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
 }
 
 proptest! {

@@ -160,7 +160,7 @@ fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
 }
 
 /// Whether an answer may end within what it says.
-fn ends_early(head: &Head) -> bool {
+pub(super) fn ends_early(head: &Head) -> bool {
     head.response_truncated || head.state != State::Completed
 }
 

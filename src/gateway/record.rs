@@ -381,8 +381,11 @@ impl Record {
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {
         if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
-            let mut bodies = Bodies { request, response };
             let (mut head, request_headers) = (*self.head, self.request_headers);
+            // What was read whole, or what we said ourselves, may be longer than the copy of what passed.
+            let most = app.server.capture.max_body;
+            head.response_truncated |= response.len() > most;
+            let mut bodies = Bodies { request, response: Bodies::cut(&response, most) };
             if self.cut_tools && !bodies.response.is_empty() {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();

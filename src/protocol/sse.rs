@@ -158,7 +158,13 @@ pub fn fields(event: &[u8]) -> Fields<'_> {
             b"data" => {
                 found.data = Some(match found.data.take() {
                     None => Cow::Borrowed(value),
-                    Some(before) => Cow::Owned([before.as_ref(), value].join(&b'\n')),
+                    Some(Cow::Borrowed(first)) => {
+                        // Room for all that may come: no line is moved twice, however many there are.
+                        let mut joined = Vec::with_capacity(event.len());
+                        joined.extend_from_slice(first);
+                        Cow::Owned(and_line(joined, value))
+                    }
+                    Some(Cow::Owned(joined)) => Cow::Owned(and_line(joined, value)),
                 });
             }
             b"event" => found.name = Some(value),
@@ -166,6 +172,12 @@ pub fn fields(event: &[u8]) -> Fields<'_> {
         }
     }
     found
+}
+
+fn and_line(mut joined: Vec<u8>, line: &[u8]) -> Vec<u8> {
+    joined.push(b'\n');
+    joined.extend_from_slice(line);
+    joined
 }
 
 #[cfg(test)]
@@ -226,7 +238,30 @@ mod tests {
         assert_eq!(fields(b": only a comment\n\n"), Fields::default());
     }
 
+    #[test]
+    fn lines_of_one_event_are_joined_in_one_buffer() {
+        for count in [2, 3, 1000] {
+            let event = [vec!["data:xxxx"; count].join("\n").as_bytes(), b"\n\n"].concat();
+            let Some(Cow::Owned(joined)) = fields(&event).data else { panic!("several lines are one text") };
+            assert_eq!(joined, vec!["xxxx"; count].join("\n").as_bytes());
+            assert_eq!(joined.capacity(), event.len(), "reserved once: none of {count} lines was moved for another");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn lines_are_joined_whatever_stands_between(
+            lines in prop::collection::vec(prop::sample::select(&["data: x", "data:", "data", ":c", "event: e", "data:  y"][..]), 0..12),
+        ) {
+            let event = lines.join("\r\n");
+            let data: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("data")).map(|rest| {
+                let rest = rest.strip_prefix(':').unwrap_or(rest);
+                rest.strip_prefix(' ').unwrap_or(rest)
+            }).collect();
+            let expected = (!data.is_empty()).then(|| data.join("\n").into_bytes());
+            prop_assert_eq!(fields(event.as_bytes()).data.map(Cow::into_owned), expected);
+        }
+
         #[test]
         fn chunking_changes_nothing(
             parts in prop::collection::vec(prop::sample::select(&["data: x", ":c", "\n", "\n", "\r", "\r\n", "\r\n\r\n", "é"][..]), 0..40),

@@ -318,3 +318,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_call_behind_the_last_index_there_is_breaks_nothing() {
+    let calls = json!([{"index": u64::MAX, "id": "a", "function": {"name": "f"}}, {"id": "b", "function": {"arguments": "{}"}}]);
+    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}));
+    let whole = assemble(CHAT, event.as_bytes());
+    assert_eq!(whole["choices"][0]["message"]["tool_calls"][0]["function"], json!({"name": "f", "arguments": "{}"}));
+}

@@ -233,7 +233,7 @@ impl Made {
         let index = match (known, last) {
             (Some(index), _) => index,
             (None, None) => 0,
-            (None, Some(last)) => last + u64::from(call.get("id").is_some_and(Value::is_string)),
+            (None, Some(last)) => last.saturating_add(u64::from(call.get("id").is_some_and(Value::is_string))),
         };
         call.remove("index");
         let function = call.remove("function");
