@@ -1,12 +1,13 @@
 //! What ends in a process that leaves while the store fails, and after it does.
 
-use super::super::Auth;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
 use super::*;
 use crate::id::{KeyId, Random, UserId};
 use crate::secret::SecretBytes;
 use crate::store::{ChangeUser, Faults, Role, Store, UserRow};
-use jiff::Timestamp;
-use std::sync::Arc;
 
 async fn world(dir: &std::path::Path) -> (Auth, Store, Faults) {
     let faults = Faults::default();
