@@ -216,11 +216,19 @@ fn times_and_counts_of_an_answer_stay_and_nothing_else_that_matches() {
         let (text, head) = written_without("[0-9]{10}", &capture);
         assert!(!text.contains("1777777777") && head.redacted && head.request_whole, "{at}: {text}");
     }
+    // Fractions of vectors and of log probabilities, by the thousand; what is whole there is none.
+    let measured = json!({"data": [{"embedding": [0.1777777777771, -1.777777777777e-5]}], "choices": [{"logprobs": {"content": [{"logprob": -0.17777777771}]}}]});
+    capture.bodies.response = measured.to_string().into();
+    let (text, head) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(&measured.to_string()) && !head.redacted, "{text}");
+    capture.bodies.response = Bytes::from_static(br#"{"data":[{"embedding":[1777777777]}],"score":0.1777777777}"#);
+    let (text, _) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(r#"{"data":[{"embedding":["[redacted]"]}],"score":"[redacted]"}"#), "{text}");
     // A request has none of its own.
     let mut capture = plain();
-    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777}"#);
+    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777,"embedding":0.17777777777}"#);
     let (text, head) = written_without("[0-9]{10}", &capture);
-    assert!(text.contains(r#""created":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
+    assert!(text.contains(r#""created":"[redacted]","embedding":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
 }
 
 proptest! {
