@@ -233,6 +233,21 @@ fn times_and_counts_of_an_answer_stay_and_nothing_else_that_matches() {
 
 proptest! {
     #[test]
+    fn no_number_that_matches_survives_however_it_is_written(
+        number in "-?[0-9]{1,20}(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", within in prop::sample::select(&["{\"a\":@}", "[1,[@]]", "@", "{\"usage\":{\"@\":0}}"][..]),
+    ) {
+        let expression = "[0-9]{16}";
+        let mut capture = plain();
+        capture.bodies.request = within.replace('@', &number).into();
+        capture.bodies.response = capture.bodies.request.clone();
+        let ready = prepare::ready(&capture, &Redactor::new(vec![Expression::new(expression).unwrap()])).unwrap();
+        let is_match = |said: &[u8]| Regex::new(expression).unwrap().is_match(std::str::from_utf8(said).unwrap());
+        prop_assert!(!is_match(&ready.bodies.request) && !is_match(&ready.bodies.response));
+        let head: Head = serde_json::from_slice(&ready.head).unwrap();
+        prop_assert!(!is_match(&capture.bodies.request) || head.check_replayable().is_err());
+    }
+
+    #[test]
     fn no_match_survives_wherever_the_body_is_cut(
         before in "[a-b\"\\\\ ]{0,8}", pretty: bool, escaped: bool, at: prop::sample::Index, place in 0..4_usize,
     ) {
