@@ -53,8 +53,8 @@ pub(super) struct Shared {
     unsynced: AtomicBool,
     /// Rows were deleted that may still be in the index's write-ahead log.
     pub(super) log_to_empty: AtomicBool,
-    /// A segment that was made anew is in the place of another in part only.
-    pub(super) half_replaced: AtomicBool,
+    /// A segment that was made anew is in the place of another in part only, or one was left of which the index may know nothing.
+    pub(super) half_done: AtomicBool,
 }
 
 /// Segments that are open to be read.
@@ -354,6 +354,8 @@ impl Archive {
         let heads = Parts::heads(&segment, place.heads).map_err(reported(place.heads))?;
         let head = read_head(id, &heads, place).map_err(reported(place.heads))?;
         let bodies = match place.bodies {
+            // What leads to them is damaged as well.
+            None if head.not_replayable().is_none() => return Err(Damage::Bytes(LOST)).map_err(reported(place.heads)),
             None => Bodies::default(),
             Some(at) => {
                 let bodies = Parts::bodies(&segment, at).map_err(reported(at))?;
@@ -421,6 +423,8 @@ impl Archive {
 
 /// What is said while the index does not know all.
 const INCOMPLETE: &str = "the index of captures is being made again";
+/// What is said of bodies that nothing leads to.
+const LOST: &str = "its bodies are not there";
 
 fn read_head(id: &RequestId, parts: &Parts, place: Place) -> Result<Head, Damage> {
     let head = parts.head(place.position).ok_or(Damage::Bytes("it holds fewer heads"))?;

@@ -103,6 +103,58 @@ async fn what_is_damaged_is_an_error_and_costs_nothing_else() {
     assert!(metrics.render().contains("rerouter_capture_blocks_damaged_total 2"), "each is told once");
 }
 
+/// Where the rows and the head of the bodies are damaged nothing leads to these: they are not taken for empty ones.
+#[tokio::test]
+async fn bodies_that_nothing_leads_to_are_lost_and_not_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = captures(0..6);
+    all[1].head.request_captured = false;
+    // A group that has none.
+    for capture in &mut all[3..5] {
+        (capture.head.request_captured, capture.bodies) = (false, Bodies::default());
+    }
+    let clock = Clock::manual(all[5].head.created_at);
+    let first = archive(dir.path()).await.with_clock(clock.clone());
+    for group in [&all[..3], &all[3..5], &all[5..]] {
+        first.append(Arc::new(group.to_vec())).await.unwrap();
+    }
+    first.delete(&all[5].head.id, false).await.unwrap();
+    first.close().await.unwrap();
+    let place = first.store.locate_capture(&all[0].head.id).await.unwrap().unwrap();
+    let at = place.bodies.unwrap();
+    let rows = first.segment(place.segment).unwrap().block_head(at).unwrap().end(at);
+    drop(first);
+    let file = segments(dir.path()).remove(0);
+    let mut bytes = std::fs::read(&file).unwrap();
+    for at in [at, rows] {
+        bytes[at as usize + 9] ^= 1;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    for name in ["captures.db", "captures.db-wal", "captures.db-shm"] {
+        let _none = std::fs::remove_file(dir.path().join(name));
+    }
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    archive.recover().await.unwrap();
+    archive.catch_up().await.unwrap();
+    let get = async |at: usize| archive.get(&all[at].head.id).await;
+    for lost in [0, 2] {
+        assert_eq!(get(lost).await.unwrap_err().status().as_u16(), 500, "{lost}");
+    }
+    for whole in [3, 4] {
+        assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
+    }
+    clock.advance(bounds::REWRITE_AFTER);
+    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+    assert_ne!(segments(dir.path()), [file], "it was made anew");
+    for lost in [0, 1, 2] {
+        let read = get(lost).await.unwrap().unwrap();
+        assert_eq!((read.head.not_replayable(), read.bodies), (Some(crate::error::Kind::NotCaptured), Bodies::default()), "{lost}");
+    }
+    for whole in [3, 4] {
+        assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
+    }
+}
+
 #[tokio::test]
 async fn a_page_ends_where_what_may_be_looked_at_ends() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,11 +13,13 @@ use super::record::{Bodies, Head, State};
 use super::scrub::ends_early;
 use super::sift::unescaped;
 use crate::bounds;
-use crate::protocol::json::{self, Cursor, Edit, Fault, Shape};
+use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
 
 /// Members at the top of an answer whose numbers are times and counts, in every protocol: any expression of enough digits matches
 /// some of them, and of nobody do they say anything.
 const COUNTS_AND_TIMES: [&str; 4] = ["created", "created_at", "completed_at", "usage"];
+/// Members of an answer whose fractions are as long as any number that somebody looks for, by the thousand.
+const MEASURES: [&str; 2] = ["embedding", "logprob"];
 /// What the errors are called of a call whose answer is whole, and of a status that makes it one that failed.
 const REFUSALS: [&str; 3] = ["rate_limited", "server_error", "unauthorized"];
 
@@ -42,18 +44,41 @@ impl Expression {
 /// What is looked through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
+    /// A request, or anything in it.
+    Request,
     /// An answer, at its top.
     Answer,
+    /// Anything in it.
+    Part,
     /// One of its [`COUNTS_AND_TIMES`].
     Counts,
-    /// Anything else.
-    All,
+    /// One of its [`MEASURES`].
+    Measures,
 }
 
 impl Of {
-    /// What stands within it.
-    fn within(self) -> Self {
-        if self == Of::Answer { Of::All } else { self }
+    /// What a member of it is.
+    fn member(self, name: Name<'_>) -> Self {
+        let is = |names: &[&str]| names.iter().any(|known| name.is(known));
+        match self {
+            Of::Answer if is(&COUNTS_AND_TIMES) => Of::Counts,
+            Of::Answer | Of::Part if is(&MEASURES) => Of::Measures,
+            within => within.element(),
+        }
+    }
+
+    /// What an element of it is.
+    fn element(self) -> Self {
+        if self == Of::Answer { Of::Part } else { self }
+    }
+
+    /// Whether a number of it is looked at.
+    fn looks_at(self, number: &str) -> bool {
+        match self {
+            Of::Counts => false,
+            Of::Measures => !number.contains(['.', 'e', 'E']),
+            Of::Request | Of::Answer | Of::Part => true,
+        }
     }
 }
 
@@ -77,7 +102,7 @@ impl Redactor {
         }
         let (mut found, mut answered) = (false, false);
         if head.request_captured {
-            bodies.request = self.body(&bodies.request, Of::All, head.request_truncated, &mut found);
+            bodies.request = self.body(&bodies.request, Of::Request, head.request_truncated, &mut found);
         }
         if head.response_stream && !bodies.response.is_empty() {
             bodies.response = self.stream(head, &bodies.response, &mut answered);
@@ -161,11 +186,9 @@ impl Redactor {
         match cursor.shape()? {
             Shape::Object => cursor.members(|cursor, name| {
                 self.string(cursor, name.span(), each);
-                let is = |names: &[&str]| names.iter().any(|known| name.is(known));
-                let within = if of == Of::Answer && is(&COUNTS_AND_TIMES) { Of::Counts } else { of.within() };
-                self.walk(cursor, within, each)
+                self.walk(cursor, of.member(name), each)
             }),
-            Shape::Array => cursor.elements(|cursor| self.walk(cursor, of.within(), each)),
+            Shape::Array => cursor.elements(|cursor| self.walk(cursor, of.element(), each)),
             Shape::String => {
                 let span = cursor.skip()?;
                 self.string(cursor, span, each);
@@ -175,7 +198,7 @@ impl Redactor {
                 let span = cursor.skip()?;
                 let number = String::from_utf8_lossy(cursor.raw(&span));
                 // What is left of a number says nothing.
-                if of != Of::Counts && self.matches_number(&number) {
+                if of.looks_at(&number) && self.matches_number(&number) {
                     each(span, Ok(REDACTED.to_owned()));
                 }
                 Ok(())

@@ -216,14 +216,37 @@ fn times_and_counts_of_an_answer_stay_and_nothing_else_that_matches() {
         let (text, head) = written_without("[0-9]{10}", &capture);
         assert!(!text.contains("1777777777") && head.redacted && head.request_whole, "{at}: {text}");
     }
+    // Fractions of vectors and of log probabilities, by the thousand; what is whole there is none.
+    let measured = json!({"data": [{"embedding": [0.1777777777771, -1.777777777777e-5]}], "choices": [{"logprobs": {"content": [{"logprob": -0.17777777771}]}}]});
+    capture.bodies.response = measured.to_string().into();
+    let (text, head) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(&measured.to_string()) && !head.redacted, "{text}");
+    capture.bodies.response = Bytes::from_static(br#"{"data":[{"embedding":[1777777777]}],"score":0.1777777777}"#);
+    let (text, _) = written_without("[0-9]{10}", &capture);
+    assert!(text.contains(r#"{"data":[{"embedding":["[redacted]"]}],"score":"[redacted]"}"#), "{text}");
     // A request has none of its own.
     let mut capture = plain();
-    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777}"#);
+    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777,"embedding":0.17777777777}"#);
     let (text, head) = written_without("[0-9]{10}", &capture);
-    assert!(text.contains(r#""created":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
+    assert!(text.contains(r#""created":"[redacted]","embedding":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
 }
 
 proptest! {
+    #[test]
+    fn no_number_that_matches_survives_however_it_is_written(
+        number in "-?[0-9]{1,20}(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", within in prop::sample::select(&["{\"a\":@}", "[1,[@]]", "@", "{\"usage\":{\"@\":0}}"][..]),
+    ) {
+        let expression = "[0-9]{16}";
+        let mut capture = plain();
+        capture.bodies.request = within.replace('@', &number).into();
+        capture.bodies.response = capture.bodies.request.clone();
+        let ready = prepare::ready(&capture, &Redactor::new(vec![Expression::new(expression).unwrap()])).unwrap();
+        let is_match = |said: &[u8]| Regex::new(expression).unwrap().is_match(std::str::from_utf8(said).unwrap());
+        prop_assert!(!is_match(&ready.bodies.request) && !is_match(&ready.bodies.response));
+        let head: Head = serde_json::from_slice(&ready.head).unwrap();
+        prop_assert!(!is_match(&capture.bodies.request) || head.check_replayable().is_err());
+    }
+
     #[test]
     fn no_match_survives_wherever_the_body_is_cut(
         before in "[a-b\"\\\\ ]{0,8}", pretty: bool, escaped: bool, at: prop::sample::Index, place in 0..4_usize,

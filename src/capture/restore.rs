@@ -209,6 +209,10 @@ impl Archive {
                 failed = self.mend(index, row, &mut Recovered::default()).err().or(failed);
             }
         }
+        if self.lock().has_left() {
+            // Perhaps one that is not among these.
+            self.shared.half_done.store(true, Ordering::Release);
+        }
         failed.map_or(Ok(()), Err)
     }
 

@@ -18,7 +18,7 @@ use crate::bounds;
 use crate::clock::Clock;
 use crate::id::{Random, RequestId};
 use crate::secret::SecretBytes;
-use crate::store::{CaptureIndex, Faults, SegmentRow, StoreError};
+use crate::store::{CaptureIndex, FaultPlace, Faults, SegmentRow, StoreError};
 
 /// How segments are made.
 #[derive(Clone)]
@@ -49,6 +49,8 @@ pub(super) struct Shelf {
     open: Option<Open>,
     /// The largest number that was given out.
     last: i64,
+    /// A segment was left at what it holds, of which the index may know nothing.
+    left: bool,
 }
 
 struct Open {
@@ -87,7 +89,7 @@ impl Make {
 
 impl Shelf {
     pub(super) fn new(make: Make) -> Self {
-        Shelf { make, open: None, last: 0 }
+        Shelf { make, open: None, last: 0, left: false }
     }
 
     /// Numbers from now on are larger than this.
@@ -99,6 +101,11 @@ impl Shelf {
     pub(super) fn next_number(&mut self) -> i64 {
         self.last = self.make.clock.now().as_microsecond().max(self.last.saturating_add(1));
         self.last
+    }
+
+    /// Whether a segment was left since this was last asked that the index may know nothing of.
+    pub(super) fn has_left(&mut self) -> bool {
+        std::mem::take(&mut self.left)
     }
 
     /// Whether this segment is the one that is written to.
@@ -113,10 +120,12 @@ impl Shelf {
         captures: impl IntoIterator<Item = Ready>,
         pace: Pace,
     ) -> Result<usize, StoreError> {
+        let faults = self.make.faults.clone();
         self.write(index, |index, open| {
             open.writer.set_pace(pace);
             let rows = group::push(&mut open.writer, captures)?;
             open.writer.commit()?;
+            faults.pass(FaultPlace::Written);
             let newest = rows.iter().map(|(row, _)| row.created_at_us).max();
             open.row.newest_us = open.row.newest_us.max(newest.unwrap_or(i64::MIN));
             open.row.bytes = open.writer.length();
@@ -130,10 +139,11 @@ impl Shelf {
 
     /// The same into a segment of their own, closed and durable when it returns: what is written beside has another age.
     pub(super) fn append_apart(&mut self, index: &mut CaptureIndex<'_>, captures: Vec<Ready>) -> Result<usize, StoreError> {
-        let mut apart = Shelf { make: self.make.clone(), open: None, last: self.last };
+        let mut apart = Shelf { last: self.last, ..Shelf::new(self.make.clone()) };
         let written = apart.append(index, captures, Pace::beside());
         let closed = apart.close(index);
         self.last = apart.last;
+        self.left |= apart.left;
         let written = written?;
         closed.map(|()| written)
     }
@@ -153,7 +163,8 @@ impl Shelf {
         })
     }
 
-    /// Does `write` on the open segment; what it wrote is taken back when it fails.
+    /// Does `write` on the open segment; what it wrote is taken back when it fails. Where that fails too, or on a panic, the segment
+    /// is left as after a crash: what is written once more then lies in two of them.
     fn write<T>(
         &mut self,
         index: &mut CaptureIndex<'_>,
@@ -161,6 +172,7 @@ impl Shelf {
     ) -> Result<T, StoreError> {
         let mut open = self.take_open(index)?;
         let before = (open.writer.length(), open.row.clone());
+        let left = std::mem::replace(&mut self.left, true);
         let written = write(index, &mut open);
         if written.is_err() {
             open.row = before.1;
@@ -170,6 +182,7 @@ impl Shelf {
                 return written;
             }
         }
+        self.left = left;
         self.keep(open);
         written
     }

@@ -97,10 +97,10 @@ impl Archive {
 
     /// Makes those segments anew whose deleted captures have waited for long enough.
     async fn make_due_anew(&self, now: Timestamp) -> Result<(), StoreError> {
-        if self.shared.half_replaced.swap(false, Ordering::AcqRel) {
+        if self.shared.half_done.swap(false, Ordering::AcqRel) {
             // As after a crash at that point.
             self.shared.incomplete.store(true, Ordering::Release);
-            let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+            let half = |_: &StoreError| self.shared.half_done.store(true, Ordering::Release);
             self.catch_up_alone().await.inspect_err(half)?;
         }
         let mut failed = None;
@@ -176,7 +176,7 @@ impl Archive {
             std::fs::rename(path.with_extension("new"), path)?;
             Ok(archive.make.sync_dir()?)
         });
-        let half = |_: &StoreError| self.shared.half_replaced.store(true, Ordering::Release);
+        let half = |_: &StoreError| self.shared.half_done.store(true, Ordering::Release);
         named.await.inspect_err(half)?;
         self.replace(number, anew).await.inspect_err(half)
     }
@@ -283,7 +283,7 @@ fn copy(
     damaged: &impl Fn(u64, Damage) -> Result<(), Damage>,
 ) -> Result<Placed, Damage> {
     let first = dead.partition_point(|(heads, _)| *heads < rows.heads);
-    if dead.get(first).is_some_and(|(heads, _)| *heads == rows.heads) {
+    if rows.lost || dead.get(first).is_some_and(|(heads, _)| *heads == rows.heads) {
         return copy_without(segment, writer, rows, dead, damaged);
     }
     let (head, heads) = segment.packed(rows.heads, Kind::Heads)?;
@@ -296,7 +296,7 @@ fn copy(
         None => None,
         Some((head, bodies)) => Some(writer.push_as(Kind::Bodies, head.count, head.raw as usize, head.compressed, bodies)?),
     };
-    let rows = Rows { heads, bodies, rows: rows.rows };
+    let rows = Rows { heads, bodies, ..rows };
     group::push_rows(writer, &rows)?;
     Ok(rows.placed(writer.head().number).collect())
 }
@@ -310,7 +310,7 @@ fn copy_without(
 ) -> Result<Placed, Damage> {
     let heads = Parts::heads(segment, rows.heads)?;
     let (bodies, lost) = match rows.bodies.map(|at| Parts::bodies(segment, at).map_err(|damage| (at, damage))).transpose() {
-        Ok(bodies) => (bodies, false),
+        Ok(bodies) => (bodies, rows.lost),
         Err((at, damage)) => {
             damaged(at, damage)?;
             (None, true)

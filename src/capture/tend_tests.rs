@@ -134,7 +134,7 @@ async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
             archive.catch_up().await.unwrap();
             archive
         } else {
-            archive.shared.half_replaced.store(true, Ordering::Release);
+            archive.shared.half_done.store(true, Ordering::Release);
             archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
             archive
         };

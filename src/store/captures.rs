@@ -58,7 +58,8 @@ impl<'a> CaptureIndex<'a> {
     }
 
     /// Enters captures and what is known of their segment then: all or none. One that is there already stays as it is; one
-    /// that is in a grave stays there, and the grave learns where it is. `between` is called every few rows.
+    /// that is in a grave stays there, and the grave learns where it is. What lies in a second place is to leave that, as what was
+    /// deleted does: it was written, and could not be taken back before it was written once more. `between` is called every few rows.
     pub fn append(&mut self, segment: &SegmentRow, rows: &[(CaptureRow, Place)], between: impl Fn()) -> Result<(), StoreError> {
         self.change(|transaction| {
             put_segment(transaction, segment)?;
@@ -325,7 +326,19 @@ const ROWS_BETWEEN: usize = 8;
 
 fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)], between: impl Fn()) -> Result<(), StoreError> {
     let graves = transaction.prepare_cached("SELECT 1 FROM graves LIMIT 1")?.exists([])?;
+    let mut grave = transaction.prepare_cached("SELECT at, segment, heads, NULL AS bodies, position FROM graves WHERE id = ?1")?;
     let mut buried = transaction.prepare_cached("UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1")?;
+    // Under a name that no capture has, and each place its own.
+    let mut copied = transaction.prepare_cached(
+        "INSERT INTO graves (id, at, segment, heads, position) VALUES (?1 || '@' || ?3 || '.' || ?4 || '.' || ?5, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO NOTHING",
+    )?;
+    let mut is_copy = |row: &CaptureRow, place: &Place, known: Place, at_us: i64| {
+        if (known.segment, known.heads, known.position) != (place.segment, place.heads, place.position) {
+            copied.execute(params![row.id.as_str(), at_us, place.segment, signed(place.heads), place.position])?;
+        }
+        Ok::<_, StoreError>(())
+    };
     let mut statement = transaction.prepare_cached(
         "INSERT INTO captures (id, created_at, owner, key, alias, recipe, provider, model, decided_provider, decided_model,
            status, state, replay_of, shadow_of, segment, heads, bodies, position)
@@ -335,10 +348,14 @@ fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)], between: 
         if at % ROWS_BETWEEN == 0 {
             between();
         }
-        if graves && buried.execute(params![row.id.as_str(), place.segment, signed(place.heads), place.position])? > 0 {
+        if graves && let Some((at_us, known)) = grave.query_row([row.id.as_str()], lies).optional()? {
+            match known {
+                Some(known) => is_copy(row, place, known, at_us)?,
+                None => _ = buried.execute(params![row.id.as_str(), place.segment, signed(place.heads), place.position])?,
+            }
             continue;
         }
-        statement.execute(params![
+        let entered = statement.execute(params![
             row.id.as_str(),
             row.created_at_us,
             row.owner.as_str(),
@@ -358,8 +375,20 @@ fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)], between: 
             place.bodies.map(signed),
             place.position
         ])?;
+        if entered == 0
+            && let Some(known) = locate(transaction, &row.id)?
+        {
+            // It is as old: what is there in its stead has been durable for as long when its turn comes.
+            is_copy(row, place, known, row.created_at_us)?;
+        }
     }
     Ok(())
+}
+
+/// When a capture was deleted, and where it lies, if that is known.
+fn lies(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Option<Place>)> {
+    let known = row.get::<_, Option<i64>>("segment")?.is_some();
+    Ok((row.get("at")?, if known { Some(place(row)?) } else { None }))
 }
 
 /// Rows that one job takes out of the index; more take another job, so that captures that wait are not held up.

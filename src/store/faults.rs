@@ -38,11 +38,13 @@ pub enum Place {
     Ready,
     /// There, where a batch of them is about to be written.
     Append,
+    /// There, where it is in its file, and the index does not know it yet.
+    Written,
 }
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 14] = [
+    pub const ALL: [Place; 15] = [
         Place::Entry,
         Place::Handler,
         Place::Decision,
@@ -57,6 +59,7 @@ impl Place {
         Place::Draft,
         Place::Ready,
         Place::Append,
+        Place::Written,
     ];
 }
 

@@ -39,6 +39,9 @@ pub struct Rows {
     pub bodies: Option<u64>,
     /// The captures, in the order of their heads and bodies.
     pub rows: Vec<CaptureRow>,
+    /// Heads speak of bodies that nothing leads to.
+    #[serde(skip)]
+    pub lost: bool,
 }
 
 impl Rows {
@@ -51,11 +54,15 @@ impl Rows {
     /// The same where that is damaged, from heads that are not, and the bodies that lie behind them.
     pub fn of_heads(segment: &Segment, heads: u64, bodies: Option<u64>) -> Result<Self, Damage> {
         let parts = Parts::heads(segment, heads)?;
+        let mut lost = false;
         let read = (0..).map_while(|position| parts.head(position)).map(|head| {
             let head = serde_json::from_slice::<Head>(&head).ok().filter(|head| head.version <= Head::VERSION);
-            head.map(|head| prepare::row(&head)).ok_or(Damage::Bytes("a head of it does not read"))
+            let head = head.ok_or(Damage::Bytes("a head of it does not read"))?;
+            lost |= bodies.is_none() && head.not_replayable().is_none();
+            Ok(prepare::row(&head))
         });
-        Ok(Rows { heads, bodies, rows: read.collect::<Result<_, _>>()? })
+        let rows = read.collect::<Result<_, Damage>>()?;
+        Ok(Rows { heads, bodies, rows, lost })
     }
 
     /// Its rows with their places.
@@ -161,7 +168,7 @@ pub fn push_group(
         }
         bodies = Some(writer.push(Kind::Bodies, count, &raw)?);
     }
-    let rows = Rows { heads, bodies, rows: group.into_iter().map(|capture| capture.row).collect() };
+    let rows = Rows { heads, bodies, rows: group.into_iter().map(|capture| capture.row).collect(), lost: false };
     push_rows(writer, &rows)?;
     Ok(rows.placed(writer.head().number))
 }
