@@ -470,7 +470,7 @@ pub const LIMIT_RETRY: Duration = Duration::from_secs(1);
 /// How often usage and spend are written down: what a crash may lose of usage.
 pub const BOOKS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a process that leaves waits for the store to take what was ended here: keys revoked, users disabled.
-pub const LEAVING_TRIES: Duration = Duration::from_secs(10);
+pub const LEAVING_TRIES: Duration = Duration::from_secs(5);
 /// Budgets, and sums of usage, that are written down in one transaction: others write between two of them.
 pub const BOOKS_ROWS: usize = 1_000;
 /// Budgets that each round looks at for the first grant of the next day: half a million in [`GRANT_AHEAD`].

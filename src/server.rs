@@ -175,12 +175,15 @@ pub async fn drained(app: &App) {
     while app.requests_under_way() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    for id in app.auth.hurry(bounds::LEAVING_TRIES).await {
+    let captured = async {
+        app.captures.flush().await;
+        if let Err(error) = app.archive.close().await {
+            warn!("captures could not be closed, and are looked through at the next start: {error}");
+        }
+    };
+    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::LEAVING_TRIES), captured);
+    for id in unsaved {
         warn!("the end of {id} could not be written: the next start does not know of it, and it has to be ended again");
-    }
-    app.captures.flush().await;
-    if let Err(error) = app.archive.close().await {
-        warn!("captures could not be closed, and are looked through at the next start: {error}");
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("when keys were last used could not be written: {error}");

@@ -23,6 +23,10 @@ pub(super) fn period(per: Per, at: Timestamp) -> Period {
     }
 }
 
+fn is_of_months(period: Period) -> bool {
+    period % 100 == 0
+}
+
 /// How long until the next period begins.
 pub(super) fn left_of(per: Per, at: Timestamp) -> Duration {
     let date = at.to_zoned(TimeZone::UTC).date();
@@ -166,7 +170,9 @@ impl Account {
         let usual = self.usual();
         let left = self.now.granted.saturating_sub(self.now.used());
         let counted = self.now.used().saturating_add(usual).min(self.budget.nano).max(self.now.spent);
-        (left < usual / 2 + 1 && counted > self.now.granted).then_some(Grant { period: self.now.period, counted })
+        // Where the budget ends what is usual, half of that may be less than a request that it can pay.
+        let enough = (usual / 2 + 1).max(self.largest);
+        (left < enough && counted > self.now.granted).then_some(Grant { period: self.now.period, counted })
     }
 
     fn usual(&self) -> NanoUsd {
@@ -183,8 +189,11 @@ impl Account {
         self.wanted().into_iter().chain(ahead).collect()
     }
 
-    /// The grant is durable.
+    /// The grant is durable. One of days is nothing to a budget of months, nor the other way round: it was asked for before a change.
     pub(super) fn granted(&mut self, grant: Grant) {
+        if is_of_months(grant.period) != is_of_months(self.now.period) {
+            return;
+        }
         if grant.period == self.now.period {
             self.now.granted = self.now.granted.max(grant.counted);
         } else if grant.period > self.now.period {
@@ -247,6 +256,29 @@ mod tests {
         );
         account.settle(period, 320, 30);
         assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
+    }
+
+    #[test]
+    fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
+        let now = at("2026-11-21T12:00:00Z");
+        let mut account = Account::open(day(1_000), now, 0);
+        account.expect(80);
+        grant(&mut account, now);
+        let period = account.reserve(80);
+        account.settle(period, 80, 10);
+        // More than half of the budget is granted, and less than this.
+        assert_eq!(account.check(800), Err(Short::NotGranted));
+        assert!(account.expect(800));
+        grant(&mut account, now);
+        assert_eq!(account.check(800), Ok(()));
+    }
+
+    #[test]
+    fn a_grant_that_was_asked_for_by_another_kind_of_period_is_none() {
+        let now = at("2026-11-21T23:59:50Z");
+        let mut account = Account::open(Budget { nano: 1_000, per: Per::Month }, now, 0);
+        account.granted(Grant { period: 20_261_122, counted: 250 });
+        assert_eq!(account.close(), [Grant { period: 20_261_100, counted: 0 }]);
     }
 
     #[test]

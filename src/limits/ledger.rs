@@ -147,13 +147,14 @@ impl Limiter {
         let last: Vec<(Subject, Grant)> =
             last.into_iter().map(|((subject, period), counted)| (subject, Grant { period, counted })).collect();
         // Each is true by itself; of one that cannot be written its grant counts as spent.
+        let mut failed = None;
         for some in last.chunks(bounds::BOOKS_ROWS) {
-            self.keep(store, some, Vec::new()).await?;
+            failed = self.keep(store, some, Vec::new()).await.err().or(failed);
         }
         loop {
             let sums = self.take_sums(None);
             if sums.is_empty() {
-                return Ok(());
+                return failed.map_or(Ok(()), Err);
             }
             self.keep(store, &[], sums).await?;
         }

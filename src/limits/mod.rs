@@ -121,10 +121,11 @@ impl Counted {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes on the limits as they are now and the time. What is short by that is noted.
+    /// Takes on the limits as they are now and the time. What is short by that is noted, and what is new, which may want a grant of
+    /// the next period.
     fn follow(&self, counts: &mut Counts, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) {
-        counts.follow(draw, now, carried);
-        if counts.account().is_some_and(|account| account.is_short()) {
+        let opened = counts.follow(draw, now, carried);
+        if opened || counts.account().is_some_and(|account| account.is_short()) {
             self.wanted.note(&self.subject);
         }
     }
@@ -138,20 +139,23 @@ impl Counted {
 }
 
 impl Counts {
-    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) {
+    /// Gives whether an account was opened.
+    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) -> bool {
         self.caps = draw.caps;
         follow(&mut self.requests, draw.caps.rpm, now);
         follow(&mut self.tokens, draw.caps.tpm, now);
-        let Some(budget) = draw.caps.budget else { return };
+        let Some(budget) = draw.caps.budget else { return false };
         if let Some(account) = &mut self.account {
             if account.follow(budget) {
-                return account.turn(now);
+                account.turn(now);
+                return false;
             }
             carried.insert((draw.subject.clone(), account.period()), account.spent());
         }
         let period = budget::period(budget.per, now);
         let counted = carried.remove(&(draw.subject.clone(), period)).map_or(0, |(_, counted)| counted);
         self.account = Some(Account::open(budget, now, counted));
+        true
     }
 
     /// The account, where the limits have a budget now.
@@ -355,7 +359,10 @@ impl Permit {
             }
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
                 account.settle(period, reserved, cost.unwrap_or(reserved));
-                held.counted.expect(&mut counts, 0);
+                // Also where the budget was taken off meanwhile: it may come back.
+                if account.is_short() {
+                    held.counted.wanted.soon(&held.counted.subject);
+                }
             }
         }
     }

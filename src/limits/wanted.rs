@@ -80,7 +80,7 @@ impl Wanted {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         match ahead.day {
             Some(before) if before >= day => {}
-            // Who has an account by the first time was noted when it was opened.
+            // Who has an account by the first time was noted when that was opened.
             None => ahead.day = Some(day),
             Some(_) => *ahead = Ahead { day: Some(day), left: all() },
         }
