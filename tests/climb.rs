@@ -210,7 +210,6 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
         let me = gateway.manage("GET", "/v1/auth/me", &ann, None).await;
         assert!(me.status == 401 || me.json()["role"] == after["role"], "{}", me.text());
     }
-    println!("{taken} were taken");
     assert!(taken > 20, "{taken} were taken");
     let mut made = 0;
     for n in 0..if full() { 200 } else { 24 } {
@@ -231,7 +230,6 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
             assert!(body.get("disabled").is_none_or(Value::is_null) && record["labels"] == json!({}), "{body}: {record}");
         }
     }
-    println!("{made} were made");
     assert!(made > 3, "{made} were made");
     assert_eq!(gateway.manage("GET", &format!("/v1/users/{other}"), &gateway.admin_key, None).await.json(), admins);
 }
@@ -313,6 +311,5 @@ async fn a_node_is_never_more_than_its_enrolment_whatever_it_says() {
             seq = 0;
         }
     }
-    println!("{taken} were taken, {refused} refused");
     assert!(taken > 10 && refused > 20, "{taken} were taken, {refused} refused");
 }

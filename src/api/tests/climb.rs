@@ -483,7 +483,6 @@ fn many_climb(on: Ground) {
         .unwrap();
     // Much less than there is by chance: where nothing is taken, nothing is shown either.
     let sum = sum.get();
-    println!("{sum:?} in {cases} cases");
     let enough = [sum.made, sum.changed, sum.rotated, sum.lapsed].iter().all(|count| *count > 0);
     assert!(enough && sum.reserved >= on.reserved * cases, "{sum:?} in {cases} cases");
 }

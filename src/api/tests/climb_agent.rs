@@ -288,7 +288,6 @@ fn whatever_is_asked_for_on_agent_no_key_has_more_than_its_maker_and_strangers_h
         .unwrap();
     // Much less than there is by chance: where nothing is taken, nothing is shown either.
     let sum = sum.get();
-    println!("{sum:?} in {cases} cases");
     let counts = [sum.by_keys, sum.by_strangers, sum.kept_out, sum.untrusted, sum.changed, sum.rotated, sum.vouched];
     assert!(counts.iter().all(|count| *count > 0), "{sum:?} in {cases} cases");
 }
