@@ -119,14 +119,17 @@ impl Secrets {
     /// Whether a body, or what a stream says piece by piece, may have any of them: where not, nothing else need look. `cut` where
     /// it may end within one.
     pub(super) fn may_be_in(&self, body: &[u8], is_stream: bool, cut: bool) -> bool {
+        let spelled_out = spelled::is_spelled_out(body);
+        let is_said = |secret: &Needle| secret.each_in(body).next().is_some();
+        if (spelled_out && (is_stream || cut)) || self.texts.iter().chain(&self.spelled).any(is_said) {
+            return true;
+        }
         let head = cut.then_some(HEAD_BYTES);
-        let mut texts = self.texts.iter().map(Needle::bytes);
-        let is_said = |text: &[u8]| {
-            !spelled::find(body, text).is_empty()
+        self.texts.iter().map(Needle::bytes).any(|text| {
+            (spelled_out && !spelled::find(body, text).is_empty())
                 || (is_stream && spelled::may_be_in_pieces(body, text, head))
                 || (cut && head_at_end(body, text).is_some())
-        };
-        ((is_stream || cut) && spelled::is_spelled_out(body)) || texts.any(is_said)
+        })
     }
 
     /// Whether there are none that could be looked for.

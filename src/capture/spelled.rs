@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use memchr::{memchr, memchr_iter, memchr2_iter, memmem};
+use memchr::{memchr_iter, memchr2, memchr2_iter, memmem};
 
 /// As many backslashes stand before one character where JSON was quoted within JSON four times.
 const BACKSLASHES: usize = 15;
@@ -10,7 +10,7 @@ const BACKSLASHES: usize = 15;
 /// Where a text says `what`, in order. Beginnings are looked at once each, and left at the first character that is another.
 pub fn find(text: &[u8], what: &[u8]) -> Vec<Range<usize>> {
     let Some(first) = what.first() else { return Vec::new() };
-    if memchr(b'\\', text).is_none() {
+    if !is_spelled_out(text) && memchr2(b'\\', b'"', what).is_none() {
         return memmem::find_iter(text, what).map(|at| at..at + what.len()).collect();
     }
     let (mut found, mut from) = (Vec::new(), 0);
@@ -59,33 +59,44 @@ pub(super) fn is_spelled_out(text: &[u8]) -> bool {
     })
 }
 
-/// Whether what stands between quotes in a text may say `what` in pieces, whatever stands between these; where the text ends
-/// early, whether it may have begun to, with more than `head` bytes. That it does is for others to say.
+/// Whether what stands between quotes in a text may say `what` in pieces, in whatever order and whatever stands between these; where
+/// the text ends early, whether it may have begun to, with more than `head` bytes. That it does is for others to say: this one is quick.
 pub(super) fn may_be_in_pieces(text: &[u8], what: &[u8], head: Option<usize>) -> bool {
+    let Some(first) = what.first() else { return false };
+    if memchr2(b'\\', b'"', what).is_some() {
+        return true;
+    }
+    let rest = |at: usize| text.get(at..).unwrap_or_default();
     // How much of it may have been said so far.
-    let mut said = vec![false; what.len()];
-    let mut begun = false;
-    for piece in text.split(|byte| *byte == b'"') {
-        let Some(last) = piece.last() else { continue };
-        if begun {
-            for so_far in (1..what.len()).rev().filter(|so_far| said.get(*so_far) == Some(&true)).collect::<Vec<_>>() {
-                let left = what.get(so_far..).unwrap_or_default();
-                if piece.starts_with(left) {
-                    return true;
-                }
-                if left.starts_with(piece) {
-                    said.get_mut(so_far + piece.len()).into_iter().for_each(|here| *here = true);
-                }
-            }
+    let mut said: Vec<usize> = Vec::new();
+    for at in memchr_iter(*first, text) {
+        let more = common(rest(at), what);
+        if text.get(at + more) == Some(&b'"') && !said.contains(&more) {
+            said.push(more);
         }
-        for at in memchr_iter(*last, what.get(..what.len().saturating_sub(1)).unwrap_or_default()) {
-            if what.get(..=at).is_some_and(|beginning| piece.ends_with(beginning)) {
-                said.get_mut(at + 1).into_iter().for_each(|here| *here = true);
-                begun = true;
+    }
+    let mut looked = 0;
+    while let Some(so_far) = said.get(looked).copied() {
+        looked += 1;
+        let left = what.get(so_far..).unwrap_or_default();
+        let Some(next) = left.first() else { return true };
+        for at in memmem::find_iter(text, &[b'"', *next]).map(|at| at + 1) {
+            let piece = common(rest(at), left);
+            let ends = text.get(at + piece).is_none_or(|byte| *byte == b'"');
+            if piece == left.len() {
+                return true;
+            }
+            if ends && !said.contains(&(so_far + piece)) {
+                said.push(so_far + piece);
             }
         }
     }
-    head.is_some_and(|head| said.iter().skip(head + 1).any(|here| *here))
+    head.is_some_and(|head| said.iter().any(|so_far| *so_far > head))
+}
+
+/// How many bytes two texts begin with alike.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]
