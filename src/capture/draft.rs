@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use memchr::memmem;
 
-use super::echo::Secrets;
 use super::record::{Bodies, Capture, Head};
-use super::scrub::{credentials, keep_headers};
+use super::scrub::{credentials, keep_headers, scrub_own};
 use super::size;
 use crate::routing::provider::Provider;
 
@@ -36,17 +34,8 @@ impl Draft {
         // A provider can only give away its own credentials.
         let secrets = self.provider.as_deref().map(credentials).unwrap_or_default();
         head.response_headers.extend(keep_headers(&self.response_headers, &secrets));
-        let mut bodies = self.bodies;
-        // Hardly any says them.
-        let is_said = || secrets.iter().any(|secret| memmem::find(&bodies.response, secret.as_bytes()).is_some());
-        if head.response_truncated || is_said() {
-            let secrets = Secrets::known(secrets.into_iter().map(str::to_owned).collect());
-            let hidden = if head.response_truncated { secrets.hide(&bodies.response) } else { secrets.hide_whole(&bodies.response) };
-            if let Some(hidden) = hidden {
-                bodies.response = hidden.into();
-                head.lacks_of_answer();
-            }
-        }
+        let Bodies { request, response } = self.bodies;
+        let bodies = Bodies { request, response: scrub_own(&mut head, response, &secrets) };
         Capture { head, bodies }
     }
 

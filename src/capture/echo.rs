@@ -1,14 +1,17 @@
 //! Credentials of a request wherever else they are said: a provider's answer that quotes the request, in whatever spelling, whole
 //! or in part, in one event of a stream or over several.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr2_iter};
 use serde_json::Value;
 
 use super::sift::{each_quoted, each_string, is_secret_parameter, parameters, unescaped};
+use super::spelled;
 use crate::protocol::json::{self, Edit};
 
 /// Shorter secrets are not looked for in values: they would be found by chance.
@@ -29,6 +32,28 @@ const WORD_BYTES: usize = 16;
 /// Bytes of a text by texts to be found in it, each of which is one pass over it: some seconds of the writer's at the very most.
 /// Where it would be more nobody looks, and the text is not kept.
 const WORK: usize = 256 << 20;
+/// What it takes to begin such a pass, in bytes: most texts are many short strings.
+const BEGIN: usize = 32;
+
+/// A text that is looked for, made ready for it once: that takes longer than to look through most strings.
+struct Needle(Finder<'static>);
+
+impl Needle {
+    fn new(text: &str) -> Self {
+        Needle(Finder::new(text.as_bytes()).into_owned())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.0.needle()
+    }
+
+    /// Where it stands in a text that is not shorter than it.
+    fn each_in<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = usize> {
+        #[cfg(test)]
+        tests::LOOKS.with(|looks| looks.set(looks.get() + usize::from(text.len() >= self.bytes().len())));
+        self.0.find_iter(if text.len() < self.bytes().len() { &[] } else { text })
+    }
+}
 
 /// The credentials that one request holds, by their text.
 #[derive(Default)]
@@ -36,9 +61,9 @@ pub(super) struct Secrets {
     /// There are more of them than are known here.
     more: bool,
     /// The longest first, so that none is found within another.
-    texts: Vec<String>,
-    /// As they may be written in JSON, beside as they are.
-    spelled: Vec<String>,
+    texts: Vec<Needle>,
+    /// As they may be written in JSON, beside as they are: longer, all of them.
+    spelled: Vec<Needle>,
 }
 
 impl Secrets {
@@ -72,12 +97,39 @@ impl Secrets {
         let mut spelled: Vec<String> = texts.iter().flat_map(|text| spellings(text)).filter(|other| !texts.contains(other)).collect();
         spelled.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         spelled.dedup();
-        Secrets { more, texts, spelled }
+        let ready = |texts: Vec<String>| texts.iter().map(|text| Needle::new(text)).collect();
+        Secrets { more, texts: ready(texts), spelled: ready(spelled) }
     }
 
-    /// Whether there are so many, or so many for a text of this length, that it cannot be said to be without them.
-    pub(super) fn are_too_many(&self, bytes: usize) -> bool {
-        self.more || bytes.saturating_mul(self.texts.len() + self.spelled.len()) > WORK
+    /// Whether there are so many, or so many for such a text, that it cannot be said to be without them.
+    pub(super) fn are_too_many(&self, text: &[u8]) -> bool {
+        if self.more || self.is_empty() {
+            return self.more;
+        }
+        // Each string is looked through by itself, and each line of a stream; the very short ones are not.
+        let (mut looks, mut from) = (1_usize, 0);
+        for at in memchr2_iter(b'"', b'\n', text) {
+            looks += usize::from(at - from > HEAD_BYTES);
+            from = at + 1;
+        }
+        let once = looks.saturating_mul(BEGIN).saturating_add(text.len());
+        once.saturating_mul(self.texts.len() + self.spelled.len()) > WORK
+    }
+
+    /// Whether a body, or what a stream says piece by piece, may have any of them: where not, nothing else need look. `cut` where
+    /// it may end within one.
+    pub(super) fn may_be_in(&self, body: &[u8], is_stream: bool, cut: bool) -> bool {
+        let spelled_out = spelled::is_spelled_out(body);
+        let is_said = |secret: &Needle| secret.each_in(body).next().is_some();
+        if (spelled_out && (is_stream || cut)) || self.texts.iter().chain(&self.spelled).any(is_said) {
+            return true;
+        }
+        let head = cut.then_some(HEAD_BYTES);
+        self.texts.iter().map(Needle::bytes).any(|text| {
+            (spelled_out && !spelled::find(body, text).is_empty())
+                || (is_stream && spelled::may_be_in_pieces(body, text, head))
+                || (cut && head_at_end(body, text).is_some())
+        })
     }
 
     /// Whether there are none that could be looked for.
@@ -96,7 +148,7 @@ impl Secrets {
     }
 
     fn without(&self, text: &[u8], cut: bool) -> Option<Vec<u8>> {
-        let all = || self.texts.iter().chain(&self.spelled).map(String::as_bytes);
+        let all = || self.texts.iter().chain(&self.spelled);
         // Which bytes go: as many matches as there are bytes would hold much more than these.
         let mut gone: Vec<bool> = Vec::new();
         let mut take = |span: Range<usize>| {
@@ -105,15 +157,15 @@ impl Secrets {
         };
         for secret in all() {
             let mut end = 0;
-            for at in memmem::find_iter(text, secret) {
+            for at in secret.each_in(text) {
                 // What repeats it within what goes already is not looked at once more.
-                if at + secret.len() > end {
-                    end = token_end(text, at + secret.len());
+                if at + secret.bytes().len() > end {
+                    end = token_end(text, at + secret.bytes().len());
                     take(at..end);
                 }
             }
         }
-        if cut && let Some(head) = all().filter_map(|secret| head_at_end(text, secret)).min_by_key(|at| at.start) {
+        if cut && let Some(head) = all().filter_map(|secret| head_at_end(text, secret.bytes())).min_by_key(|at| at.start) {
             take(head);
         }
         if gone.is_empty() {
@@ -130,7 +182,8 @@ impl Secrets {
 
     /// The same for a text whose JSON was resolved, whatever it quotes.
     fn hide_text(&self, text: &str, cut: bool) -> Option<String> {
-        if text.len() <= HEAD_BYTES {
+        let shortest = if cut { HEAD_BYTES + 1 } else { self.shortest() };
+        if text.len() < shortest {
             return None;
         }
         let hidden = self.without(text.as_bytes(), cut).map(|hidden| String::from_utf8_lossy(&hidden).into_owned());
@@ -167,7 +220,7 @@ impl Secrets {
     /// A body without them, and whether any were there; `None` where that cannot be said. Of JSON, also of its beginning, nothing
     /// changes but the strings that hold one.
     pub(super) fn hide_body(&self, body: &Bytes, cut: bool) -> Option<(Bytes, bool)> {
-        if self.are_too_many(body.len()) {
+        if self.are_too_many(body) {
             return None;
         }
         if self.is_empty() {
@@ -203,20 +256,30 @@ impl Secrets {
         (read == text.len()).then_some(edits)
     }
 
+    /// How long a text has to be that could hold any.
+    fn shortest(&self) -> usize {
+        self.texts.last().map_or(usize::MAX, |text| text.bytes().len())
+    }
+
     /// Whether any is in the text, in whatever spelling, also of JSON within JSON.
     pub(super) fn is_quoted(&self, text: &[u8]) -> bool {
-        if self.texts.is_empty() {
+        // It gets no longer when it is resolved.
+        if text.len() < self.shortest() {
             return false;
         }
-        let mut text = String::from_utf8_lossy(text).into_owned();
-        for _ in 0..=QUOTED {
-            if self.texts.iter().any(|secret| memmem::find(text.as_bytes(), secret.as_bytes()).is_some()) {
-                return true;
-            }
-            if !text.contains('\\') {
+        let are_in = |text: &[u8]| self.texts.iter().any(|secret| secret.each_in(text).next().is_some());
+        if are_in(text) {
+            return true;
+        }
+        let mut resolved = Cow::Borrowed(text);
+        for _ in 0..QUOTED {
+            if memchr(b'\\', &resolved).is_none() {
                 return false;
             }
-            text = unescaped(text.as_bytes());
+            resolved = Cow::Owned(unescaped(&resolved).into_bytes());
+            if are_in(&resolved) {
+                return true;
+            }
         }
         false
     }
@@ -280,9 +343,29 @@ fn token_end(text: &[u8], from: usize) -> usize {
     from + text.get(from..).unwrap_or_default().iter().take_while(goes_on).count()
 }
 
-/// Where at the end of the text a secret begins that does not end there.
+/// Where at the end of the text a secret begins that does not end there: one pass over as much as could be (Knuth, Morris, Pratt), as
+/// both are anybody's.
 fn head_at_end(text: &[u8], secret: &[u8]) -> Option<Range<usize>> {
     let longest = secret.len().saturating_sub(1).min(text.len());
-    let found = (HEAD_BYTES + 1..=longest).rev().find(|head| text.ends_with(secret.get(..*head).unwrap_or_default()))?;
-    Some(text.len() - found..text.len())
+    let (head, end) = (secret.get(..longest)?, text.get(text.len() - longest..)?);
+    memchr(*end.last()?, head)?;
+    // Of each beginning of it: how many of its last bytes are its first as well.
+    let mut borders: Vec<usize> = Vec::with_capacity(longest);
+    let next = |borders: &[usize], mut held: usize, byte: u8| loop {
+        if head.get(held) == Some(&byte) {
+            return held + 1;
+        }
+        let Some(last) = held.checked_sub(1) else { return 0 };
+        held = borders.get(last).copied().unwrap_or_default();
+    };
+    for (at, byte) in head.iter().enumerate() {
+        let border = if at == 0 { 0 } else { next(&borders, borders.last().copied().unwrap_or_default(), *byte) };
+        borders.push(border);
+    }
+    let held = end.iter().fold(0, |held, byte| next(&borders, held, *byte));
+    (held > HEAD_BYTES).then(|| text.len() - held..text.len())
 }
+
+#[cfg(test)]
+#[path = "echo_tests.rs"]
+mod tests;

@@ -19,7 +19,9 @@ mod shelf;
 mod shown;
 mod sift;
 mod size;
+pub mod spelled;
 mod tend;
+mod values;
 mod whole;
 
 pub use restore::Recovered;

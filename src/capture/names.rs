@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::echo::REDACTED;
 use super::record::Head;
 use crate::routing::decide::Decision;
@@ -63,6 +65,16 @@ pub fn are_gone(head: &Head) -> bool {
         plan || gone(&decision.recipe) || decision.rule.as_deref().is_some_and(gone)
     };
     head.redacted && (asked || head.decision.as_deref().is_some_and(planned))
+}
+
+/// Whether something was taken out of any text of a value, as far as the value says: one that says so itself is no other.
+pub fn lack(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(REDACTED),
+        Value::Array(items) => items.iter().any(lack),
+        Value::Object(fields) => fields.iter().any(|(name, value)| name.contains(REDACTED) || lack(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// Whether something that expressions look at was changed.

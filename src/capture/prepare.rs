@@ -1,37 +1,50 @@
 //! From a capture to what is written of it: without credentials, without what the server document keeps out.
 
+use bytes::Bytes;
+
 use super::echo::Secrets;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::scrub::{self, is_credential};
+use super::scrub::{self, Request, is_credential};
 use super::segment::group::Ready;
+use super::values;
 use crate::bounds;
 use crate::store::CaptureRow;
 
 /// What is written of a capture; `None` for one that cannot be.
 pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     let mut head = capture.head.clone();
-    // What comes from a request is without them already; what comes from a file may hold them.
-    let kept = |name: &str| !is_credential(&name.to_ascii_lowercase());
-    head.request_headers.retain(|(name, _)| kept(name));
-    head.response_headers.retain(|(name, _)| kept(name));
+    head.request_headers.retain(|(name, value)| is_kept(name, value));
+    head.response_headers.retain(|(name, value)| is_kept(name, value));
     if let Some(inputs) = &mut head.inputs {
-        inputs.request.headers.retain(|name, _| kept(name));
+        inputs.request.headers.retain(|name, value| is_kept(name, value));
     }
-    let (mut bodies, mut secrets) = (Bodies::default(), Secrets::default());
+    head.client_request_id.take_if(|id| values::is_credential(id));
+    let (mut bodies, mut secrets, mut answer) = (Bodies::default(), Secrets::default(), capture.bodies.response.clone());
     if head.request_captured {
-        let (scrubbed, found) = scrub::scrub_request(&capture.bodies.request);
+        let Request { scrubbed, secrets: found, lacks_tools } = scrub::scrub_request(&capture.bodies.request, head.request_truncated);
         (bodies.request, secrets) = (scrubbed.body, found);
         if scrubbed.redacted {
             head.lacks_of_request();
+        }
+        if lacks_tools && !answer.is_empty() {
+            answer = Bytes::new();
+            head.lacks_of_answer();
         }
     }
     if !secrets.is_empty() {
         without(&mut head, &secrets);
     }
-    bodies.response = scrub::scrub_answer(&mut head, capture.bodies.response.clone(), &secrets);
+    bodies.response = scrub::scrub_answer(&mut head, answer, &secrets);
     redactor.redact(&mut head, &mut bodies);
     of(&head, bodies)
+}
+
+/// Whether a header is no credential: by its name, of those that come from a file too, nor by its value.
+fn is_kept(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    // A provider's refusal names the scheme that it wants.
+    !is_credential(&name) && (name.ends_with("-authenticate") || !values::is_credential(value))
 }
 
 /// Takes out of a head what else quotes these.
@@ -75,3 +88,7 @@ pub(super) fn row(head: &Head) -> CaptureRow {
         shadow_of: head.shadow_of.clone(),
     }
 }
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;

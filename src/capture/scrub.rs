@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use super::echo::{SECRET_BYTES, Secrets};
 use super::record::{Head, State};
 use super::sift::{Look, Sifted, quotes_credential, sift};
+use super::spelled;
 use crate::bounds;
 use crate::protocol::coding;
 use crate::protocol::json::{self, Edit};
@@ -26,8 +27,21 @@ pub(super) const VALUE: &[u8] = b"\"[redacted]\"";
 /// ends as such names do, with hyphens or underscores. `idempotency-key` only sounds like one.
 pub fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] =
-        &["cookie", "set-cookie", "x-auth", "auth", "key", "token", "secret", "password", "signature", "credential", "credentials"];
-    const ENDS: &[&str] = &["-key", "-token", "-secret", "-password", "-signature", "apikey", "authorization", "-auth"];
+        &["cookie", "set-cookie", "x-auth", "auth", "key", "secret", "password", "signature", "credential", "credentials"];
+    const ENDS: &[&str] = &[
+        "-key",
+        "token",
+        "-secret",
+        "-password",
+        "-signature",
+        "apikey",
+        "authorization",
+        "authentication",
+        "-auth",
+        "assertion",
+        "jwt",
+        "oidc-data",
+    ];
     // To some servers they are one.
     let name = if name.contains('_') { Cow::from(name.replace('_', "-")) } else { Cow::from(name) };
     name != "idempotency-key" && (KNOWN.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end)))
@@ -64,23 +78,48 @@ pub struct Scrubbed {
     pub redacted: bool,
 }
 
+/// Takes out of an answer what its provider is sent to know us by, wherever and however it says it. Hardly any does, so that all
+/// others are looked over once and left as they came.
+pub(super) fn scrub_own(head: &mut Head, body: Bytes, own: &[&str]) -> Bytes {
+    let own = Secrets::known(own.iter().map(|secret| (*secret).to_owned()).collect());
+    if own.is_empty() || body.is_empty() {
+        return body;
+    }
+    let (is_stream, cut) = (head.response_stream && !head.response_assembled, ends_early(head));
+    let codings = codings(head);
+    let may = match codings.is_empty() {
+        true => own.may_be_in(&body, is_stream, cut),
+        false => coding::decode(codings, &body, bounds::DECODED_ANSWER).is_none_or(|said| own.may_be_in(&said, is_stream, cut)),
+    };
+    if may { scrub_answer(head, body, &own) } else { body }
+}
+
 /// Takes the credentials out of a request's body: of each of its tools and MCP servers what is one by its name, of their headers
 /// those that carry one, and of their addresses those that hold one; and each of these wherever else it stands. Of a body that is
 /// JSON in part only (it was cut, or is something else) the rest is not stored.
 pub fn scrub_body(body: &Bytes) -> Scrubbed {
-    scrub_request(body).0
+    scrub_request(body, false).scrubbed
 }
 
-/// The same, and what was taken out.
-pub(super) fn scrub_request(body: &Bytes) -> (Scrubbed, Secrets) {
+/// What became of a request's body.
+pub(super) struct Request {
+    pub(super) scrubbed: Scrubbed,
+    /// What was taken out.
+    pub(super) secrets: Secrets,
+    /// Whether there may have been more, which nobody knows: it was cut off within its tools.
+    pub(super) lacks_tools: bool,
+}
+
+/// The same for one that may have been `cut` off.
+pub(super) fn scrub_request(body: &Bytes, cut: bool) -> Request {
     // Where tools may hold credentials, some are offered within others.
-    let look = if memmem::find(body, b"mcp").is_some() { Look::Deep } else { Look::Top };
-    let Sifted { found, read } = sift(body, look);
+    let look = if cut || memmem::find(body, b"mcp").is_some() { Look::Deep } else { Look::Top };
+    let Sifted { found, read, in_tools } = sift(body, look);
     let secrets = Secrets::of(body.get(..read).unwrap_or_default(), &found);
     let redacted = !found.is_empty() || read < body.len();
     let kept = json::splice(&body.slice(..read), found.into_iter().map(|span| Edit::new(span, VALUE)).collect());
     let kept = secrets.hide_body(&kept, true).map_or_else(Bytes::new, |(kept, _)| kept);
-    (Scrubbed { body: kept, redacted }, secrets)
+    Request { scrubbed: Scrubbed { body: kept, redacted }, secrets, lacks_tools: cut && in_tools }
 }
 
 /// A provider's answer as it may be stored.
@@ -119,11 +158,7 @@ pub(super) fn scrub_answer(head: &mut Head, body: Bytes, secrets: &Secrets) -> B
 }
 
 fn answer(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
-    if secrets.are_too_many(body.len()) {
-        return Answer::Gone;
-    }
-    let codings = head.response_headers.iter().filter(|(name, value)| name == CONTENT_ENCODING.as_str() && value != "identity");
-    let codings: Vec<&[u8]> = codings.map(|(_, value)| value.as_bytes()).collect();
+    let codings = codings(head);
     if codings.is_empty() {
         return plain(head, body, secrets);
     }
@@ -135,8 +170,14 @@ fn answer(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
     }
 }
 
+/// How an answer is coded, one line each.
+fn codings(head: &Head) -> Vec<&[u8]> {
+    let lines = head.response_headers.iter().filter(|(name, value)| name == CONTENT_ENCODING.as_str() && value != "identity");
+    lines.map(|(_, value)| value.as_bytes()).collect()
+}
+
 fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
-    if secrets.are_too_many(body.len()) {
+    if secrets.are_too_many(body) {
         return Answer::Gone;
     }
     let is_stream = head.response_stream && !head.response_assembled;
@@ -169,7 +210,7 @@ fn sift_whole(body: &Bytes, refuses: bool) -> Option<Vec<Edit>> {
     if !refuses && !lists_tools(body) {
         return Some(Vec::new());
     }
-    let Sifted { found, read } = sift(body, if refuses { Look::Wary } else { Look::Deep });
+    let Sifted { found, read, .. } = sift(body, if refuses { Look::Wary } else { Look::Deep });
     let rest = body.get(read..).unwrap_or_default();
     if quotes_credential(rest) || (!refuses && lists_tools(rest)) {
         return None;
@@ -190,7 +231,7 @@ fn sift_stream(stream: &Bytes) -> Option<Vec<Edit>> {
         let Some(data) = line.strip_prefix(b"data:").filter(|data| lists_tools(data)) else { continue };
         let at = start + line.len() - data.len();
         let data = data.trim_ascii_end();
-        let Sifted { found, read } = sift(data, Look::Deep);
+        let Sifted { found, read, .. } = sift(data, Look::Deep);
         let whole = serde_json::from_slice::<IgnoredAny>(data).is_ok();
         // The last one may have been cut off; any other goes on in the next line.
         if !whole && (read < data.len() || from < stream.len()) {
@@ -205,16 +246,21 @@ fn lists_tools(text: &[u8]) -> bool {
     memmem::find(text, b"tools").is_some() || memmem::find(text, b"mcp_servers").is_some()
 }
 
-/// Whether a body lists tools, or describes one, behind its first `most` bytes, of which nothing is kept.
+/// Whether a body lists tools, or describes one, behind its first `most` bytes, of which nothing is kept; in letters of any case, and
+/// spelled in any way.
 pub fn offers_tools_past(body: &[u8], most: usize) -> bool {
-    const WORDS: [&[u8]; 3] = [b"\"tools\"", b"\"mcp_servers\"", b"\"authorization"];
+    const LISTS: [&[u8]; 2] = [b"tools", b"mcp_servers"];
+    // A name may begin before it is cut off, each of its letters six bytes long.
+    const LONGEST: usize = 14 * 6;
     if body.len() <= most {
         return false;
     }
-    // A name may begin before it is cut off.
-    let longest = WORDS.iter().map(|word| word.len()).max().unwrap_or_default();
-    let rest = body.get(most.saturating_sub(longest)..).unwrap_or_default();
-    WORDS.iter().any(|word| memmem::find(rest, word).is_some())
+    let rest = body.get(most.saturating_sub(LONGEST)..).unwrap_or_default();
+    memchr::memchr_iter(b'"', rest).any(|at| {
+        let name = rest.get(at + 1..).unwrap_or_default();
+        let lists = LISTS.iter().any(|list| spelled::after(name, list).is_some_and(|after| after.starts_with(b"\"")));
+        lists || spelled::after(name, b"authorization").is_some()
+    })
 }
 
 /// What a stream amounts to, without credentials.
@@ -230,4 +276,4 @@ fn assembled(head: &Head, stream: &[u8], secrets: &Secrets) -> Answer {
 
 #[cfg(test)]
 #[path = "scrub_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -67,14 +67,14 @@ fn credentials_of_tools_leave_and_nothing_else() {
 }
 
 /// What is written of a call.
-struct Written {
-    head: Head,
-    bodies: Bodies,
+pub(in crate::capture) struct Written {
+    pub(in crate::capture) head: Head,
+    pub(in crate::capture) bodies: Bodies,
 }
 
 impl Written {
     /// Of this request, cut, and this answer.
-    fn of(request: &[u8], response: &[u8], change: impl FnOnce(&mut Head)) -> Written {
+    pub(in crate::capture) fn of(request: &[u8], response: &[u8], change: impl FnOnce(&mut Head)) -> Written {
         let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
         capture.bodies = Bodies { request: Bytes::copy_from_slice(request), response: Bytes::copy_from_slice(response) };
         change(&mut capture.head);
@@ -83,7 +83,7 @@ impl Written {
     }
 
     /// All that it says, in the ways that JSON may write it, and JSON within JSON.
-    fn says(&self, word: &str) -> bool {
+    pub(in crate::capture) fn says(&self, word: &str) -> bool {
         let head = serde_json::to_vec(&self.head).unwrap();
         let assembled = if self.head.response_stream { self.head.assembled(&self.bodies.response).to_string() } else { String::new() };
         [&head[..], &self.bodies.request, &self.bodies.response, assembled.as_bytes()].into_iter().any(|text| {
@@ -145,11 +145,23 @@ fn an_address_or_a_header_of_a_tool_may_be_a_credential() {
         (json!({"parameters": {"token": "a", "max_tokens": 9}}), json!({"parameters": {"token": "a", "max_tokens": 9}})),
         (json!({"server_url": "https://mcp.example/x?page=2"}), json!({"server_url": "https://mcp.example/x?page=2"})),
         (json!({"tools": [{"authorization": "canary-12345"}]}), json!({"tools": [{"authorization": "[redacted]"}]})),
+        (json!({"tools": {"authorization": "canary-12345"}}), json!({"tools": {"authorization": "[redacted]"}})),
+        (json!({"tools": {"a": {"authorization": "canary-12345"}}}), json!({"tools": {"a": {"authorization": "[redacted]"}}})),
+        (json!([[{"authorization": "canary-12345"}]]), json!([[{"authorization": "[redacted]"}]])),
+        (
+            json!({"headers": {"X-Custom": ["Bearer canary-12345", "x"], "X-B": {"c": "Token canary-12345"}}}),
+            json!({"headers": {"X-Custom": ["[redacted]", "x"], "X-B": {"c": "[redacted]"}}}),
+        ),
+        (json!({"headers": {"X-Custom": "eyJhbGciOiJ9.e30.c2ln"}}), json!({"headers": {"X-Custom": "[redacted]"}})),
+        (json!({"url": ["https://h?token=canary-12345"]}), json!({"url": ["[redacted]"]})),
     ] {
         let body = |tool: &Value| Bytes::from(json!({"model": "m", "tools": [tool]}).to_string());
         let out = scrub_body(&body(&tool));
         assert_eq!((&out.body, out.redacted), (&body(&kept), kept != tool), "{tool}");
     }
+    let single = request_with(SECRET).to_string().replace("[{", "{").replace("}]", "}");
+    let written = Written::of(single.as_bytes(), format!("it is {SECRET}").as_bytes(), |_| {});
+    assert!(written.says(r#""authorization":"[redacted]""#) && !written.says(HEAD));
     // Each of several values of a name is known, and looked for elsewhere.
     let repeated = br#"{"model":"m","tools":[{"authorization":{"a":"canary-12345","a":"x"}}],"input":"canary-12345"}"#;
     assert!(!Written::of(repeated, b"canary-12345", |_| {}).says("canary"));
@@ -201,7 +213,7 @@ fn an_answer_may_quote_its_request() {
     }
 }
 
-fn flate(text: &str) -> Vec<u8> {
+pub(in crate::capture) fn flate(text: &str) -> Vec<u8> {
     // A gzip of stored blocks, as no crate for it enters here.
     let (length, mut out) = (u16::try_from(text.len()).unwrap(), vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1]);
     out.extend(length.to_le_bytes());
@@ -351,7 +363,7 @@ fn words_and_numbers_are_not_taken_for_a_secret() {
     for cut in ["https://", "https://h.exam", "https://h.example/"] {
         let request = format!(r#"{{"tools":[{{"server_url":"{cut}"#);
         let answer = r#"{"content":"https://h.example/a"}"#;
-        assert_eq!(Written::of(request.as_bytes(), answer.as_bytes(), |head| head.request_truncated = true).bodies.response, answer);
+        assert_eq!(Written::of(request.as_bytes(), answer.as_bytes(), |_| {}).bodies.response, answer);
     }
 }
 
@@ -396,6 +408,10 @@ fn tools_that_are_cut_off_are_told() {
         assert!(!told || most < body.len());
     }
     assert!(!offers_tools_past(br#"{"model":"m","input":"of tools and such"}"#, 5));
+    for body in [r#"{"model":"m","Tools":[]}"#, r#"{"model":"m","t\u006fols":[]}"#, r#"{"model":"m","x":{"AUTHORIZATION_TOKEN":1}}"#] {
+        assert!(offers_tools_past(body.as_bytes(), 12), "{body}");
+    }
+    assert!(!offers_tools_past(br#"{"model":"m","input":"{\"tools\":[]}"}"#, 5));
 }
 
 /// A body with a secret somewhere among other things, and whether escapes are spelled out.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
 
 use super::scrub::{VALUE, is_credential};
+use super::values::is_tool_credential;
 
 /// Members of a tool that are addresses, which may hold a credential.
 const ADDRESSES: [&str; 2] = ["url", "server_url"];
@@ -21,6 +22,8 @@ pub(super) struct Sifted {
     pub(super) found: Vec<Range<usize>>,
     /// How many bytes could be read. Nobody knows what the others are.
     pub(super) read: usize,
+    /// Whether it ends within a list of tools or MCP servers.
+    pub(super) in_tools: bool,
 }
 
 /// How closely a text is looked at.
@@ -52,32 +55,45 @@ enum Role {
 
 /// Looks through a text.
 pub(super) fn sift(text: &[u8], look: Look) -> Sifted {
-    let mut walk = Walk { found: Vec::new(), look };
+    let mut walk = Walk { found: Vec::new(), look, in_tools: false };
     let first = if look == Look::Wary { Role::Quoted } else { Role::Plain };
     let read = json::read_part(text, |cursor| walk.value(cursor, first));
     let found = walk.found.into_iter().map(|span| span.start..span.end.min(read)).collect();
-    Sifted { found, read }
+    Sifted { found, read, in_tools: walk.in_tools }
 }
 
 struct Walk {
     found: Vec<Range<usize>>,
     look: Look,
+    in_tools: bool,
 }
 
 impl Walk {
     /// Walks through the value ahead. As deep as JSON may be, no deeper.
     fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
+        let walked = self.walk(cursor, role);
+        self.in_tools |= walked.is_err() && matches!(role, Role::Tools | Role::Servers);
+        walked
+    }
+
+    fn walk(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
         let shape = cursor.shape()?;
         match (role, shape) {
             (_, Shape::Null) => cursor.pass(),
-            (Role::Tools | Role::Servers, Shape::Array) => cursor.elements(|cursor| self.value(cursor, Role::Tool)),
+            (Role::Tools | Role::Servers | Role::Tool, Shape::Array) => cursor.elements(|cursor| self.value(cursor, Role::Tool)),
             (Role::Servers, Shape::Object) => cursor.members(|cursor, _| self.value(cursor, Role::Tool)),
-            (Role::Headers, Shape::Object) => cursor.members(|cursor, name| {
+            // One tool, or several by their names.
+            (Role::Tools, Shape::Object) => cursor.members(|cursor, name| {
+                let role = self.role(Role::Tool, name);
+                self.value(cursor, if matches!(role, Role::Plain | Role::Quoted) { Role::Tool } else { role })
+            }),
+            (Role::Headers | Role::Header, Shape::Object) => cursor.members(|cursor, name| {
                 let role = if is_credential(&plain(name)) { Role::Secret } else { Role::Header };
                 self.value(cursor, role)
             }),
+            (Role::Header | Role::Address, Shape::Array) => cursor.elements(|cursor| self.value(cursor, role)),
             (Role::Secret | Role::Headers, _) => self.take(cursor),
-            (Role::Header, Shape::String) => self.take_if(cursor, has_scheme),
+            (Role::Header, Shape::String) => self.take_if(cursor, is_tool_credential),
             (Role::Address, Shape::String) => self.take_if(cursor, |text, cut| cut || has_credential(text)),
             (_, Shape::String) if self.look == Look::Wary => self.take_if(cursor, |text, _| quotes_credential(text.as_bytes())),
             (_, Shape::Object) => cursor.members(|cursor, name| {
@@ -244,12 +260,6 @@ fn said(raw: &[u8], cut: bool) -> Cow<'_, str> {
 /// A member's name, in small letters.
 fn plain(name: Name<'_>) -> String {
     name.text().to_ascii_lowercase()
-}
-
-/// A header's value that is a credential by its scheme.
-fn has_scheme(value: &str, _: bool) -> bool {
-    let value = value.trim_start_matches(['"', ' ']).to_ascii_lowercase();
-    ["bearer ", "basic ", "token ", "apikey "].iter().any(|scheme| value.starts_with(scheme))
 }
 
 /// An address with a password in it, or with a parameter that is a credential by its name.

@@ -21,7 +21,9 @@ impl Capture {
         add_base64(&mut request, body_base64);
         // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
-        let kept = answered && (head.request_captured || !self.bodies.response.is_empty());
+        // An empty one beside which something was taken out may be one that was.
+        let may_be_empty = head.request_captured && !head.redacted;
+        let kept = answered && (may_be_empty || !self.bodies.response.is_empty());
         let (body, body_base64) = if kept && !head.response_assembled { body_json(&self.bodies.response) } else { (Value::Null, None) };
         let assembled = if kept && head.response_stream { head.assembled(&self.bodies.response) } else { Value::Null };
         let mut response = json!({

@@ -1,11 +1,11 @@
-//! A provider's refusal on its way out, without what that provider knows us by: careless ones quote it. A star stands for each byte,
-//! so that lengths stay; answers of success are nobody's to change.
+//! A provider's refusal on its way out, without what that provider knows us by: careless ones quote it. However it is spelled, a star
+//! stands for each byte, so that lengths stay; answers of success are nobody's to change.
 
 use bytes::{Bytes, BytesMut};
-use memchr::memmem;
 use pingora::protocols::http::HttpTask;
 
 use crate::capture::scrub::credentials;
+use crate::capture::spelled;
 use crate::routing::provider::Provider;
 
 /// Shorter credentials would be found by chance.
@@ -35,7 +35,7 @@ pub(super) fn tasks(tasks: Vec<HttpTask>, provider: &Provider) -> Vec<HttpTask> 
 /// A body, or what is kept of it.
 pub(super) fn bytes(said: Bytes, provider: &Provider) -> Bytes {
     let secrets = credentials(provider).into_iter().map(str::as_bytes).filter(|secret| secret.len() >= SHORTEST);
-    let found: Vec<_> = secrets.flat_map(|secret| memmem::find_iter(&said, secret).map(|at| at..at + secret.len())).collect();
+    let found: Vec<_> = secrets.flat_map(|secret| spelled::find(&said, secret)).collect();
     if found.is_empty() {
         return said;
     }
@@ -46,4 +46,26 @@ pub(super) fn bytes(said: Bytes, provider: &Provider) -> Bytes {
         }
     }
     masked.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::routing::provider::Base;
+    use crate::secret::Secret;
+
+    #[test]
+    fn a_credential_is_masked_in_whatever_spelling() {
+        let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
+        let provider = Provider::of_node(base, Some(Secret::new("ab/cd+0123456789".to_owned())), None, Arc::default());
+        for said in ["ab/cd+0123456789", r"ab\/cd+0123456789", r"ab\u002fcd\u002B0123456789", r"ab\\\/cd+0123456789"] {
+            let all = format!(r#"{{"error":"a\n\/ {said}, {said}"}}"#);
+            let masked = bytes(Bytes::from(all.clone()), &provider);
+            assert_eq!(masked, all.replace(said, &"*".repeat(said.len())), "{said}");
+        }
+        let other = Bytes::from_static(br#"{"error":"ab\ncd+0123456789"}"#);
+        assert_eq!(bytes(other.clone(), &provider), other);
+    }
 }

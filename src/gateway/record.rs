@@ -179,7 +179,7 @@ impl Record {
     /// The same for one whose capture was announced, unless nothing is captured.
     pub(super) fn announced(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt, coming: Option<Coming>) -> Self {
         let settings = &app.server.capture;
-        let opted_out = settings.client_opt_out && prompt.headers.get("x-rerouter-capture").is_some_and(|value| value == "off");
+        let opted_out = settings.client_opt_out && says_off(&prompt.headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let sent = prompt.sent();
         let head = Box::new(Head {
@@ -426,6 +426,12 @@ fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
     if let Some(cost) = outcome.cost_usd() {
         metrics.cost(provider, model, cost);
     }
+}
+
+/// Whether a client keeps its bodies out: in whatever line it says so.
+fn says_off(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all("x-rerouter-capture").iter().map(HeaderValue::as_bytes);
+    lines.flat_map(|line| line.split(|byte| *byte == b',')).any(|word| word.trim_ascii().eq_ignore_ascii_case(b"off"))
 }
 
 /// What the client calls its request; as long as such names are, so that a record stays small.

@@ -3,19 +3,23 @@
 
 use serde_json::{Value, json};
 
+use crate::capture::names;
 use crate::capture::record::Capture;
 
 /// What a capture says about one field. The outer `None`: nothing can be known, because its body was not kept whole.
 type Told = Option<Value>;
 
-/// The comparison of contract 6.4. `equal` is null where a side's body was not kept whole, so that nothing is known.
+/// The comparison of contract 6.4. `equal` is null where a side's body was not kept whole, or something was taken out of what it
+/// says: two others may read the same without what was in them.
 pub fn compare(a: &Capture, b: &Capture) -> Value {
     let (left, right) = (fields(a), fields(b));
+    let lacks = |capture: &Capture, told: &Told| capture.head.redacted && told.as_ref().is_some_and(names::lack);
+    let known = |left: &Told, right: &Told| !lacks(a, left) && !lacks(b, right);
     let rows: Vec<Value> = left
         .into_iter()
         .zip(right)
         .map(|((name, a), (_, b))| {
-            let equal = a.as_ref().zip(b.as_ref()).map(|(a, b)| a == b);
+            let equal = a.as_ref().zip(b.as_ref()).filter(|_| known(&a, &b)).map(|(a, b)| a == b);
             json!({ "field": name, "a": a, "b": b, "equal": equal })
         })
         .collect();
@@ -52,7 +56,9 @@ fn fields(capture: &Capture) -> [(&'static str, Told); 18] {
 /// The answer's object, a stream's assembled; null when the answer is no JSON.
 fn answer(capture: &Capture) -> Option<Value> {
     let (head, body) = (&capture.head, &capture.bodies.response);
-    if !head.request_captured || head.response_truncated {
+    // It may have been empty, or all of it was taken out.
+    let gone = head.redacted && body.is_empty();
+    if !head.request_captured || head.response_truncated || gone {
         return None;
     }
     Some(if head.response_stream { head.assembled(body) } else { serde_json::from_slice(body).unwrap_or(Value::Null) })
@@ -287,6 +293,28 @@ mod tests {
             assert_eq!(row(&compared, field), &json!({"field": field, "a": null, "b": null, "equal": null}));
         }
         assert_eq!(row(&compared, "status")["equal"], true);
+    }
+
+    #[test]
+    fn what_was_taken_out_may_have_been_the_same_or_not() {
+        let (mut a, mut b) = pair();
+        let answer = |text: &str| Bytes::from(json!({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).to_string());
+        let equal = |a: &Capture, b: &Capture, field: &str| row(&compare(a, b), field)["equal"].clone();
+        (a.bodies.response, b.bodies.response) = (answer("it is [redacted]"), answer("it is [redacted]"));
+        assert_eq!(equal(&a, &b, "text"), true, "a provider may say so itself");
+        for redacted in [[true, false], [false, true], [true, true]] {
+            [a.head.redacted, b.head.redacted] = redacted;
+            assert_eq!(
+                (equal(&a, &b, "text"), equal(&a, &b, "finish_reason"), equal(&a, &b, "status")),
+                (Value::Null, true.into(), true.into())
+            );
+        }
+        b.head.redacted = false;
+        (a.bodies.response, b.bodies.response) = (Bytes::new(), Bytes::new());
+        for stream in [false, true] {
+            a.head.response_stream = stream;
+            assert_eq!((equal(&a, &b, "text"), equal(&a, &b, "state")), (Value::Null, true.into()), "nothing was kept of one");
+        }
     }
 
     proptest! {
