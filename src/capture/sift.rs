@@ -93,7 +93,8 @@ impl Walk {
             }),
             (Role::Header | Role::Address, Shape::Array) => cursor.elements(|cursor| self.value(cursor, role)),
             (Role::Secret | Role::Headers, _) => self.take(cursor),
-            (Role::Header, Shape::String) => self.take_if(cursor, is_tool_credential),
+            // Where it is cut off it may go on as one.
+            (Role::Header, Shape::String) => self.take_if(cursor, |text, cut| cut || is_tool_credential(text)),
             (Role::Address, Shape::String) => self.take_if(cursor, |text, cut| cut || has_credential(text)),
             (_, Shape::String) if self.look == Look::Wary => self.take_if(cursor, |text, _| quotes_credential(text.as_bytes())),
             (_, Shape::Object) => cursor.members(|cursor, name| {
