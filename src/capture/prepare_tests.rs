@@ -170,3 +170,40 @@ fn headers_of_a_draft_are_looked_at_as_well() {
     let ready = ready(&draft.finish(), &Redactor::default()).unwrap();
     assert!(!String::from_utf8_lossy(&ready.head).contains("canary"));
 }
+
+#[test]
+fn what_a_function_takes_is_no_tool_whatever_it_is_called() {
+    let token = json!({"token": {"type": "string", "description": "The token"}, "authorization": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": {"tools": {"type": "object", "properties": token}, "mcp_servers": token}});
+    let server = json!({"type": "mcp", "server_label": "s"});
+    for request in [
+        json!({"tools": [server, {"type": "function", "name": "f", "parameters": schema}]}),
+        json!({"tools": [server, {"type": "function", "function": {"name": "f", "parameters": schema}}]}),
+        json!({"tools": [server, {"name": "f", "input_schema": schema}]}),
+        json!({"tools": [server], "text": {"format": {"type": "json_schema", "schema": schema}}}),
+        json!({"tools": [server], "messages": [{"content": [{"type": "tool_use", "input": {"tools": token}}]}]}),
+    ] {
+        let request = request.to_string();
+        let written = Written::of(request.as_bytes(), request.as_bytes(), |_| {});
+        assert_eq!((written.bodies.request, written.bodies.response), (request.clone().into(), request.into()));
+        assert!(written.head.not_replayable().is_none() && !written.head.redacted);
+    }
+    let tool = json!({"type": "mcp", "authorization": "canary-12345"});
+    for text in [
+        json!({"response": {"tools": tool}}),
+        json!({"response": {"mcp_servers": {"a": tool}}}),
+        json!({"tools": {"a": {"tools": tool}}}),
+        json!({"mcp": {"tools": [tool]}}),
+    ] {
+        assert!(!Written::of(text.to_string().as_bytes(), text.to_string().as_bytes(), |_| {}).says("canary"), "{text}");
+    }
+}
+
+#[test]
+fn a_header_of_a_tool_that_is_cut_off_is_not_kept() {
+    for said in ["rtr_AbCdEfGhIj", "sk-live-012345", "ey", "Bear", "a word"] {
+        let request = format!(r#"{{"tools":[{{"headers":{{"X-Custom":"{said}"#);
+        let written = Written::of(request.as_bytes(), b"", |head| head.request_truncated = true);
+        assert_eq!(written.bodies.request, r#"{"tools":[{"headers":{"X-Custom":"[redacted]""#);
+    }
+}
