@@ -79,7 +79,14 @@ pub fn lack(value: &Value) -> bool {
 
 /// Whether something that expressions look at was changed.
 pub fn are_in_part(head: &Head) -> bool {
-    let Some(Inputs { request, principal, health, .. }) = head.inputs.as_ref().filter(|_| head.redacted) else { return false };
+    let Some(Inputs { request, principal, health, .. }) = &head.inputs else { return false };
+    // The value of a header that was a credential: nothing else of the capture says so.
+    if request.headers.values().any(|value| value == REDACTED) {
+        return true;
+    }
+    if !head.redacted {
+        return false;
+    }
     let mut texts = request.headers.values().chain(principal.labels.values()).chain(principal.user_labels.values()).chain(health.keys());
     texts.any(|text| text.contains(REDACTED))
 }

@@ -1,8 +1,9 @@
 //! From a capture to what is written of it: without credentials, without what the server document keeps out.
 
 use bytes::Bytes;
+use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 
-use super::echo::Secrets;
+use super::echo::{REDACTED, Secrets};
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
 use super::scrub::{self, Request, is_credential};
@@ -15,10 +16,8 @@ use crate::store::CaptureRow;
 pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     let mut head = capture.head.clone();
     head.request_headers.retain(|(name, value)| is_kept(name, value));
-    head.response_headers.retain(|(name, value)| is_kept(name, value));
-    if let Some(inputs) = &mut head.inputs {
-        inputs.request.headers.retain(|name, value| is_kept(name, value));
-    }
+    head.response_headers.retain(|(name, value)| is_challenge(name) || is_kept(name, value));
+    take_from_inputs(&mut head, &is_kept);
     head.client_request_id.take_if(|id| values::is_credential(id));
     let (mut bodies, mut secrets, mut answer) = (Bodies::default(), Secrets::default(), capture.bodies.response.clone());
     if head.request_captured {
@@ -42,9 +41,19 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
 
 /// Whether a header is no credential: by its name, of those that come from a file too, nor by its value.
 fn is_kept(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    // A provider's refusal names the scheme that it wants.
-    !is_credential(&name) && (name.ends_with("-authenticate") || !values::is_credential(value))
+    !is_credential(&name.to_ascii_lowercase()) && !values::is_credential(value)
+}
+
+/// Whether it is a header by which a provider's refusal names the scheme that it wants.
+fn is_challenge(name: &str) -> bool {
+    name.eq_ignore_ascii_case(WWW_AUTHENTICATE.as_str()) || name.eq_ignore_ascii_case(PROXY_AUTHENTICATE.as_str())
+}
+
+/// Takes the values out of the headers that the decision looked at. Their names stay: where one was decided on it is known that it
+/// had a value, and that nobody can decide so again.
+fn take_from_inputs(head: &mut Head, is_kept: &dyn Fn(&str, &str) -> bool) {
+    let headers = head.inputs.iter_mut().flat_map(|inputs| &mut inputs.request.headers);
+    headers.filter(|(name, value)| !is_kept(name, value)).for_each(|(_, value)| REDACTED.clone_into(value));
 }
 
 /// Takes out of a head what else quotes these.
@@ -52,9 +61,7 @@ fn without(head: &mut Head, secrets: &Secrets) {
     let is_free = |value: &str| secrets.hide_whole(value.as_bytes()).is_none();
     head.request_headers.retain(|(_, value)| is_free(value));
     head.response_headers.retain(|(_, value)| is_free(value));
-    if let Some(inputs) = &mut head.inputs {
-        inputs.request.headers.retain(|_, value| is_free(value));
-    }
+    take_from_inputs(head, &|_, value| is_free(value));
     // It may be cut off.
     head.client_request_id.take_if(|id| secrets.hide(id.as_bytes()).is_some());
     head.error.take_if(|error| !is_free(error));

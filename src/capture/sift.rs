@@ -41,8 +41,12 @@ pub(super) enum Look {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Plain,
+    /// What is at the top, or what an event wraps it in: its members are what a request or a response has.
+    Top,
     Tools,
     Servers,
+    /// What is called as these elsewhere: a list of them, but an object is any.
+    Listed,
     Tool,
     /// Of a text that may quote a tool.
     Quoted,
@@ -56,7 +60,7 @@ enum Role {
 /// Looks through a text.
 pub(super) fn sift(text: &[u8], look: Look) -> Sifted {
     let mut walk = Walk { found: Vec::new(), look, in_tools: false };
-    let first = if look == Look::Wary { Role::Quoted } else { Role::Plain };
+    let first = if look == Look::Wary { Role::Quoted } else { Role::Top };
     let read = json::read_part(text, |cursor| walk.value(cursor, first));
     let found = walk.found.into_iter().map(|span| span.start..span.end.min(read)).collect();
     Sifted { found, read, in_tools: walk.in_tools }
@@ -72,7 +76,7 @@ impl Walk {
     /// Walks through the value ahead. As deep as JSON may be, no deeper.
     fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
         let walked = self.walk(cursor, role);
-        self.in_tools |= walked.is_err() && matches!(role, Role::Tools | Role::Servers);
+        self.in_tools |= walked.is_err() && matches!(role, Role::Tools | Role::Servers | Role::Listed);
         walked
     }
 
@@ -80,7 +84,9 @@ impl Walk {
         let shape = cursor.shape()?;
         match (role, shape) {
             (_, Shape::Null) => cursor.pass(),
-            (Role::Tools | Role::Servers | Role::Tool, Shape::Array) => cursor.elements(|cursor| self.value(cursor, Role::Tool)),
+            (Role::Tools | Role::Servers | Role::Listed | Role::Tool, Shape::Array) => {
+                cursor.elements(|cursor| self.value(cursor, Role::Tool))
+            }
             (Role::Servers, Shape::Object) => cursor.members(|cursor, _| self.value(cursor, Role::Tool)),
             // One tool, or several by their names.
             (Role::Tools, Shape::Object) => cursor.members(|cursor, name| {
@@ -93,7 +99,8 @@ impl Walk {
             }),
             (Role::Header | Role::Address, Shape::Array) => cursor.elements(|cursor| self.value(cursor, role)),
             (Role::Secret | Role::Headers, _) => self.take(cursor),
-            (Role::Header, Shape::String) => self.take_if(cursor, is_tool_credential),
+            // Where it is cut off it may go on as one.
+            (Role::Header, Shape::String) => self.take_if(cursor, |text, cut| cut || is_tool_credential(text)),
             (Role::Address, Shape::String) => self.take_if(cursor, |text, cut| cut || has_credential(text)),
             (_, Shape::String) if self.look == Look::Wary => self.take_if(cursor, |text, _| quotes_credential(text.as_bytes())),
             (_, Shape::Object) => cursor.members(|cursor, name| {
@@ -113,11 +120,16 @@ impl Walk {
 
     /// What the member of an object is.
     fn role(&self, of: Role, name: Name<'_>) -> Role {
+        // Elsewhere it may be the schema of what a function takes, whose members may have any name.
+        let placed = matches!(of, Role::Top | Role::Tool | Role::Quoted);
         if name.resembles("tools") {
-            return Role::Tools;
+            return if placed { Role::Tools } else { Role::Listed };
         }
         if name.resembles("mcp_servers") {
-            return Role::Servers;
+            return if placed { Role::Servers } else { Role::Listed };
+        }
+        if of == Role::Top && self.look == Look::Deep && name.is("response") {
+            return Role::Top;
         }
         if matches!(of, Role::Tool | Role::Quoted) {
             if name.resembles("headers") {
