@@ -249,6 +249,10 @@ pub fn offers_tools_past(body: &[u8], most: usize) -> bool {
     let rest = body.get(most.saturating_sub(LONGEST)..).unwrap_or_default();
     memchr::memchr_iter(b'"', rest).any(|at| {
         let name = rest.get(at + 1..).unwrap_or_default();
+        // Others wait for this, and hardly anything that is quoted begins so.
+        if !matches!(name.first(), Some(b't' | b'T' | b'm' | b'M' | b'a' | b'A' | b'\\')) {
+            return false;
+        }
         let lists = LISTS.iter().any(|list| spelled::after(name, list).is_some_and(|after| after.starts_with(b"\"")));
         lists || spelled::after(name, b"authorization").is_some()
     })
