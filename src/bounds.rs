@@ -93,6 +93,8 @@ pub const JSON_DEPTH: usize = 128;
 pub const JSON_WORD_BYTES: usize = 4 << 10;
 /// Decoded bytes of an answer that a provider compressed though it was asked not to: read for its usage only, in a millisecond or two.
 pub const DECODED_ANSWER: usize = 4 << 20;
+/// Decoded bytes of such an answer that is captured, for credentials in it: the writer of captures holds one at a time.
+pub const DECODED_CAPTURE: usize = 16 << 20;
 /// Decoded bytes of a compressed request body between two looks at everybody else's work: some ten microseconds.
 pub const DECODE_STEP: usize = 64 << 10;
 /// Members of a gzip body and frames of a zstd one: each takes an engine, and may hold nothing. Blocked files of the largest bodies

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::prepare;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::segment::group::Parts;
+use super::segment::group::{Parts, Rows};
 use super::segment::reader::{Damage, Segment};
 use super::segment::writer::{Effort, Pace};
 use super::shelf::{Make, Shelf};
@@ -355,7 +355,9 @@ impl Archive {
         let head = read_head(id, &heads, place).map_err(reported(place.heads))?;
         let bodies = match place.bodies {
             // What leads to them is damaged as well.
-            None if head.not_replayable().is_none() => return Err(Damage::Bytes(LOST)).map_err(reported(place.heads)),
+            None if head.request_captured && !Rows::tell_of_no_bodies(&segment, place.heads) => {
+                return Err(Damage::Bytes(LOST)).map_err(reported(place.heads));
+            }
             None => Bodies::default(),
             Some(at) => {
                 let bodies = Parts::bodies(&segment, at).map_err(reported(at))?;

@@ -107,18 +107,21 @@ async fn what_is_damaged_is_an_error_and_costs_nothing_else() {
 #[tokio::test]
 async fn bodies_that_nothing_leads_to_are_lost_and_not_empty() {
     let dir = tempfile::tempdir().unwrap();
-    let mut all = captures(0..6);
+    let mut all = captures(0..7);
     all[1].head.request_captured = false;
-    // A group that has none.
-    for capture in &mut all[3..5] {
+    // Neither is run again.
+    (all[2].head.request_truncated, all[3].head.redacted) = (true, true);
+    // A group that has none: of one that is kept, all of nothing.
+    for capture in &mut all[4..6] {
         (capture.head.request_captured, capture.bodies) = (false, Bodies::default());
     }
-    let clock = Clock::manual(all[5].head.created_at);
+    (all[5].head.request_captured, all[5].head.request_truncated) = (true, true);
+    let clock = Clock::manual(all[6].head.created_at);
     let first = archive(dir.path()).await.with_clock(clock.clone());
-    for group in [&all[..3], &all[3..5], &all[5..]] {
+    for group in [&all[..4], &all[4..6], &all[6..]] {
         first.append(Arc::new(group.to_vec())).await.unwrap();
     }
-    first.delete(&all[5].head.id, false).await.unwrap();
+    first.delete(&all[6].head.id, false).await.unwrap();
     first.close().await.unwrap();
     let place = first.store.locate_capture(&all[0].head.id).await.unwrap().unwrap();
     let at = place.bodies.unwrap();
@@ -137,20 +140,20 @@ async fn bodies_that_nothing_leads_to_are_lost_and_not_empty() {
     archive.recover().await.unwrap();
     archive.catch_up().await.unwrap();
     let get = async |at: usize| archive.get(&all[at].head.id).await;
-    for lost in [0, 2] {
+    for lost in [0, 2, 3] {
         assert_eq!(get(lost).await.unwrap_err().status().as_u16(), 500, "{lost}");
     }
-    for whole in [3, 4] {
+    for whole in [4, 5] {
         assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
     }
     clock.advance(bounds::REWRITE_AFTER);
     archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
     assert_ne!(segments(dir.path()), [file], "it was made anew");
-    for lost in [0, 1, 2] {
+    for lost in [0, 1, 2, 3] {
         let read = get(lost).await.unwrap().unwrap();
         assert_eq!((read.head.not_replayable(), read.bodies), (Some(crate::error::Kind::NotCaptured), Bodies::default()), "{lost}");
     }
-    for whole in [3, 4] {
+    for whole in [4, 5] {
         assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
     }
 }

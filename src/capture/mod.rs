@@ -1,6 +1,7 @@
 //! Captures: the stored request, inputs, decision and answer of one inference call. Capturing never delays or fails a
 //! request, never holds a credential, and what is stored reads back whole or not at all.
 
+mod coded;
 pub mod coming;
 pub mod draft;
 mod echo;

@@ -4,16 +4,14 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
 use memchr::memmem;
 use serde::de::IgnoredAny;
 
+use super::coded::{self, Said};
 use super::echo::{SECRET_BYTES, Secrets};
 use super::record::{Head, State};
 use super::sift::{Look, Sifted, quotes_credential, sift};
 use super::spelled;
-use crate::bounds;
-use crate::protocol::coding;
 use crate::protocol::json::{self, Edit};
 use crate::routing::provider::Provider;
 use crate::secret::Secret;
@@ -86,11 +84,13 @@ pub(super) fn scrub_own(head: &mut Head, body: Bytes, own: &[&str]) -> Bytes {
         return body;
     }
     let (is_stream, cut) = (head.response_stream && !head.response_assembled, ends_early(head));
-    let codings = codings(head);
-    let may = match codings.is_empty() {
-        true => own.may_be_in(&body, is_stream, cut),
-        false => coding::decode(codings, &body, bounds::DECODED_ANSWER).is_none_or(|said| own.may_be_in(&said, is_stream, cut)),
+    let coded = coded::said(head, &body);
+    let said = match &coded {
+        Said::Plain => Some(&body),
+        Said::Decoded(decoded) => Some(decoded),
+        Said::Unknown => None,
     };
+    let may = said.is_none_or(|said| own.may_be_in(said, is_stream, cut));
     if may { scrub_answer(head, body, &own) } else { body }
 }
 
@@ -158,22 +158,13 @@ pub(super) fn scrub_answer(head: &mut Head, body: Bytes, secrets: &Secrets) -> B
 }
 
 fn answer(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
-    let codings = codings(head);
-    if codings.is_empty() {
-        return plain(head, body, secrets);
-    }
-    match coding::decode(codings, body, bounds::DECODED_ANSWER) {
-        Some(decoded) if plain(head, &decoded, secrets) == Answer::Same => Answer::Same,
+    match coded::said(head, body) {
+        Said::Plain => plain(head, body, secrets),
+        Said::Decoded(decoded) if plain(head, &decoded, secrets) == Answer::Same => Answer::Same,
         // There is nothing that it could quote.
-        None if secrets.is_empty() && !head.request_truncated => Answer::Same,
-        _ => Answer::Gone,
+        Said::Unknown if secrets.is_empty() && !head.request_truncated => Answer::Same,
+        Said::Decoded(_) | Said::Unknown => Answer::Gone,
     }
-}
-
-/// How an answer is coded, one line each.
-fn codings(head: &Head) -> Vec<&[u8]> {
-    let lines = head.response_headers.iter().filter(|(name, value)| name == CONTENT_ENCODING.as_str() && value != "identity");
-    lines.map(|(_, value)| value.as_bytes()).collect()
 }
 
 fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
@@ -258,6 +249,10 @@ pub fn offers_tools_past(body: &[u8], most: usize) -> bool {
     let rest = body.get(most.saturating_sub(LONGEST)..).unwrap_or_default();
     memchr::memchr_iter(b'"', rest).any(|at| {
         let name = rest.get(at + 1..).unwrap_or_default();
+        // Others wait for this, and hardly anything that is quoted begins so.
+        if !matches!(name.first(), Some(b't' | b'T' | b'm' | b'M' | b'a' | b'A' | b'\\')) {
+            return false;
+        }
         let lists = LISTS.iter().any(|list| spelled::after(name, list).is_some_and(|after| after.starts_with(b"\"")));
         lists || spelled::after(name, b"authorization").is_some()
     })

@@ -411,6 +411,7 @@ fn tools_that_are_cut_off_are_told() {
     for body in [r#"{"model":"m","Tools":[]}"#, r#"{"model":"m","t\u006fols":[]}"#, r#"{"model":"m","x":{"AUTHORIZATION_TOKEN":1}}"#] {
         assert!(offers_tools_past(body.as_bytes(), 12), "{body}");
     }
+    assert!(offers_tools_past(br#"{"model":"m","x":["","\u004dCP_servers"],"\u0041uthorization":"",}"#, 5));
     assert!(!offers_tools_past(br#"{"model":"m","input":"{\"tools\":[]}"}"#, 5));
 }
 

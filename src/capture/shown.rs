@@ -122,6 +122,8 @@ impl Capture {
         let request = request.filter(|_| head.request_captured);
         (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
         head.request_whole = shown.redacted && shown.not_replayable.is_none();
+        // No call's body is empty.
+        head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty()) || head.not_replayable().is_some();
         head.inputs = shown.inputs;
         head.served = shown.served;
         if let Some(Decided { decision, served, attempts }) = shown.decision {
@@ -195,6 +197,10 @@ mod tests {
         whole["request"]["body"] = Value::Null;
         let read = |whole: &Value| Capture::read_whole(whole.to_string().as_bytes()).unwrap();
         assert_eq!(read(&whole).head.not_replayable(), Some(Kind::NotCaptured), "its body is not there");
+        whole["request"]["body"] = "".into();
+        assert_eq!(read(&whole).head.not_replayable(), Some(Kind::NotCaptured), "it has none");
+        whole["request"]["truncated"] = true.into();
+        assert_eq!(read(&whole).head.not_replayable(), Some(Kind::Truncated), "nothing of it was kept");
         let mut denied = capture.whole();
         denied["not_replayable"] = "not_captured".into();
         assert_eq!((read(&denied).head.request_captured, read(&denied).bodies.request), (false, Bytes::new()));
@@ -209,7 +215,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_reads_back_to_what_is_shown(
-            request: Vec<u8>, response: Vec<u8>, text: String, flags: [bool; 6], node: Option<String>, cost: Option<f64>, seed: u64,
+            request in prop::collection::vec(any::<u8>(), 1..100),
+            response: Vec<u8>, text: String, flags: [bool; 6], node: Option<String>, cost: Option<f64>, seed: u64,
         ) {
             let mut capture = capture(5, &UserId::known("usr_1"), &Random::seeded(seed));
             let head = &mut capture.head;

@@ -191,7 +191,7 @@ impl Record {
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
         });
         let request = Bodies::cut(sent, settings.max_body);
-        let cut_tools = offers_tools_past(sent, settings.max_body);
+        let cut_tools = coming.is_some() && head.request_captured && offers_tools_past(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());
@@ -257,7 +257,7 @@ impl Record {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
         self.request = Bodies::cut(body, most);
-        self.cut_tools = offers_tools_past(body, most);
+        self.cut_tools = self.coming.is_some() && self.head.request_captured && offers_tools_past(body, most);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {

@@ -37,16 +37,29 @@ impl Coding {
         let elements = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
         let mut named = elements.filter(|element| !element.is_empty());
         let (first, second) = (named.next(), named.next());
-        let known = match (first.map(<[u8]>::to_ascii_lowercase).as_deref(), second) {
-            (None | Some(b"identity"), None) => return Ok(None),
-            (Some(b"gzip" | b"x-gzip"), None) => Some(Coding::Gzip),
-            (Some(b"deflate"), None) => Some(Coding::Deflate),
-            (Some(b"zstd"), None) => Some(Coding::Zstd),
-            (Some(b"br"), None) => Some(Coding::Brotli),
+        let known = match (first, second) {
+            (None, None) => return Ok(None),
+            (Some(one), None) if one.eq_ignore_ascii_case(b"identity") => return Ok(None),
+            (Some(one), None) => Coding::named(one),
             _ => None,
         };
         let refused = || format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED);
         known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()).accepting(Coding::SUPPORTED))
+    }
+
+    /// Whether any of the values of all `Content-Encoding` lines is one of ours.
+    pub fn is_among<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).any(|element| Coding::named(element.trim_ascii()).is_some())
+    }
+
+    fn named(element: &[u8]) -> Option<Coding> {
+        match &*element.to_ascii_lowercase() {
+            b"gzip" | b"x-gzip" => Some(Coding::Gzip),
+            b"deflate" => Some(Coding::Deflate),
+            b"zstd" => Some(Coding::Zstd),
+            b"br" => Some(Coding::Brotli),
+            _ => None,
+        }
     }
 
     fn as_str(self) -> &'static str {
@@ -77,10 +90,27 @@ pub struct Decoder {
 /// A body that is at hand, out of the coding that the values of its `Content-Encoding` lines name; `None` where that is none, not one
 /// of ours, not what the bytes are, or makes more than `limit` bytes.
 pub fn decode<'a>(lines: impl IntoIterator<Item = &'a [u8]>, body: &[u8], limit: usize) -> Option<Bytes> {
-    let mut decoder = Decoder::new(Coding::of(lines).ok()??, limit);
+    through(Coding::of(lines).ok()??, body, limit)?.finish().ok()
+}
+
+/// All that a body says which may break off, out of its coding; `None` where that cannot be told.
+pub fn decode_cut(coding: Coding, body: &[u8], limit: usize) -> Option<Bytes> {
+    let decoder = through(coding, body, limit)?;
+    // A block of zstd does not come out before its last byte is there, and what it says may be read in it all the same.
+    let is_all = match decoder.engine {
+        Engine::Between => decoder.waiting.is_empty(),
+        Engine::Inflate(_) | Engine::Brotli(_) => true,
+        Engine::Zstd(_) => false,
+    };
+    is_all.then(|| decoder.decoded.freeze())
+}
+
+/// A decoder that has taken in the whole of a body.
+fn through(coding: Coding, body: &[u8], limit: usize) -> Option<Decoder> {
+    let mut decoder = Decoder::new(coding, limit);
     decoder.push(body);
     while decoder.step().ok()? {}
-    decoder.finish().ok()
+    Some(decoder)
 }
 
 enum Engine {

@@ -58,11 +58,17 @@ impl Rows {
         let read = (0..).map_while(|position| parts.head(position)).map(|head| {
             let head = serde_json::from_slice::<Head>(&head).ok().filter(|head| head.version <= Head::VERSION);
             let head = head.ok_or(Damage::Bytes("a head of it does not read"))?;
-            lost |= bodies.is_none() && head.not_replayable().is_none();
+            lost |= bodies.is_none() && head.request_captured;
             Ok(prepare::row(&head))
         });
         let rows = read.collect::<Result<_, Damage>>()?;
         Ok(Rows { heads, bodies, rows, lost })
+    }
+
+    /// Whether rows that can be read say of the heads at `heads` that there never were bodies of theirs: all were empty.
+    pub fn tell_of_no_bodies(segment: &Segment, heads: u64) -> bool {
+        let behind = segment.block_head(heads).map(|head| head.end(heads));
+        behind.and_then(|behind| Rows::read(segment, behind)).is_ok_and(|rows| rows.heads == heads && rows.bodies.is_none())
     }
 
     /// Its rows with their places.
