@@ -1,12 +1,14 @@
 //! What an answer says whose provider names a content coding, so that it can be looked through.
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::record::Head;
 use super::scrub::ends_early;
 use crate::bounds;
 use crate::protocol::coding::{self, Coding};
+
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// What an answer says.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +40,13 @@ pub(super) fn said(head: &Head, body: &[u8]) -> Said {
         Err(_) if !Coding::is_among(lines()) && is_text(body) => Said::Plain,
         Err(_) => Said::Unknown,
     }
+}
+
+/// Whether this head's answer is called a stream of events.
+pub(super) fn says_events(head: &Head) -> bool {
+    let types = head.response_headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()));
+    let is_events = |value: &str| value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(EVENT_STREAM));
+    types.into_iter().any(|(_, value)| is_events(value))
 }
 
 /// Whether it is text, which may be cut off within a character.

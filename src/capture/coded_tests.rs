@@ -22,12 +22,18 @@ const SECRET: &str = "zQ7/8xW+cKJ9==";
 
 /// What is kept of this answer to a request with a secret, by a provider that has a key.
 fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
+    kept_as("application/json", coding, response, state)
+}
+
+fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
     let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
     draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new(KEY.to_owned())), None, Arc::default())));
     draft.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]}).to_string().into();
     draft.bodies.response = Bytes::copy_from_slice(response);
     draft.head.state = state;
+    draft.head.response_headers.retain(|(name, _)| name != "content-type");
+    draft.head.response_headers.push(("content-type".into(), kind.into()));
     draft.head.response_headers.push(("content-encoding".into(), coding.into()));
     let ready = prepare::ready(&draft.finish(), &Redactor::default()).unwrap();
     (serde_json::from_slice(&ready.head).unwrap(), ready.bodies.response)
@@ -58,6 +64,19 @@ fn an_answer_that_is_not_coded_is_kept_whatever_it_calls_that() {
     assert_eq!(kept("utf-8", &"né".as_bytes()[..2], State::Aborted).1, "né".as_bytes()[..2]);
     for (coding, body) in [("compress", gzip(&plain)), ("gzip, none", plain.into_bytes()), ("none", b"\xff\xfe".to_vec())] {
         assert_eq!(kept(coding, &body, State::Completed).1, "", "{coding}");
+    }
+}
+
+#[test]
+fn a_compressed_stream_that_lists_tools_is_kept() {
+    let echo = format!("data: {}\n\n", json!({"type": "response.created", "response": {"tools": [{"type": "function", "name": "f"}]}}));
+    let stream = [echo.as_str(), "data: {\"type\":\"response.output_text.delta\",\"delta\":\"well\"}\n\n"].concat();
+    for (coding, bytes) in [("gzip", gzip(&stream)), ("br", brotli(&stream)), ("none", stream.clone().into_bytes())] {
+        for (kind, is_kept) in [("text/event-stream; charset=utf-8", true), ("application/json", false)] {
+            let (head, body) = kept_as(kind, coding, &bytes, State::Completed);
+            assert_eq!((head.redacted, body == bytes), (!is_kept, is_kept), "{coding} {kind}");
+        }
+        assert_eq!(kept_as("text/event-stream", "gzip", &gzip(&stream.replace("well", SECRET)), State::Completed).1, "");
     }
 }
 

@@ -173,7 +173,9 @@ fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
     }
     let is_stream = head.response_stream && !head.response_assembled;
     let refuses = head.status >= 400 || head.error.as_deref() == Some(IN_BAND);
-    let sifted = if is_stream { sift_stream(body) } else { sift_whole(body, refuses) };
+    // One that is coded is none to the data path, which cannot read it, but says that it is.
+    let has_events = is_stream || (!refuses && !head.response_assembled && coded::says_events(head));
+    let sifted = if has_events { sift_stream(body) } else { sift_whole(body, refuses) };
     let Some(edits) = sifted else { return if is_stream { assembled(head, body, secrets) } else { Answer::Gone } };
     let mut changed = !edits.is_empty();
     let mut kept = json::splice(body, edits);
