@@ -73,8 +73,7 @@ fn a_compressed_stream_that_lists_tools_is_kept() {
     let stream = [echo.as_str(), "data: {\"type\":\"response.output_text.delta\",\"delta\":\"well\"}\n\n"].concat();
     for (coding, bytes) in [("gzip", gzip(&stream)), ("br", brotli(&stream)), ("none", stream.clone().into_bytes())] {
         for (kind, is_kept) in [("text/event-stream; charset=utf-8", true), ("application/json", false)] {
-            let (head, body) = kept_as(kind, coding, &bytes, State::Completed);
-            assert_eq!((head.redacted, body == bytes), (!is_kept, is_kept), "{coding} {kind}");
+            assert_eq!(kept_as(kind, coding, &bytes, State::Completed).1 == bytes, is_kept, "{coding} {kind}");
         }
         assert_eq!(kept_as("text/event-stream", "gzip", &gzip(&stream.replace("well", SECRET)), State::Completed).1, "");
     }
