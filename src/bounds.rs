@@ -283,8 +283,28 @@ pub const USAGE_TOKENS: u64 = 1_000_000_000;
 pub const USAGE_ENDING: usize = 16 << 10;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
+/// Those of one caller: four callers may be at it at once.
+pub const REROUTES_SHARE: usize = 4;
+/// Longest that a reroute waits for its turn: clients still wait themselves.
+pub const REROUTE_PATIENCE: Duration = Duration::from_secs(10);
+/// Bodies above this are read on threads that may wait: reading one this large takes some
+/// milliseconds at worst.
+pub const READ_INLINE: usize = 128 << 10;
+/// Large and compressed bodies that are read at once: the data path keeps a core where there are two.
+pub const READERS: usize = 2;
+/// Those of one caller.
+pub const READERS_SHARE: usize = 1;
+/// Longest that a large body waits to be read.
+pub const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Evaluations at once: each keeps a thread busy that requests could use.
 pub const EVALUATIONS: usize = 2;
+/// Those of one caller.
+pub const EVALUATIONS_SHARE: usize = 1;
+/// Longest that an evaluation, or a gated change, waits for its turn.
+pub const EVALUATE_PATIENCE: Duration = Duration::from_secs(30);
+/// Gated changes that are evaluated at once. They have a place of their own: evaluations never hold
+/// up a change of the routing.
+pub const GATES: usize = 1;
 /// Captures that an evaluation asks where nothing else is said, the newest first.
 pub const EVALUATE_DEFAULT: u64 = 100_000;
 /// Most captures that an evaluation may be asked for.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::app::{App, Live};
 use crate::bounds;
@@ -28,6 +28,7 @@ use crate::replay::explain;
 use crate::replay::report::{PriceList, Report};
 use crate::routing::recipe::Routing;
 use crate::store::{CaptureFilter, Place, Store};
+use crate::turns::{Turn, Turns};
 
 /// A document that captures are decided under.
 #[derive(Clone)]
@@ -110,14 +111,18 @@ pub enum Told {
     Done(Result<Report>),
 }
 
-/// Begins an evaluation; it ends with its last capture, or soon after the receiver is dropped. 429 while as many as may are
-/// under way, 503 while captures are there that the index does not know.
-pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
+/// Waits for a turn at `turns`; 429 where there was none for too long.
+pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
+    turns.take(caller).await.ok_or_else(|| {
+        let why = "Too many evaluations are running; none ended in time.";
+        Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
+    })
+}
+
+/// Begins an evaluation in its turn; it ends with its last capture, or soon after the receiver is
+/// dropped. 503 while captures are there that the index does not know.
+pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
     app.archive.check_complete()?;
-    let permit = app.evaluations.clone().try_acquire_owned().map_err(|_| {
-        let most = bounds::EVALUATIONS;
-        Error::new(Kind::RateLimited, format!("{most} evaluations are under way already.")).retry_after(bounds::LIMIT_RETRY)
-    })?;
     let (tell, told) = mpsc::channel(4);
     let live = app.live();
     let work = Work {
@@ -129,7 +134,7 @@ pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> 
         tell,
         last: LastBlock::default(),
     };
-    let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(permit));
+    let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(turn));
     started.map_err(Error::internal)?;
     Ok(told)
 }
@@ -155,10 +160,10 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, permit: OwnedSemaphorePermit) {
+    fn run(mut self, turn: Turn) {
         let report = self.evaluate().transpose();
         // Whoever has its report may begin another one.
-        drop(permit);
+        drop(turn);
         if let Some(report) = report {
             // Whoever asked may have left meanwhile.
             let _gone = self.tell.blocking_send(Told::Done(report));

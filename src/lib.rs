@@ -5,7 +5,7 @@
 //!
 //! | layer | rooms |
 //! |---|---|
-//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
+//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
@@ -95,6 +95,7 @@ pub mod api;
 pub mod app;
 pub mod auth;
 pub mod blocking;
+pub mod body_memory;
 pub mod bounds;
 pub mod capture;
 pub mod cli;
@@ -118,3 +119,4 @@ pub mod routing;
 pub mod secret;
 pub mod server;
 pub mod store;
+pub mod turns;

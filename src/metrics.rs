@@ -22,6 +22,7 @@
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
 //! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
 //! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
+//! | `rerouter_body_memory_bytes` | | bytes of bodies that are held now, of `limits.body_memory` |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
@@ -73,6 +74,7 @@ pub struct Metrics {
     agent_open: IntGauge,
     captures: IntCounterVec,
     blocks_damaged: IntCounter,
+    body_memory: Gauge,
     capture_queue: Gauge,
     routing: IntGaugeVec,
     /// Held while the live revision changes and while series are read: nobody sees two, or none.
@@ -131,6 +133,7 @@ impl Metrics {
                 r,
                 IntCounter::with_opts(opts("capture_blocks_damaged_total", "Blocks of captures that could not be read.")),
             )?,
+            body_memory: kept(r, Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies that are held now.")))?,
             capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
@@ -245,6 +248,12 @@ impl Metrics {
     /// A block of captures turned out to be damaged.
     pub fn capture_block_damaged(&self) {
         self.blocks_damaged.inc();
+    }
+
+    /// So many bytes of bodies are held.
+    pub fn body_memory(&self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        self.body_memory.set(bytes as f64);
     }
 
     /// So many bytes wait for the capture writer.

@@ -208,7 +208,8 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let free = gateway.create_key().await;
     let original = gateway.chat(&free, BODY.as_bytes()).await.request_id();
     gateway.capture(&original).await;
-    let payer = key(&gateway, &gateway.admin_key, json!({"rpm": 1})).await;
+    // Two dry runs and one reroute.
+    let payer = key(&gateway, &gateway.admin_key, json!({"rpm": 3})).await;
     let target = format!("/v1/router/replay/{original}/reroute");
     for _ in 0..2 {
         let dry = gateway.manage("POST", &format!("{target}?dry_run=true"), &payer.secret, None).await;
@@ -218,6 +219,14 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let refused = gateway.manage("POST", &target, &payer.secret, None).await;
     envelope::management(&refused, 429, "rate_limited");
     assert!(refused.header("retry-after").is_some());
+    let dry = gateway.manage("POST", &format!("{target}?dry_run=true"), &payer.secret, None).await;
+    envelope::management(&dry, 429, "rate_limited");
+    let evaluate = "/v1/router/replay/evaluate";
+    let evaluated = gateway.manage("POST", evaluate, &payer.secret, Some(&json!({}))).await;
+    envelope::management(&evaluated, 429, "rate_limited");
+    let chat = serde_json::from_str(BODY).unwrap();
+    let decided = gateway.manage("POST", "/v1/router/decide", &payer.secret, Some(&chat)).await;
+    envelope::management(&decided, 429, "rate_limited");
     let used = usage(&gateway, &gateway.admin_key, "?group_by=key,model,recipe").await;
     let of = |key: &Key| used.iter().find(|row| row["key"] == key.id.as_str()).unwrap_or_else(|| panic!("{used:?}"));
     assert_eq!((&of(&free)["requests"], &of(&free)["replays"]["requests"]), (&json!(1), &json!(0)));

@@ -19,6 +19,8 @@ mod agents_on_nodes;
 mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
+/// The bound on bodies in memory: 503 beyond it, and answers whole though their copies are cut.
+mod body_memory;
 /// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
 mod browsers;
 /// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.

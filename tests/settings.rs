@@ -36,6 +36,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("data_dir", "examples::the_laptop_s_documents_serve_a_user_who_registers"),
     ("egress.deny", "settings::a_denied_network_is_not_connected_to"),
     ("hosts", "refusals::a_host_that_is_not_ours_is_421"),
+    ("limits.body_memory", "body_memory::a_body_that_finds_no_room_is_503_and_the_others_go_on"),
     ("limits.body_min_rate", "settings::a_body_slower_than_the_rate_is_408"),
     ("limits.connections", "settings::a_connection_too_many_is_closed"),
     ("limits.header_timeout", "refusals::a_slow_head_is_cut_off"),

@@ -55,6 +55,7 @@ impl Gate {
     /// Tries the candidate on the captures of the last day; the answer is that of a refusal. `examples`: whether that may name
     /// captures of anybody.
     pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>, examples: bool) -> Result<Option<Response<Bytes>>> {
+        let turn = evaluation::turn(&app.gates, "").await?;
         app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
         let since = app.clock.now() - bounds::GATE_AGE;
         let asked = Evaluation {
@@ -69,7 +70,7 @@ impl Gate {
             // Who may change the document may read it.
             conditions: true,
         };
-        let mut report = evaluation::finish(evaluation::begin(app, asked)?).await?;
+        let mut report = evaluation::finish(evaluation::begin(app, turn, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
             let unread = Some(report.unreadable).filter(|unread| *unread > 0).map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();

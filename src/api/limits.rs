@@ -3,10 +3,20 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::app::App;
+use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
+use crate::limits::{self, Permit};
 use crate::store::{Limits, nano_usd};
+
+/// Draws a request on the limits of the caller: what decides or evaluates costs work, and counts as
+/// one of its requests a minute and at once. 429 where they are used up.
+pub fn draw(app: &App, who: &Principal) -> Result<Permit> {
+    let draws = limits::draws(&app.auth, who);
+    app.limits.admit(&draws, 0, app.clock.now()).map_err(|refused| *refused.error)
+}
 
 /// What is asked for; null is not asked for. Limits that nothing on the interface would count are refused.
 pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Limits> {

@@ -303,6 +303,19 @@ impl Auth {
         above
     }
 
+    /// Who is treated as one where callers share something fairly: a user with all its keys. The keys
+    /// that the operator made by `ADMIN_API_KEY` are tenants of their own, with their descendants.
+    pub fn tenant(&self, who: &Principal) -> String {
+        match (who.user_id(), who.key()) {
+            (Some(user), Some(key)) if user == UserId::admin() => {
+                let above = self.ancestors(key);
+                above.last().map_or(&key.id, |top| &top.id).to_string()
+            }
+            (Some(user), _) => user.to_string(),
+            (None, _) => who.actor().id,
+        }
+    }
+
     /// Up to `limit` keys of an interface, newest first, older than `after`, of one owner or of all.
     pub async fn keys(
         &self,

@@ -151,6 +151,8 @@ pub struct LimitSettings {
     pub body_min_rate: u64,
     /// Bytes of a request body, decoded.
     pub request_body: usize,
+    /// Bytes of bodies that the process holds at once.
+    pub body_memory: usize,
     /// Connections at once.
     pub connections: usize,
 }
@@ -432,18 +434,28 @@ fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
 
 fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
     let mut section = top.below("limits", faults);
+    let body = |field: &Field<'_>, faults: &mut Faults| {
+        let size = field.size(faults)?;
+        if !(1..=1 << 30).contains(&size) {
+            faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
+        }
+        Some(size)
+    };
+    let request_body = section.read("request_body", faults, body).map_or(32 << 20, to_usize);
     let found = LimitSettings {
         header_timeout: section.read("header_timeout", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(10)),
         body_min_rate: section.read("body_min_rate", faults, |f, p| f.rate(p)).unwrap_or(1 << 10),
-        request_body: section
-            .read("request_body", faults, |field, faults| {
+        request_body,
+        body_memory: section
+            .read("body_memory", faults, |field, faults| {
                 let size = field.size(faults)?;
-                if !(1..=1 << 30).contains(&size) {
-                    faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
+                // A compressed body is held beside what it becomes.
+                if size < 2 * request_body as u64 {
+                    faults.push(field.fault("must be at least twice `request_body`"));
                 }
                 Some(size)
             })
-            .map_or(32 << 20, to_usize),
+            .map_or((512 << 20).max(2 * request_body), to_usize),
         connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
     };
     section.finish(faults);

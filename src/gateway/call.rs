@@ -16,6 +16,7 @@ use super::masked;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
+use crate::body_memory::BodyMemory;
 use crate::bounds;
 use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
@@ -111,6 +112,11 @@ pub(super) fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
 }
 
 impl Progress {
+    /// Of a call whose copies of answers are held in `memory`.
+    pub(super) fn within(memory: &BodyMemory) -> Self {
+        Progress { relay: Relay::within(memory), ..Progress::default() }
+    }
+
     /// What the attempt under way, or else the last one, is made at.
     pub(super) fn current(&self) -> Option<&Arc<Target>> {
         self.used.last().map(|used| &used.target)

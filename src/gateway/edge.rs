@@ -25,6 +25,7 @@ use super::{Gateway, allowance, gate, inference, panicked, reply, reroute, slow}
 use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
+use crate::body_memory::Held;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -171,7 +172,8 @@ impl Edge {
         (handler, takes): (api::Handler, Takes),
         admitted: &Admission,
     ) -> Ended {
-        let body = match self.management_body(session, takes).await {
+        let mut held = self.app.body_memory.begin();
+        let body = match self.management_body(session, takes, &mut held).await {
             Ok(body) => body,
             Err(error) => {
                 let framed = error.kind() == Kind::UnsupportedMediaType;
@@ -205,7 +207,7 @@ impl Edge {
         }
     }
 
-    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
+    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes, held: &mut Held) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
             return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies.").accepting("identity"));
@@ -219,7 +221,7 @@ impl Edge {
             Takes::Lines => bounds::IMPORT_BODY,
             Takes::Prompt => self.app.server.limits.request_body,
         };
-        let body = intake::read_body(session, limit, self.pace()).await?;
+        let body = intake::read_body(session, limit, self.pace(), held).await?;
         let kind = kind.as_deref().map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
         if !body.is_empty() && !takes.types().iter().any(|taken| Some(taken.as_bytes()) == kind) {
             return Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {}.", takes.types().join(" or "))));

@@ -17,7 +17,7 @@ use pingora_proxy::HttpProxy;
 
 use super::admission::Admission;
 use super::attempt::forwarded;
-use super::call::{Call, demand};
+use super::call::{Call, Progress, demand};
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
@@ -27,10 +27,11 @@ use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::{Principal, token};
+use crate::body_memory::Held;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
-use crate::prompt::{Prompt, gather, may_ask_for};
-use crate::protocol::coding::{Coding, Decoder};
+use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
@@ -47,7 +48,9 @@ pub(super) async fn run(
 ) -> Ended {
     let app = &edge.app;
     let Some(session) = place.as_deref_mut() else { return Ended::GONE };
-    let (mut prompt, waited) = match read(edge, exchange, session, endpoint).await {
+    let mut held = app.body_memory.begin();
+    let reading = read(edge, exchange, session, (endpoint, admitted.principal()), &mut held).await;
+    let (mut prompt, waited) = match reading {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
@@ -57,7 +60,10 @@ pub(super) async fn run(
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
     exchange.line.model = Some(token::redact_within(&prompt.request.model).into_owned());
-    let allowed = may_ask_for(principal, prompt.asked()).and_then(|()| prompt.take_agent(app));
+    let allowed = match may_ask_for(principal, prompt.asked()) {
+        Ok(()) => prompt.take_agent(app, principal).await,
+        refused => refused,
+    };
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
@@ -113,28 +119,27 @@ async fn read(
     edge: &Edge,
     exchange: &mut Exchange,
     session: &mut ServerSession,
-    endpoint: Endpoint,
+    (endpoint, who): (Endpoint, &Principal),
+    held: &mut Held,
 ) -> Result<(Prompt, Duration), (Error, bool)> {
     let mut headers = session.req_header().headers.clone();
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
     let coding = Coding::of(lines).map_err(|error| (error, true))?;
     let limit = edge.app.server.limits.request_body;
     let began = Instant::now();
-    let body = match coding {
-        None => intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?,
-        // Boxed: a call whose body is not coded has no room for a decoder.
-        Some(coding) => Box::pin(intake::read_coded(session, Decoder::new(coding, limit), limit, edge.pace())).await?,
-    };
+    let body = intake::read_body(session, limit, edge.pace(), held).await;
+    let body = body.map_err(|error| (error, false))?;
     let waited = began.elapsed();
-    exchange.line.bytes_in = match coding {
-        None => body.len() as u64,
-        Some(_) => session.body_bytes_read() as u64,
-    };
-    if headers.remove(CONTENT_ENCODING).is_some() && headers.contains_key(CONTENT_LENGTH) {
+    exchange.line.bytes_in = body.len() as u64;
+    let coded = headers.remove(CONTENT_ENCODING).is_some();
+    let unread = Unread { endpoint, body, coding, held };
+    let reading = Prompt::read_in_turn(&edge.app, who, unread, headers).await;
+    let mut prompt = reading.map_err(|error| (error, true))?;
+    if coded && prompt.headers.contains_key(CONTENT_LENGTH) {
         // What is kept of the request is its head beside the body as it was read.
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let length = HeaderValue::from(prompt.body.len());
+        prompt.headers.insert(CONTENT_LENGTH, length);
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
     Ok((prompt, waited))
 }
 
@@ -170,7 +175,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         counted: false,
         live,
         coming: app.captures.coming().clone(),
-        state: Default::default(),
+        state: Progress::within(&app.body_memory).into(),
         home: Default::default(),
         panicked: Default::default(),
     }

@@ -9,6 +9,7 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
+use crate::body_memory::{BodyMemory, Held};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
@@ -76,6 +77,8 @@ pub(super) struct Relay {
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
+    /// The process has no room for what is held.
+    overfull: bool,
     /// Something of it is the client's now: no failover any more.
     pub(super) committed: bool,
     /// All of it has been passed on, or collected.
@@ -97,9 +100,16 @@ pub(super) struct Relay {
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
     pub(super) answer: Option<Answer>,
+    /// What the copy, and an answer that is collected, take in memory.
+    memory: Option<Held>,
 }
 
 impl Relay {
+    /// One whose copies are held in `memory`.
+    pub(super) fn within(memory: &BodyMemory) -> Self {
+        Relay { memory: Some(memory.begin()), ..Relay::default() }
+    }
+
     /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed
     /// as if it had come alone: how an answer is cut into batches must not decide what becomes of it.
     pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules) -> Verdict {
@@ -141,7 +151,8 @@ impl Relay {
     /// In the middle of an answer.
     fn weigh(&self, rules: Rules) -> Weighed {
         if rules.mode == Mode::Collect {
-            return if self.held_bytes > bounds::COLLECT_BYTES { Weighed::Abandon(TOO_LARGE) } else { Weighed::Wait };
+            let fits = self.held_bytes <= bounds::COLLECT_BYTES && !self.overfull;
+            return if fits { Weighed::Wait } else { Weighed::Abandon(TOO_LARGE) };
         }
         if self.committed {
             return Weighed::Wait;
@@ -213,6 +224,7 @@ impl Relay {
     pub(super) fn reset(&mut self) {
         self.held.clear();
         self.held_bytes = 0;
+        self.overfull = false;
         self.status = None;
         self.headers = HeaderMap::new();
         self.stream = false;
@@ -279,7 +291,9 @@ impl Relay {
         if let HttpTask::Body(Some(bytes), _) = task {
             self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
             self.tail.drain(..self.tail.len().saturating_sub(4));
-            let room = limit.saturating_sub(self.body.len());
+            // Once it is cut nothing more is added: what is kept is a beginning.
+            let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
+            let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };
             self.body_truncated |= bytes.len() > room;
             if self.body_truncated && !self.stream {
                 // What an answer used stands at its end: that is known whatever of it is kept.
@@ -290,9 +304,26 @@ impl Relay {
         }
     }
 
+    /// Makes room in the copy for so many bytes more, where the process has it.
+    fn make_room(&mut self, more: usize) -> bool {
+        let needed = self.body.len() + more;
+        if needed <= self.body.capacity() {
+            return true;
+        }
+        let ahead = needed.max(2 * self.body.capacity());
+        self.account(ahead) || self.account(needed)
+    }
+
+    /// Accounts for a copy of so many bytes beside what is held.
+    fn account(&mut self, copy: usize) -> bool {
+        let bytes = copy + self.held_bytes;
+        self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
+    }
+
     fn hold(&mut self, task: HttpTask) {
         if let HttpTask::Body(Some(bytes), _) = &task {
             self.held_bytes += bytes.len();
+            self.overfull |= !self.account(self.body.capacity());
         }
         self.held.push(task);
     }

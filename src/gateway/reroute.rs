@@ -20,15 +20,16 @@ use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
 use super::{allowance, intake, panicked};
-use crate::api::{audit, replays};
+use crate::api::{audit, limits, replays};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
+use crate::body_memory::Held;
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
-use crate::prompt::{Prompt, may_ask_for};
+use crate::prompt::{Prompt, Unread, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
 use crate::repeats::{self, Asked, Found};
@@ -54,7 +55,10 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let id = admitted.params().first();
-    if let Err(error) = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace()).await {
+    let mut held = edge.app.body_memory.begin();
+    let ignored = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace(), &mut held).await;
+    drop(held);
+    if let Err(error) = ignored {
         return refuse(session, exchange, error, false).await;
     }
     let fresh = match edge.still_good(exchange, session, admitted) {
@@ -94,7 +98,7 @@ async fn once(
     let Some(key) = key.filter(|_| !dry_run) else { return reroute(edge, exchange, id, dry_run, principal, shutdown).await };
     // Whoever may not see the capture, any more, learns nothing of what was answered.
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
-    let payer = principal.user_id().map_or_else(|| caller(principal), |user| user.to_string());
+    let payer = app.auth.tenant(principal);
     let asked = Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
     match edge.repeats.begin(asked, exchange.at)? {
         Found::Repeated(told) => {
@@ -147,7 +151,8 @@ async fn reroute(
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     note_foreign(app, exchange, principal, &original).await?;
-    let (mut prompt, inputs) = again(&original, exchange)?;
+    let mut held = app.body_memory.begin();
+    let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
         return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
     }
@@ -157,17 +162,19 @@ async fn reroute(
     let mut inputs = Inputs { health, ..inputs };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     if dry_run {
+        let _drawn = limits::draw(app, principal)?;
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
         let decision = record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
         return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
     }
     if let Some(seen) = &inputs.request.agent {
-        prompt.take_agent_again(app, seen)?;
+        prompt.take_agent_again(app, principal, seen).await?;
     }
-    let _turn = app
-        .reroutes
-        .try_acquire()
-        .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
+    let turn = app.reroutes.take(&app.auth.tenant(principal)).await;
+    let _turn = turn.ok_or_else(|| {
+        let why = "Too many reroutes are running; none ended in time.";
+        Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
+    })?;
     let mut record = Record::announced(app, exchange, principal, &prompt, announced);
     record.replay_of(&original.head, caller(principal));
     record.keeps(kept(app, principal, &original.head));
@@ -234,7 +241,7 @@ impl Drop for Unfinished<'_> {
 
 /// The request of a capture as it would come today: its signals as captured, the time and the state of now, and
 /// for the provider a body that asks for no stream.
-fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
+async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &Exchange, held: &mut Held) -> Result<(Prompt, Inputs)> {
     let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = endpoint_of(&original.head)?;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
@@ -244,7 +251,16 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
             headers.append(name, value);
         }
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
+    if !held.set(body.len()) {
+        return Err(Held::full());
+    }
+    let unread = Unread { endpoint, body, coding: None, held };
+    let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
+    // It was read before: only the room or the turn for it can be lacking.
+    let prompt = prompt.map_err(|error| match error.kind() {
+        Kind::Unavailable => error,
+        _ => Error::internal(error),
+    })?;
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 

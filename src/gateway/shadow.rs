@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::attempt::forwarded;
-use super::call::{Call, demand};
+use super::call::{Call, Progress, demand};
 use super::edge::Edge;
 use super::failure::Failure;
 use super::inference::proxy;
@@ -128,7 +128,7 @@ impl Copied {
             model,
             ask_usage: None,
             counted: false,
-            state: Default::default(),
+            state: Progress::within(&self.app.body_memory).into(),
             home: Default::default(),
             panicked: Default::default(),
         })

@@ -21,7 +21,8 @@ pub(super) async fn run(
     (handler, takes): (SlowHandler, Takes),
     admitted: &Admission,
 ) -> Ended {
-    let body = match edge.management_body(session, takes).await {
+    let mut held = edge.app.body_memory.begin();
+    let body = match edge.management_body(session, takes, &mut held).await {
         Ok(body) => body,
         Err(error) => {
             let framed = error.kind() == Kind::UnsupportedMediaType;

@@ -52,6 +52,7 @@ impl Admin {
             let open = breaker != Breaker::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
+        self.app.metrics.body_memory(self.app.body_memory.held());
         self.app.metrics.render()
     }
 }
