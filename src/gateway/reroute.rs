@@ -149,7 +149,7 @@ async fn reroute(
     note_foreign(app, exchange, principal, &original).await?;
     let (mut prompt, inputs) = again(&original, exchange)?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
-        return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
+        return Err(Error::new(Kind::Forbidden, "The `limits.models` of your key or your user do not allow the captured model."));
     }
     let live = app.live();
     let routing_began = Instant::now();
