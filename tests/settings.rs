@@ -146,6 +146,16 @@ async fn metrics_are_at_their_address_only() {
             let answer = connection.exchange(&client::request("GET", path, &name, &[], None)).await;
             assert!(answer.status == 200 && answer.text().contains(expected), "{path} of {name}: {}", answer.text());
         }
+        // The same without a body: what follows on the connection is the next answer.
+        let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
+        for _ in 0..2 {
+            let head = connection.exchange(&client::request("HEAD", path, &metrics.to_string(), &[], None)).await;
+            assert_eq!((head.status, head.body.len()), (200, 0), "{path}: {head:?}");
+            assert!(head.header("content-length").unwrap().parse::<usize>().unwrap() > 0, "{path}: {head:?}");
+            let answer = connection.exchange(&client::request("GET", path, &metrics.to_string(), &[], None)).await;
+            assert!(answer.status == 200 && answer.text().contains(expected), "{path}: {}", answer.text());
+            assert_eq!(head.header("content-type"), answer.header("content-type"));
+        }
         assert_eq!(gateway.send("GET", path, &[], None).await.status, 404, "{path} where clients are");
         // As a page does whose name leads to loopback.
         let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");

@@ -1,6 +1,8 @@
 //! The OpenAPI 3.1 document, made from the route table and one line for each of its rows. A row without a line, or a
 //! line without a row, fails a test; so does an answer of the test suite that is not in the document.
 
+mod words;
+
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -162,6 +164,7 @@ pub fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas(),
+            "headers": words::headers(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "nodeSignature": {
@@ -240,9 +243,10 @@ fn security(route: &Route, surface: Surface) -> Value {
 fn parameters(operation: &Operation) -> Vec<Value> {
     let of_path = operation.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
-        .map(|name| json!({ "name": name.trim_end_matches("..."), "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }));
+        .map(|name| (name.trim_end_matches("..."), words::of_path(operation.path, name)))
+        .map(|(name, says)| json!({ "name": name, "in": "path", "required": true, "description": says, "schema": { "type": "string", "minLength": 1 } }));
     let of_query = operation.query.iter().map(|name| {
-        let schema = match *name {
+        let mut schema = match *name {
             "limit" if operation.id == "listModels" => {
                 let says = "Counts with `anthropic-version` only, as `after_id` and `before_id` do; else, and without it, the list is whole";
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
@@ -270,11 +274,23 @@ fn parameters(operation: &Operation) -> Vec<Value> {
             "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),
         };
-        json!({ "name": name, "in": "query", "required": false, "schema": schema })
+        // What stands with the schema is about the parameter.
+        let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        let says = said.unwrap_or_else(|| words::of_query(operation.id, name).into());
+        json!({ "name": name, "in": "query", "required": false, "description": says, "schema": schema })
     });
     let coded = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
         let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
-        json!({ "name": "Content-Encoding", "in": "header", "required": false, "schema": { "type": "string", "enum": codings } })
+        let says = "How the body is coded; the limit of its size holds for what comes and for what it becomes";
+        json!({ "name": "Content-Encoding", "in": "header", "required": false, "description": says, "schema": { "type": "string", "enum": codings } })
+    });
+    let captured = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
+        let says = "`off`: the capture has no bodies, where `capture.client_opt_out` of the server document lets clients say so";
+        json!({ "name": "x-rerouter-capture", "in": "header", "required": false, "description": says, "schema": { "type": "string", "enum": ["off"] } })
+    });
+    let dialect = matches!(operation.id, "listModels" | "getModel").then(|| {
+        let says = "With it, whatever its value, the answer has Anthropic's shape";
+        json!({ "name": "anthropic-version", "in": "header", "required": false, "description": says, "schema": { "type": "string" } })
     });
     let named = (operation.id == "reroute" || operation.takes == Some("NewKey")).then(|| {
         let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
@@ -282,15 +298,18 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
     });
     let conditional = match operation.id {
-        "getAgent" => Some("If-None-Match"),
-        "changeAgent" | "deleteAgent" => Some("If-Match"),
+        "getAgent" => Some(("If-None-Match", "Entity tags, as `ETag` of an answer gives them, or `*`")),
+        "changeAgent" | "deleteAgent" => Some(("If-Match", "Entity tags, as `ETag` of an answer gives them, or `*`")),
+        "putConfig" | "rollbackConfig" => Some((
+            "If-Match",
+            "The entity tag of the document that is live, as `GET /v1/router/config` gives it, or `*`; 412 where another is",
+        )),
         _ => None,
     };
-    let conditional = conditional.map(|name| {
-        let says = "Entity tags, as `ETag` of an answer gives them, or `*`";
-        json!({ "name": name, "in": "header", "required": false, "description": says, "schema": { "type": "string" } })
-    });
-    of_path.chain(of_query).chain(coded).chain(named).chain(conditional).collect()
+    let conditional = conditional.map(
+        |(name, says)| json!({ "name": name, "in": "header", "required": false, "description": says, "schema": { "type": "string" } }),
+    );
+    of_path.chain(of_query).chain(coded).chain(captured).chain(dialect).chain(named).chain(conditional).collect()
 }
 
 fn json_of(schema: &str) -> Value {
@@ -314,6 +333,11 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             };
         }
         success.insert("content".into(), content);
+    }
+    // What draws on limits says what is left of them.
+    let draws = operation.id == "reroute" || surface.is_data_plane() && operation.takes.is_some();
+    if let (Value::Object(success), true) = (&mut success, draws) {
+        success.insert("headers".into(), words::limit_headers());
     }
     responses.insert(status.to_string(), success);
     if operation.id == "getAgent" {
@@ -346,7 +370,11 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             (_, 401) => "Unauthorized",
             _ => "ManagementError",
         };
-        responses.insert(status.to_string(), json!({ "description": reason(status), "content": json_of(schema) }));
+        let mut refusal = json!({ "description": reason(status), "content": json_of(schema) });
+        if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
+            refusal.insert("headers".into(), words::limit_headers());
+        }
+        responses.insert(status.to_string(), refusal);
     }
     if surface.is_data_plane() && operation.takes.is_some() {
         // A provider's own refusals go through with their body.
@@ -375,6 +403,21 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), OPERATIONS.len(), "an operation id stands twice");
+    }
+
+    #[test]
+    fn every_parameter_says_what_it_is() {
+        let document = document();
+        let operations = document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
+        let mut seen = 0;
+        for operation in operations {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let says = parameter["description"].as_str().unwrap_or_default();
+                assert!(says.len() > 10, "{}: {parameter}", operation["operationId"]);
+                seen += 1;
+            }
+        }
+        assert!(seen > 60, "{seen}");
     }
 
     #[test]

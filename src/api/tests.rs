@@ -128,8 +128,12 @@ impl World {
         keys::list(&self.app, who, &request(&format!("/v1/router/keys{query}"), None)).await.map(|answer| read(&answer))
     }
 
+    /// The record as every answer has it: without what is left of the limits.
     async fn get(&self, who: &Principal, id: &str) -> Result<Value> {
-        keys::get(&self.app, who, &request(&format!("/v1/router/keys/{id}"), None)).await.map(|answer| read(&answer))
+        let answer = keys::get(&self.app, who, &request(&format!("/v1/router/keys/{id}"), None)).await?;
+        let mut record = read(&answer);
+        record.as_object_mut().unwrap().remove("usage").unwrap();
+        Ok(record)
     }
 
     async fn revoke(&self, who: &Principal, id: &str) -> Result<StatusCode> {

@@ -56,7 +56,7 @@ pub(super) struct Call {
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
-    /// What is left of the caller's rates, as headers of the answer.
+    /// What is left of the caller's limits, as headers of the answer.
     pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
     pub(super) capture_limit: usize,

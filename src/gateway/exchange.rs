@@ -33,7 +33,7 @@ pub(super) struct Exchange {
     /// The pattern of the table, or `unknown`: a label must not come from outside.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
-    /// What is left of the caller's rates, as headers; empty where there are none.
+    /// What is left of the caller's limits, as headers; empty where there are none.
     pub(super) rates: HeaderMap,
     /// A node's signature whose nonce is still to be spent.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,

@@ -98,7 +98,7 @@ pub(super) async fn run(
     ended
 }
 
-/// Lets the request in, decides, and reserves what that may cost. Dropped without a call, the permit gives all back.
+/// Lets the request in, decides, and reserves what that may cost. A request that is refused draws on nothing.
 pub(super) fn choose(
     app: &App,
     exchange: &mut Exchange,
@@ -108,9 +108,20 @@ pub(super) fn choose(
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
     app.store.faults().pass(FaultPlace::Decision);
-    let decision = decide(&live.routing, inputs)?;
-    allowance::reserve(app, &mut permit, live, &decision, inputs)?;
-    Ok((Arc::new(decision), permit))
+    let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
+        allowance::reserve(app, &mut permit, live, &decision, inputs)?;
+        Ok(decision)
+    });
+    match decided {
+        Ok(decision) => {
+            allowance::tell(app, exchange, &permit.remaining());
+            Ok((Arc::new(decision), permit))
+        }
+        Err(error) => {
+            allowance::tell(app, exchange, &permit.release());
+            Err(error)
+        }
+    }
 }
 
 /// Reads, decodes and understands the body; gives also how long its bytes were awaited. With the error: whether the request is

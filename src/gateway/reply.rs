@@ -99,7 +99,7 @@ static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
 
 /// As many as may join a provider's.
-pub(super) const CALL_HEADERS: usize = 16;
+pub(super) const CALL_HEADERS: usize = 20;
 
 /// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
 pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {

@@ -154,7 +154,7 @@ async fn reroute(
     let mut held = app.body_memory.begin();
     let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
-        return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
+        return Err(Error::new(Kind::Forbidden, "The `limits.models` of your key or your user do not allow the captured model."));
     }
     let live = app.live();
     let routing_began = Instant::now();

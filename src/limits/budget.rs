@@ -1,12 +1,12 @@
 //! Money for a day or a month in UTC: reserved before it is spent, settled by what was spent. What may be spent has been
 //! granted before, and a grant is durable before it counts: so no crash makes a budget larger.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use super::draw::Whose;
+use super::remaining::Money;
 use crate::bounds;
 use crate::store::{Budget, NanoUsd, Per};
 
@@ -27,26 +27,23 @@ fn is_of_months(period: Period) -> bool {
     period % 100 == 0
 }
 
-/// How long until the next period begins.
-pub(super) fn left_of(per: Per, at: Timestamp) -> Duration {
-    let date = at.to_zoned(TimeZone::UTC).date();
-    let next: Option<Date> = match per {
-        Per::Day => date.tomorrow().ok(),
-        Per::Month => date.last_of_month().tomorrow().ok(),
-    };
-    let begin = next.and_then(|next| next.to_zoned(TimeZone::UTC).ok()).map_or(at, |zoned| zoned.timestamp());
-    begin.duration_since(at).try_into().unwrap_or_default()
+/// When the period after this one begins.
+fn end(period: Period) -> Option<Timestamp> {
+    let (year, month, day) = (period / 10_000, period / 100 % 100, period % 100);
+    let first = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day.max(1)).ok()?).ok()?;
+    let last = if is_of_months(period) { first.last_of_month() } else { first };
+    Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Why money is not reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why money is not reserved; the greater, the longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Short {
-    /// What is left of the budget is less than what is asked for.
-    Spent,
-    /// It would do if what other requests have reserved came back.
-    Held,
     /// The grant is used up and the next one not durable yet.
     NotGranted,
+    /// It would do if what other requests have reserved came back.
+    Held,
+    /// What is left of the budget is less than what is asked for.
+    Spent,
 }
 
 /// A period's spend.
@@ -90,10 +87,6 @@ impl Account {
         Account { budget, now, next: None, largest: 0 }
     }
 
-    pub(super) fn budget(&self) -> Budget {
-        self.budget
-    }
-
     /// Takes on another sum for the same kind of period; `false` when the kind is another.
     pub(super) fn follow(&mut self, budget: Budget) -> bool {
         if self.budget.per == budget.per {
@@ -121,9 +114,22 @@ impl Account {
         self.now.spent
     }
 
-    /// Whether a request could spend so much.
+    /// What became of it in the period under way.
+    pub(super) fn money(&self, whose: Whose) -> Money {
+        let Sheet { period, spent, reserved, .. } = self.now;
+        Money { whose, budget: self.budget, spent, reserved, resets_at: end(period).unwrap_or(Timestamp::MAX) }
+    }
+
+    /// What may still be reserved of it.
+    pub(super) fn room(&self) -> NanoUsd {
+        self.budget.nano.saturating_sub(self.now.used())
+    }
+
+    /// Whether a request could spend so much; what costs nothing always can.
     pub(super) fn check(&self, amount: NanoUsd) -> Result<(), Short> {
-        if self.now.spent.saturating_add(amount) > self.budget.nano {
+        if amount == 0 {
+            Ok(())
+        } else if self.now.spent.saturating_add(amount) > self.budget.nano {
             Err(Short::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
             Err(Short::Held)
@@ -157,6 +163,12 @@ impl Account {
             self.now.reserved = self.now.reserved.saturating_sub(reserved);
             self.now.spent = self.now.spent.saturating_add(spent);
         }
+    }
+
+    /// What is used ahead of its grant.
+    #[cfg(test)]
+    pub(super) fn ahead(&self) -> NanoUsd {
+        self.now.used().saturating_sub(self.now.granted)
     }
 
     /// Whether nothing is reserved.
@@ -234,9 +246,17 @@ mod tests {
     fn periods_are_days_and_months_in_utc() {
         let late = at("2026-12-31T23:59:30Z");
         assert_eq!((period(Per::Day, late), period(Per::Month, late)), (20_261_231, 20_261_200));
-        assert_eq!(left_of(Per::Day, late), Duration::from_secs(30));
-        assert_eq!(left_of(Per::Month, late), Duration::from_secs(30));
-        assert_eq!(left_of(Per::Month, at("2026-02-27T00:00:00Z")), Duration::from_secs(2 * 86_400));
+        for (period, next) in
+            [(20_261_231, "2027-01-01"), (20_261_200, "2027-01-01"), (20_260_227, "2026-02-28"), (20_280_200, "2028-03-01")]
+        {
+            assert_eq!(end(period), Some(at(&format!("{next}T00:00:00Z"))));
+        }
+        assert_eq!(end(20_261_301), None);
+        let account = Account::open(day(5), late, 7);
+        let money = account.money(Whose::Key);
+        assert_eq!((money.spent, money.remaining(), money.reset(late).as_secs()), (7, 0, 30));
+        // A clock that was set back is told the end of the period that counts.
+        assert_eq!(money.reset(at("2026-12-30T23:59:30Z")).as_secs(), 86_430);
     }
 
     #[test]
@@ -314,13 +334,29 @@ mod tests {
         /// Whatever the order: settled and reserved stay within the budget but for what settled beyond its reserve; and what
         /// would count after a crash is never less than what was used, but for the same.
         #[test]
-        fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..4, 1u64..300, 0u64..400), 1..200)) {
+        fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
             let now = at("2026-11-21T12:00:00Z");
             let mut account = Account::open(day(budget), now, 0);
             let (mut open, mut beyond, mut spent) = (Vec::new(), 0, 0);
+            // What the one reserve that may be cut has beyond what is granted.
+            let mut ahead = 0;
             for (step, amount, used) in steps {
                 match step {
-                    0 => grant(&mut account, now),
+                    0 => {
+                        grant(&mut account, now);
+                        ahead = 0;
+                    }
+                    4 => {
+                        let (least, most) = (amount / 8 + 1, amount);
+                        let reserve = most.min(account.room()).max(least.min(most));
+                        account.expect(reserve);
+                        if account.check(least.min(most)).is_ok() {
+                            prop_assert!(reserve <= account.room());
+                            open.push((account.reserve(reserve), reserve));
+                            ahead = (spent + open.iter().map(|(_, held)| held).sum::<u64>()).saturating_sub(account.now.granted);
+                            prop_assert!(ahead <= most + beyond);
+                        }
+                    }
                     1 => {
                         account.expect(amount);
                         if account.check(amount).is_ok() {
@@ -337,7 +373,7 @@ mod tests {
                 let held: u64 = open.iter().map(|(_, reserved)| reserved).sum();
                 prop_assert_eq!((account.spent(), account.now.reserved), (spent, held));
                 prop_assert!(spent + held <= budget + beyond);
-                prop_assert!(spent + held <= account.now.granted + beyond);
+                prop_assert!(spent + held <= account.now.granted + beyond + ahead);
                 prop_assert!(account.now.granted <= budget.max(spent + held));
             }
         }

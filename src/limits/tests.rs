@@ -1,12 +1,15 @@
 //! Permits, descent, grants over a store that fails, and what is forgotten.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::auth::{Auth, Credential, Principal};
+use crate::bounds;
+use crate::error::Kind;
 use crate::id::{KeyId, Random, UserId};
 use crate::interface::Interface;
 use crate::secret::SecretBytes;
@@ -18,8 +21,8 @@ pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
 }
 
-fn draw(name: &str, caps: Caps) -> Draw {
-    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: "your key" }
+pub(super) fn draw(name: &str, caps: Caps) -> Draw {
+    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: Whose::Key }
 }
 
 pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
@@ -113,17 +116,18 @@ fn a_request_draws_on_all_or_on_none() {
     let wide = draw("key_a", Caps { rpm: Some(10), tpm: Some(100), ..Caps::default() });
     let both = [wide.clone(), narrow.clone()];
     let permit = limiter.admit(&both, 60, at(0)).unwrap();
-    let rates = permit.rates();
-    assert_eq!((rates.requests.unwrap().limit, rates.requests.unwrap().remaining), (1, 0), "the one with the least left");
-    assert_eq!(rates.tokens.unwrap().remaining, 40);
+    let left = permit.remaining();
+    let requests = left.requests.unwrap().left;
+    assert_eq!((requests.limit, requests.remaining), (1, 0), "the one with the least left");
+    assert_eq!(left.tokens.unwrap().left.remaining, 40);
     let refused = limiter.admit(&both, 30, at(0)).err().unwrap();
     assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(61)));
     let alone = limiter.admit(std::slice::from_ref(&wide), 40, at(0)).unwrap();
-    assert_eq!(alone.rates().requests.unwrap().remaining, 8, "the refused one took nothing");
+    assert_eq!(alone.remaining().requests.unwrap().left.remaining, 8, "the refused one took nothing");
     alone.settle(Some(10), None);
     drop(permit);
     let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
-    assert_eq!(again.rates().tokens.unwrap().remaining, 0, "what was reserved and not used came back");
+    assert_eq!(again.remaining().tokens.unwrap().left.remaining, 0, "what was reserved and not used came back");
     let large = limiter.admit(std::slice::from_ref(&wide), 101, at(0)).err().unwrap();
     assert!(large.error.is_hopeless());
     drop(again);
@@ -159,8 +163,8 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     let found = world.draws(&key);
     let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.rpm.unwrap(), draw.whose)).collect();
     assert_eq!(rpm.len(), 3);
-    assert_eq!(rpm[0], (100, "your user"));
-    assert!(rpm.contains(&(10, "a key above yours")) && rpm.contains(&(5, "your key")), "{rpm:?}");
+    assert_eq!(rpm[0], (100, Whose::User));
+    assert!(rpm.contains(&(10, Whose::KeyAbove)) && rpm.contains(&(5, Whose::Key)), "{rpm:?}");
     let mut sorted = found.clone();
     sorted.sort_by(|a, b| a.subject.cmp(&b.subject));
     assert!(found.iter().zip(&sorted).all(|(a, b)| a.subject == b.subject));
@@ -187,7 +191,7 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let limiter = world.start().await;
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     assert!(permit.has_budget());
-    limiter.reserve(&mut permit, 400_000_000, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(400_000_000), at(0)).unwrap();
     permit.settle(None, Some(100_000_000));
 
     // As after SIGKILL: another process, the same store.
@@ -195,16 +199,20 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let spent = |limiter: &Limiter| limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent();
     assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    let refused = after.reserve(&mut permit, 9_500_000_001, at(0)).unwrap_err();
-    assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
+    let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
+    assert_eq!((refused.kind(), refused.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
-    assert_eq!(after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap_err().error.retry_after_s(), Some(1), "more than is granted");
+    assert_eq!(
+        after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap_err().retry_after_s(),
+        Some(1),
+        "more than is granted"
+    );
     after.write(&world.store, at(0)).await.unwrap();
-    after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap();
+    after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap();
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    assert_eq!(after.reserve(&mut permit, 1, at(0)).unwrap_err().error.retry_after_s(), Some(1), "closed");
+    assert_eq!(after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().retry_after_s(), Some(1), "closed");
 
     let last = world.start().await;
     assert_eq!(spent(&last), 500_000_001);
@@ -224,9 +232,9 @@ async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
     let second = Limiter::default();
     second.open(&world.auth, &world.store, evening).await.unwrap();
     let mut permit = second.admit(&draws, 1, midnight).unwrap();
-    assert!(second.reserve(&mut permit, 9_000, midnight).is_err(), "the first grant is smaller");
+    assert!(second.reserve(&mut permit, Reserve::exactly(9_000), midnight).is_err(), "the first grant is smaller");
     second.write(&world.store, midnight).await.unwrap();
-    second.reserve(&mut permit, 9_000, midnight).unwrap();
+    second.reserve(&mut permit, Reserve::exactly(9_000), midnight).unwrap();
     permit.settle(None, Some(9_000));
     second.close(&world.store).await.unwrap();
     let third = Limiter::default();
@@ -245,8 +253,8 @@ async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     // Within the wide budget, were it alone; both refuse the last.
     for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
-        let refused = limiter.reserve(&mut permit, amount, at(0)).unwrap_err();
-        assert_eq!(refused.error.kind(), Kind::InsufficientQuota);
+        let refused = limiter.reserve(&mut permit, Reserve::exactly(amount), at(0)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::InsufficientQuota);
     }
     limiter.write(&world.store, at(0)).await.unwrap();
     let after = world.start().await;
@@ -266,13 +274,13 @@ async fn without_a_durable_grant_nothing_is_spent() {
     limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
     let draws = world.draws(&key);
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
-    let refused = limiter.reserve(&mut permit, 10, at(0)).unwrap_err();
-    assert_eq!((refused.error.kind(), refused.error.retry_after_s(), refused.error.is_hopeless()), (Kind::RateLimited, Some(1), false));
+    let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
+    assert_eq!((refused.kind(), refused.retry_after_s(), refused.is_hopeless()), (Kind::RateLimited, Some(1), false));
     assert!(limiter.write(&world.store, at(0)).await.is_err());
-    assert!(limiter.reserve(&mut permit, 10, at(0)).is_err());
+    assert!(limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).is_err());
     world.faults.clear();
     limiter.write(&world.store, at(0)).await.unwrap();
-    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
 }
 
 #[tokio::test]
@@ -286,7 +294,7 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
         limiter.expect_key(&world.auth, key, &world.store, at(0)).await;
         let mut permit = limiter.admit(&world.draws(key), 1, at(0)).unwrap();
         if permit.has_budget() {
-            limiter.reserve(&mut permit, 10, at(0)).unwrap();
+            limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
         }
         limiter.sweep(&world.auth, at(0));
         assert!(limiter.counted.contains_key(&world.draws(key)[0].subject), "in use");
@@ -361,7 +369,7 @@ async fn usage_beyond_measure_holds_nothing_up() {
     }
     limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
     let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
-    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
     let query = UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
     let sum = world.store.usage(query).await.unwrap()[0].own;
     assert_eq!(sum.requests, 3);
@@ -380,7 +388,7 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
     let pay = |draw: &Draw, now| {
         let mut permit = limiter.admit(std::slice::from_ref(draw), 1, now).unwrap();
-        let paid = limiter.reserve(&mut permit, 200, now).is_ok();
+        let paid = limiter.reserve(&mut permit, Reserve::exactly(200), now).is_ok();
         permit.settle(None, Some(150));
         paid
     };
@@ -421,7 +429,7 @@ async fn threads_never_go_over_together() {
             for round in 0..2_000 {
                 let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
                 assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
-                let paid = limiter.reserve(&mut permit, 10, at(round)).is_ok();
+                let paid = limiter.reserve(&mut permit, Reserve::exactly(10), at(round)).is_ok();
                 running.fetch_sub(1, Ordering::SeqCst);
                 if paid && round % 3 > 0 {
                     spent.fetch_add(7, Ordering::SeqCst);

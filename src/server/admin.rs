@@ -1,4 +1,4 @@
-//! The metrics listener: `GET /metrics`, `/livez`, `/readyz`. Apart from the interfaces, and without credentials:
+//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`. Apart from the interfaces, and without credentials:
 //! bind it where only the operator's own machines reach it.
 
 use std::sync::Arc;
@@ -64,7 +64,9 @@ impl ServeHttp for Admin {
         // HTTP/2 would say it in its target.
         let host = head.uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default()));
-        let (status, kind, body) = match (&head.method, head.uri.path()) {
+        let bodiless = head.method == Method::HEAD;
+        let method = if bodiless { &Method::GET } else { &head.method };
+        let (status, kind, body) = match (method, head.uri.path()) {
             _ if !self.app.server.accepts_metrics_host(host) => {
                 (StatusCode::MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n".to_string())
             }
@@ -84,6 +86,9 @@ impl ServeHttp for Admin {
         let length = response.body().len();
         response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
         response.headers_mut().insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(length));
+        if bodiless {
+            response.body_mut().clear();
+        }
         response
     }
 }
