@@ -14,6 +14,7 @@ use crate::blocking::blocking;
 use crate::body_memory::Held;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::limits;
 use crate::protocol::agent::{self, Preset};
 use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
@@ -155,6 +156,9 @@ async fn in_turn<T: Send + 'static>(app: &App, who: &Principal, work: impl FnOnc
         let why = "Too many large bodies are being read; this one had no turn in time.";
         Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
     })?;
+    // Of what waited behind the caller's own, some may have no room left by now.
+    let draws = limits::draws(&app.auth, who);
+    app.limits.look(&draws, app.clock.now()).map_err(|refused| *refused.error)?;
     let working = move || {
         let _turn = turn;
         work()

@@ -126,3 +126,37 @@ async fn what_a_compressed_body_becomes_is_held_too() {
     assert_eq!(send(MIB).await, 413);
     all_is_given_back(&gateway).await;
 }
+
+/// Who has no request left gets its answer before a large body is even sent.
+#[tokio::test]
+async fn a_limit_that_is_reached_is_told_before_a_large_body_comes() {
+    let provider = Provider::always(scripted::completion("well")).await;
+    let (gateway, _) = start(&provider).await;
+    let limited = json!({ "limits": { "rpm": 1 } });
+    let path = "/v1/router/keys";
+    let made = gateway.manage("POST", path, &gateway.admin_key, Some(&limited)).await.json();
+    let bearer = format!("Bearer {}", made["key"].as_str().unwrap());
+    let body = json!({ "model": "auto", "messages": [] }).to_string().into_bytes();
+    let coded = crate::support::coded::encode("gzip", &body);
+    let send = async |headers: &[(&str, &str)], body: &[u8]| {
+        let headers = [&[("authorization", bearer.as_str())], headers].concat();
+        gateway.send("POST", "/v1/chat/completions", &headers, Some(body)).await
+    };
+    let gzip = [("content-encoding", "gzip")];
+    assert_eq!(send(&gzip, &coded).await.status, 200);
+    // Nothing but the head is sent.
+    let mut connection = gateway.connect().await;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nauthorization: {bearer}\r\n\
+         content-length: {MIB}\r\n\r\n",
+        gateway.host()
+    );
+    connection.send(head.as_bytes()).await;
+    let refused = connection.head().await.expect("an answer");
+    assert_eq!((refused.status, refused.header("x-ratelimit-remaining-requests")), (429, Some("0")));
+    assert_eq!(send(&gzip, b"not gzip").await.status, 429, "it is not decoded");
+    // A small one is read, so that its refusal is captured.
+    let small = send(&[], &body).await;
+    assert_eq!(small.status, 429);
+    assert_eq!(gateway.capture(&small.request_id()).await["status"], 429);
+}

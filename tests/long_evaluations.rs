@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use crate::replay_cli::{Scene, corpus, scene};
 use crate::support::client::{self, find};
 use crate::support::documents::chat_body;
-use crate::support::{envelope, until};
 
 const EVALUATE: &str = "/v1/router/replay/evaluate";
 

@@ -48,6 +48,11 @@ pub(super) async fn run(
 ) -> Ended {
     let app = &edge.app;
     let Some(session) = place.as_deref_mut() else { return Ended::GONE };
+    if intake::costs_work(session)
+        && let Err(error) = allowance::look(app, exchange, admitted.principal())
+    {
+        return refuse(session, exchange, error, true).await;
+    }
     let mut held = app.body_memory.begin();
     let reading = read(edge, exchange, session, (endpoint, admitted.principal()), &mut held).await;
     let (mut prompt, waited) = match reading {

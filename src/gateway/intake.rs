@@ -23,6 +23,14 @@ pub(super) struct Pace {
     pub(super) grace: Duration,
 }
 
+/// Whether reading the body is work that is worth a look at the caller's limits first: it is
+/// compressed, large or of unknown length. Any other is read, so that its refusal is captured.
+pub(super) fn costs_work(session: &mut ServerSession) -> bool {
+    let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
+    let large = |length: Option<u64>| length.is_none_or(|length| length > bounds::READ_INLINE as u64);
+    coded || (!session.is_body_empty() && large(content_length(session)))
+}
+
 /// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400, no room for it in
 /// `held` 503.
 pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace, held: &mut Held) -> Result<Bytes> {

@@ -6,8 +6,11 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::draw::Whose;
+use super::refusal::unpaid;
 use super::remaining::Money;
+use super::reserve::Reserve;
 use crate::bounds;
+use crate::error::Error;
 use crate::store::{Budget, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
@@ -118,6 +121,13 @@ impl Account {
     pub(super) fn money(&self, whose: Whose) -> Money {
         let Sheet { period, spent, reserved, .. } = self.now;
         Money { whose, budget: self.budget, spent, reserved, resets_at: end(period).unwrap_or(Timestamp::MAX) }
+    }
+
+    /// The refusal of any request that costs something, where all of it is spent.
+    pub(super) fn used_up(&self, whose: Whose, now: Timestamp) -> Option<Error> {
+        let least = Reserve::exactly(1);
+        let spent = self.check(least.least) == Err(Short::Spent);
+        spent.then(|| unpaid(Short::Spent, &self.money(whose), least, now))
     }
 
     /// What may still be reserved of it.

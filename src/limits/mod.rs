@@ -221,6 +221,26 @@ impl Limiter {
         Ok(Permit { slot, held, tokens, remaining })
     }
 
+    /// Whether another request could be let in at all, whatever it is: what has no room for the
+    /// least of requests needs no look at this one.
+    pub fn look(&self, draws: &[Draw], now: Timestamp) -> Result<(), Refused> {
+        if draws.is_empty() {
+            return Ok(());
+        }
+        let held = self.hold(draws);
+        let mut all = self.follow(&held, draws, now);
+        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
+        let mut refusal = against.max_by_key(Against::wait).map(|worst| worst.error(0));
+        for (counts, held) in all.iter_mut().zip(&held) {
+            let used_up = counts.account().and_then(|account| account.used_up(held.whose, now));
+            refusal = refusal.or(used_up);
+        }
+        match refusal {
+            None => Ok(()),
+            Some(error) => Err(Refused { error: Box::new(error), remaining: Remaining::of(&held, &all) }),
+        }
+    }
+
     /// What is left now for requests that draw on these.
     pub fn remaining(&self, draws: &[Draw], now: Timestamp) -> Remaining {
         let held = self.hold(draws);
