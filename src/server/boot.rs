@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Role, Store, StoreError};
+use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -89,7 +89,8 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
     let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let (store, Claimed { keys, changed }) = Store::open_in(dir, move |masters| given.claim(masters)).await?;
+    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
     let store = store.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
