@@ -205,7 +205,9 @@ mod tests {
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
-        watcher.look().await;
+        for _ in 0..crate::bounds::WATCH_LOOKS {
+            watcher.look().await;
+        }
         assert_ne!(gateway.app.revision(), before);
         let reloads = |result: &str| gateway.app.metrics.render().contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"));
         assert!(reloads("success") && !reloads("unchanged"));
