@@ -441,6 +441,11 @@ pub const LOG_BUFFER: usize = 64 << 10;
 /// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of
 /// mounted configuration, which file notifications miss.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Looks at the file, one [`WATCH_INTERVAL`] after the other, that have to find it the same before
+/// a change is taken: two seconds. Whoever writes into it in place pauses for less, as a rule.
+pub const WATCH_LOOKS: u32 = 5;
+/// Time between the two readings of the file that SIGHUP asks for.
+pub const HANGUP_APART: Duration = Duration::from_millis(250);
 /// How long a resolved address of a provider is used before it is looked up again.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
 /// How often sessions that are over are ended, and the use of the others is written down.

@@ -66,10 +66,10 @@
 //! # One reload
 //!
 //! ```text
-//! reload.rs     Watcher::look, ::reload   the file changed, or SIGHUP
+//! reload/watch.rs  Watcher::look, ::reload  the file changed and stood still, or SIGHUP
 //! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
 //! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
-//! store/        keep_document             the text is kept before any capture can name its revision
+//! store/        keep_document             the text is kept, sealed, before any capture can name its revision
 //! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
 //! ```
 //!

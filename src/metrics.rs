@@ -26,6 +26,7 @@
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
+//! | `rerouter_names_gone_total` | | names of models (aliases and targets) that clients could ask for and that a new routing document took away |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
 //! | `rerouter_panics_total` | | mistakes of ours that ended a request, which was answered with 500 or cut off, or a round of work beside requests |
 
@@ -80,6 +81,7 @@ pub struct Metrics {
     /// Held while the live revision changes and while series are read: nobody sees two, or none.
     changing: Arc<Mutex<()>>,
     reloads: IntCounterVec,
+    names_gone: IntCounter,
     log_dropped: IntCounter,
     panics: IntCounter,
 }
@@ -138,6 +140,7 @@ impl Metrics {
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
+            names_gone: kept(r, IntCounter::with_opts(opts("names_gone_total", "Names of models that a new routing document took away.")))?,
             panics: kept(
                 r,
                 IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request, or a round of work beside requests.")),
@@ -272,6 +275,11 @@ impl Metrics {
     /// A routing document was offered: `success`, `unchanged` or `failure`.
     pub fn reload(&self, result: &str) {
         self.reloads.with_label_values(&[result]).inc();
+    }
+
+    /// A new routing document took so many names of models away.
+    pub fn names_gone(&self, count: usize) {
+        self.names_gone.inc_by(count as u64);
     }
 
     /// This revision is the live one, and no other.
@@ -443,15 +451,16 @@ mod tests {
         metrics.capture_queue_bytes(10);
         metrics.live_revision("r");
         metrics.reload("success");
+        metrics.names_gone(1);
         metrics.log_line_dropped();
         metrics.panic();
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 24);
+        assert_eq!(listed.len(), 25);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 24);
+        assert_eq!(text.matches("# TYPE").count(), 25);
     }
 }

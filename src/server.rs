@@ -46,6 +46,7 @@ use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
 pub use boot::{BootError, Environment};
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
@@ -302,12 +303,13 @@ struct Reloading {
 impl BackgroundService for Reloading {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut watcher = Watcher::new(self.app.clone());
-        watcher.look().await;
         let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-            warn!("SIGHUP cannot be received; reload is by file change only");
+            warn!("SIGHUP cannot be received; no document is reloaded");
             return;
         };
         let mut tick = tokio::time::interval(reload::INTERVAL);
+        // Looks are to be apart from each other, also after one that took long.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = shutdown.changed() => return,

@@ -153,3 +153,6 @@ mod streams;
 mod tour;
 /// Users as admins see to them: made, changed, shut out and let in again.
 mod users;
+/// A routing document's file while somebody writes into it, under load; what a document must have,
+/// and what one takes away.
+mod whole_documents;

@@ -10,6 +10,7 @@ mod patch;
 mod presets;
 mod users;
 mod waiting;
+mod watching;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,6 @@ use crate::interface::Surface;
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::reload::Watcher;
 use crate::secret::{Secret, SecretBytes};
 use crate::store::{Action, Faults, Store};
 
@@ -457,19 +457,4 @@ async fn of_three_evaluations_at_once_the_third_waits_until_another_ends() {
             Step::Answer(answer) => break assert_eq!(read(&answer.unwrap())["evaluated"], 0),
         }
     }
-}
-
-#[tokio::test]
-async fn a_document_that_the_store_could_not_keep_is_taken_as_soon_as_it_can() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let World { app, faults, _dir } = world_with(&format!("routing: {{ file: {:?} }}", file.path())).await;
-    let app = Arc::new(app);
-    let before = app.revision();
-    std::fs::write(file.path(), config::demo_routing().replace("latency: 20ms", "latency: 30ms")).unwrap();
-    let mut watcher = Watcher::new(app.clone());
-    faults.fail_writes(1);
-    watcher.look().await;
-    assert_eq!(app.revision(), before, "no capture may name what is not kept");
-    watcher.look().await;
-    assert_ne!(app.revision(), before, "though the file is as it was");
 }

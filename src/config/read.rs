@@ -351,6 +351,20 @@ impl<'a> Section<'a> {
         faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
     }
 
+    /// A mapping that has to be written out, empty if that is meant: where a document is cut, it is
+    /// missing or has nothing in it.
+    pub(super) fn written_out(&mut self, key: &'static str, faults: &mut Faults) {
+        if self.take(key).is_none() {
+            let entry = self.entries.iter().find(|entry| entry.key == key);
+            faults.push(Fault {
+                path: self.path.clone(),
+                at: entry.map_or(self.at, |entry| entry.at),
+                message: format!("`{key}` is missing or has nothing in it"),
+                hint: Some(format!("write `{key}: {{}}` if there are to be none")),
+            });
+        }
+    }
+
     /// Every key that was not asked for is a fault.
     pub(super) fn finish(self, faults: &mut Faults) {
         faults.known.extend(self.known.iter().map(|key| join(&any_item(&self.path), key)));

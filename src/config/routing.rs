@@ -66,6 +66,8 @@ pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faul
         recipes: named(&mut top, "recipes", faults, recipe),
         aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
     };
+    // A document with neither is most likely the first half of one.
+    ["recipes", "aliases"].into_iter().for_each(|key| top.written_out(key, faults));
     top.finish(faults);
     Some(spec)
 }

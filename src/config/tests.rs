@@ -231,7 +231,8 @@ r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 #[test]
 fn the_last_rule_must_always_match() {
     let rule = |when: &str| format!("{{ name: r, {when} targets: [{{ target: d/m }}] }}");
-    let document = |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}");
+    let document =
+        |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\naliases: {{}}");
     assert!(routing(&document(&rule(""))).is_ok());
     assert!(routing_problems(&document(&rule("when: stream,"))).contains("the last rule must have no `when`"));
     let same =
@@ -248,7 +249,7 @@ fn the_last_rule_must_always_match() {
 fn keys_belong_to_sticky_rules() {
     let document = |rule: &str| {
         format!(
-            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}"
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
     for key in ["user.id", "headers['x-tier']", "messages", "stream", "key.id + '/' + model"] {
@@ -277,7 +278,7 @@ fn keyword_sets_are_known_by_name() {
     let document = |when: &str| {
         format!(
             "providers: {{ d: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
-             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}"
+             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
     let routing = routing(&document("'code' in keywords || language == 'de'")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
@@ -291,7 +292,7 @@ fn keyword_sets_are_known_by_name() {
         let problems = routing_problems(&document(when));
         assert!(problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")), "{problems}");
     }
-    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }";
+    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\nrecipes: {}\naliases: {}";
     assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
 }
 
@@ -299,7 +300,7 @@ fn keyword_sets_are_known_by_name() {
 fn variables_are_used_and_never_shown() {
     let document = |key: &str| {
         format!(
-            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\n"
+            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\nrecipes: {{}}\naliases: {{}}\n"
         )
     };
     let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
@@ -328,14 +329,31 @@ fn variables_are_used_and_never_shown() {
 
 #[test]
 fn one_document_has_one_revision() {
-    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\n";
-    let json = r#"{"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
+    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
+    let json = r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
     let revision = |text: &str| routing(text).unwrap_or_else(|problems| panic!("{}", shown(&problems))).revision().to_owned();
     assert_eq!(revision(yaml), revision(json));
     assert_eq!(revision(yaml).len(), 12);
     assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
     assert_ne!(revision(yaml), revision(&yaml.replace("${OPENAI_API_KEY}", "sk-canary")));
-    assert_eq!(revision("aliases: {}"), "449c3111ba25"); // of the bytes {"aliases":{}}
+    // Of the bytes {"aliases":{},"recipes":{}}.
+    assert_eq!(revision("recipes: {}\naliases: {}"), "50a826dd9d92");
+}
+
+#[test]
+fn recipes_and_aliases_are_written_out() {
+    let providers = "providers: { d: { protocol: mock } }\n";
+    let missing =
+        |key: &str, line| format!("r.yaml:{line}:1: `{key}` is missing or has nothing in it (write `{key}: {{}}` if there are to be none)");
+    for (text, wanted) in [
+        ("", vec![missing("recipes", 1), missing("aliases", 1)]),
+        ("recipes:\n", vec![missing("aliases", 1), missing("recipes", 2)]),
+        ("recipes: {}\naliases: # none yet\n", vec![missing("aliases", 3)]),
+        ("aliases: null\nrecipes: {}\n", vec![missing("aliases", 2)]),
+    ] {
+        similar(&routing_problems(&format!("{providers}{text}")), &wanted.join("\n"));
+    }
+    assert!(routing(&format!("{providers}recipes: {{}}\naliases: {{}}\n")).is_ok());
 }
 
 #[test]
@@ -388,6 +406,8 @@ providers:
   none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: always }
   demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
   both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
+recipes: {}
+aliases: {}
 ";
     let wanted = "\
 r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)

@@ -29,7 +29,7 @@ use crate::protocol::json::Edit;
 use crate::protocol::openai;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
-use crate::routing::health::Budget;
+use crate::routing::health::{Apart, Budget};
 use crate::routing::inputs::{Demand, Inputs};
 use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
@@ -88,6 +88,8 @@ pub(super) struct Progress {
     pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
+    /// What a replay or a shadow learns on its way.
+    apart: Option<Arc<Apart>>,
     deadline: Option<Instant>,
     /// A pooled connection that turned out dead was replaced once for this target.
     stale_replaced: bool,
@@ -233,7 +235,9 @@ impl Call {
         }
         // On a fresh connection in place of a dead one it is still the same attempt.
         if state.in_flight.is_none() {
-            state.in_flight = Some(UnderWay::begin(app, target, !self.collects())?);
+            let node = state.used.last().and_then(|used| used.node.clone());
+            let apart = self.collects().then(|| state.apart.get_or_insert_default().clone());
+            state.in_flight = Some(UnderWay::begin(app, target, node, apart.as_ref())?);
         }
         Ok(())
     }

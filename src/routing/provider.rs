@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
 
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
@@ -37,6 +38,8 @@ pub struct Provider {
     pub stream_usage: StreamUsage,
     /// When the breakers of its targets open.
     pub breaker: BreakerSettings,
+    /// What its health belongs to, together with its name.
+    pub identity: Identity,
     pub(super) state: OnceLock<Arc<ProviderState>>,
 }
 
@@ -52,11 +55,13 @@ impl Provider {
 
     /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
     pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, places: Arc<ProviderState>) -> Provider {
+        let api_keys: Vec<Secret> = api_key.into_iter().collect();
         Provider {
             name: NODES.into(),
             protocol: Protocol::OpenAi,
+            identity: Identity::of(Protocol::OpenAi, &base, &api_keys, &[]),
             base,
-            api_keys: api_key.into_iter().collect(),
+            api_keys,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
             ca: None,
@@ -77,6 +82,42 @@ impl Provider {
     /// What it is doing: shared with the same provider of other documents once it is live, else its own.
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)
+    }
+}
+
+/// An endpoint and what it is asked with: protocol, base URL, keys and headers. It is a digest, as
+/// keys and headers hold credentials. A provider that changes any of them is another one to
+/// [`super::health`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity([u8; 32]);
+
+impl Identity {
+    /// That of a provider with these. The order of keys and headers does not matter.
+    pub fn of(protocol: Protocol, base: &Base, keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Identity {
+        let mut digest = Sha256::new();
+        // Each part with its length, so that no two lists of parts read the same.
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        };
+        let port = base.port.to_be_bytes();
+        let place = [protocol.as_str().as_bytes(), &[u8::from(base.tls)], base.host.as_bytes(), &port, base.path.as_bytes()];
+        place.into_iter().for_each(&mut add);
+        let mut keys: Vec<&str> = keys.iter().map(Secret::expose).collect();
+        keys.sort_unstable();
+        add(&(keys.len() as u64).to_be_bytes());
+        keys.into_iter().for_each(|key| add(key.as_bytes()));
+        let mut headers: Vec<(&str, &[u8])> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        headers.sort_unstable();
+        headers.into_iter().flat_map(|(name, value)| [name.as_bytes(), value]).for_each(add);
+        Identity(digest.finalize().into())
+    }
+}
+
+impl fmt::Debug for Identity {
+    /// Shows nothing: it is made of secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
     }
 }
 

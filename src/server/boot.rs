@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Role, Store, StoreError};
+use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -89,7 +89,8 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
     let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let (store, Claimed { keys, changed }) = Store::open_in(dir, move |masters| given.claim(masters)).await?;
+    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
     let store = store.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
@@ -204,7 +205,9 @@ mod tests {
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
-        watcher.look().await;
+        for _ in 0..crate::bounds::WATCH_LOOKS {
+            watcher.look().await;
+        }
         assert_ne!(gateway.app.revision(), before);
         let reloads = |result: &str| gateway.app.metrics.render().contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"));
         assert!(reloads("success") && !reloads("unchanged"));

@@ -120,6 +120,7 @@ impl Given {
         for node in masters.nodes()? {
             masters.put_node(nodes::resealed(&node, &from, &keys, &self.random))?;
         }
+        masters.reseal_documents(from.documents(), keys.documents())?;
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
         masters.note(&Event::new(self.now, (operator, Rank::Admin), Action::MasterKeyChange, "master_key", &number.to_string()))?;
         Ok(Claimed { keys, changed: true })

@@ -12,6 +12,7 @@ use super::sqlite::{DataDir, Sqlite};
 use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes};
 use crate::blocking::blocking;
 use crate::id::{KeyId, SessionId};
+use crate::secret::SecretBytes;
 
 /// A master key as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +87,11 @@ impl Masters<'_> {
         Ok(statement.query_map([], master)?.collect::<rusqlite::Result<_>>()?)
     }
 
+    /// Within which all of it happens.
+    pub(super) fn transaction(&self) -> &Transaction<'_> {
+        self.transaction
+    }
+
     /// Compares the last one with this, or begins with this in a new store.
     pub(super) fn claim(&self, fingerprint: &[u8]) -> Result<(), StoreError> {
         match self.rows()?.first() {
@@ -140,17 +146,23 @@ pub(super) fn claim<T, E: From<StoreError>>(connection: &mut Connection, claim: 
 }
 
 impl Store {
-    /// [`Store::open`] in a directory that was taken before, if `claim` will have the master keys that the store has had. What that
-    /// does to them is one transaction: it holds when `claim` is well, and else nothing has changed.
-    pub async fn open_in<T, E>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E> + Send + 'static) -> Result<(Store, T), E>
+    /// Opens the embedded store in a directory that was taken before, making it when there is none,
+    /// if `claim` will have the master keys that the store has had. What that does to them is one
+    /// transaction: it holds when `claim` is well, and else nothing has changed. It gives the key
+    /// that texts of documents are sealed under, and whatever the caller wants to have. A newer
+    /// schema is refused.
+    pub async fn open_in<T, E>(
+        dir: DataDir,
+        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let opened = blocking(move || Sqlite::open(dir, claim)).await;
-        let (sqlite, claimed) = opened.map_err(StoreError::from)??;
+        let (sqlite, documents, claimed) = opened.map_err(StoreError::from)??;
         let backend = Arc::new(Backend::Sqlite(sqlite));
-        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None }, claimed))
+        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None, documents }, claimed))
     }
 
     /// Puts digests of another pepper in the place of those that are known, where they still are: no key or session is another

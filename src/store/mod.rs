@@ -8,6 +8,7 @@ mod audit_retention;
 mod books;
 mod capture_list;
 mod captures;
+mod documents;
 mod faults;
 mod keys;
 mod limits;
@@ -33,6 +34,7 @@ use jiff::Timestamp;
 use crate::blocking::Lost;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
+use crate::secret::SecretBytes;
 use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
@@ -182,6 +184,8 @@ pub struct Store {
     faults: Faults,
     probe: Probe,
     event: Option<Arc<Event>>,
+    /// What texts of documents are sealed under.
+    documents: SecretBytes,
 }
 
 impl fmt::Debug for Store {
@@ -191,11 +195,13 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the embedded store under `data_dir`, making it when there is none. A newer schema, another master key
-    /// and a directory that is in use are refused.
+    /// For tests and benches: opens the embedded store under `data_dir`, making it when there is
+    /// none. The key that texts of documents are sealed under is no secret here.
+    #[doc(hidden)]
     pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
         let fingerprint = master_fingerprint.to_owned();
-        Ok(Store::open_in(DataDir::take(data_dir)?, move |masters| masters.claim(&fingerprint)).await?.0)
+        let claim = move |masters: &Masters<'_>| masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()));
+        Ok(Store::open_in(DataDir::take(data_dir)?, claim).await?.0)
     }
 
     /// The same store, failing as `faults` says.
@@ -383,37 +389,6 @@ impl Store {
             sqlite.check().is_ok() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
         };
         !self.faults.broken() && self.probe.ask(question).await
-    }
-
-    /// Keeps the text of a routing document as the one that is live from now on.
-    pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let (revision, text, event) = (revision.to_owned(), text.to_owned(), self.event.clone());
-        let keep = move |transaction: &rusqlite::Transaction<'_>| {
-            accounts::insert_document(transaction, &revision, &text, at)?;
-            // No table in memory follows documents, so there is no change to speak of.
-            event.map_or(Ok(()), |event| audit::insert(transaction, &event)).map(|()| Vec::new())
-        };
-        sqlite.mutate(self, keep).await.map(|_| ())
-    }
-
-    /// The text of a routing document that was kept.
-    pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let revision = revision.to_owned();
-        sqlite.accounts.read(&self.faults, move |connection| accounts::document(connection, &revision)).await
-    }
-
-    /// The text of the routing document that was made live last.
-    pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, |connection| accounts::live_document(connection)).await
-    }
-
-    /// Routing documents, the one that was made live last first, those after the revision `after`, up to `limit`.
-    pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, move |connection| accounts::documents(connection, limit, after.as_deref())).await
     }
 
     /// Where the files of the store are; captures have a directory of their own below it.

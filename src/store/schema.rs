@@ -116,6 +116,11 @@ ALTER TABLE sessions ADD COLUMN token_pepper INTEGER NOT NULL DEFAULT 1;
 CREATE TABLE node_events (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (node, id)) STRICT;
 CREATE INDEX node_events_node ON node_events (node, seq);
 ",
+    // Texts of documents are sealed; `text` is empty then. Those of before are sealed at the next
+    // start.
+    "
+ALTER TABLE documents ADD COLUMN sealed BLOB;
+",
 ];
 
 /// Of `captures.db`.

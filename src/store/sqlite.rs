@@ -14,8 +14,9 @@ use super::marks::Marks;
 use super::masters::{self, Masters};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, open, open_to_read};
-use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, schema};
+use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, documents, schema};
 use crate::bounds;
+use crate::secret::SecretBytes;
 
 /// The four threads. The lock is given back last, when they have ended (fields drop in order).
 pub(super) struct Sqlite {
@@ -32,11 +33,15 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     /// Opens or makes the files, if `claim` will have the master keys that the store has had; blocking.
-    pub(super) fn open<T, E: From<StoreError>>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<(Self, T), E> {
+    pub(super) fn open<T, E: From<StoreError>>(
+        dir: DataDir,
+        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E>,
+    ) -> Result<(Self, SecretBytes, T), E> {
         let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
-        let claimed = masters::claim(&mut accounts, claim)?;
-        Ok((Sqlite::start(dir, accounts)?, claimed))
+        let (key, claimed) = masters::claim(&mut accounts, claim)?;
+        documents::seal_clear(&mut accounts, &key)?;
+        Ok((Sqlite::start(dir, accounts)?, key, claimed))
     }
 
     fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {

@@ -385,8 +385,15 @@ impl Gateway {
         self.try_launch().await.map_err(|_| self.log().split_off(before))
     }
 
-    /// Sends SIGHUP.
-    pub fn hup(&self) {
+    /// Sends SIGHUP, once the process listens for it: before that it would be the end of it.
+    pub async fn hup(&self) {
+        let status = format!("/proc/{}/status", self.process());
+        until("SIGHUP to be caught", async || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("on Linux");
+            (u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1).then_some(())
+        })
+        .await;
         self.signal("HUP");
     }
 
@@ -403,10 +410,12 @@ impl Gateway {
         std::fs::rename(next, self.dir.path().join("routing.yaml")).unwrap();
     }
 
-    /// Replaces the routing document and waits until its revision is live; gives that revision.
+    /// Replaces the routing document, has it read, and waits until its revision is live; gives that
+    /// revision.
     pub async fn write_routing(&self, text: &str) -> String {
         let before = self.revision().await;
         self.replace_routing(text);
+        self.hup().await;
         until("the new revision", async || Some(self.revision().await).filter(|now| *now != before)).await
     }
 
