@@ -80,8 +80,6 @@ pub struct App {
     pub captures: CaptureQueue,
     /// Where captures are read.
     pub archive: Archive,
-    /// A permit for each connection.
-    pub connections: Arc<Semaphore>,
     /// A permit for each reroute under way.
     pub reroutes: Semaphore,
     /// A permit for each shadow under way.
@@ -133,7 +131,6 @@ impl Drop for Busy {
 impl App {
     /// Puts a gateway together.
     pub fn new(parts: Parts) -> Self {
-        let connections = Arc::new(Semaphore::new(parts.server.limits.connections));
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
@@ -155,7 +152,6 @@ impl App {
             bias: Bias::default(),
             captures: parts.captures,
             archive: parts.archive,
-            connections,
             reroutes: Semaphore::new(bounds::REROUTES),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             evaluations: Arc::new(Semaphore::new(bounds::EVALUATIONS)),

@@ -153,6 +153,8 @@ pub struct LimitSettings {
     pub request_body: usize,
     /// Connections at once.
     pub connections: usize,
+    /// Of those, connections at once from one address; without it a part of them.
+    pub connections_per_address: Option<usize>,
 }
 
 /// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
@@ -445,6 +447,7 @@ fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
             })
             .map_or(32 << 20, to_usize),
         connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
+        connections_per_address: section.read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000)).map(to_usize),
     };
     section.finish(faults);
     found
