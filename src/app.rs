@@ -82,8 +82,6 @@ pub struct App {
     pub captures: CaptureQueue,
     /// Where captures are read.
     pub archive: Archive,
-    /// A permit for each connection.
-    pub connections: Arc<Semaphore>,
     /// What bodies take in memory.
     pub body_memory: BodyMemory,
     /// Turns at reading large bodies.
@@ -142,7 +140,6 @@ impl App {
     /// Puts a gateway together.
     pub fn new(parts: Parts) -> Self {
         let body_memory = BodyMemory::new(parts.server.limits.body_memory);
-        let connections = Arc::new(Semaphore::new(parts.server.limits.connections));
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
@@ -164,7 +161,6 @@ impl App {
             bias: Bias::default(),
             captures: parts.captures,
             archive: parts.archive,
-            connections,
             body_memory,
             readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_PATIENCE),
             reroutes: Turns::new(bounds::REROUTES, bounds::REROUTES_SHARE, bounds::REROUTE_PATIENCE),

@@ -1,7 +1,11 @@
 //! Every limit in the program that no document sets, named, with its reason. A limit that operators set has
 //! its default in `config/`; nothing is unbounded.
 
+mod connections;
+
 use std::time::Duration;
+
+pub use connections::*;
 
 /// A configuration document, in bytes: large routing tables stay far below.
 pub const DOCUMENT_BYTES: usize = 1 << 20;
@@ -75,8 +79,6 @@ pub const HEADER_LINES: usize = 128;
 pub const TARGET_BYTES: usize = 8 << 10;
 /// How long a kept-alive connection may stay silent.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// How long a fresh connection may stay silent.
-pub const FIRST_BYTE: Duration = Duration::from_secs(15);
 /// Longest silence within a request body, whatever its rate so far.
 pub const BODY_SILENCE: Duration = Duration::from_secs(10);
 /// What is drained of an unread body to keep its connection.

@@ -23,8 +23,11 @@
 //! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
 //!
 //! ```text
-//! edge.rs       Edge::process_new_http    one request of a connection; the head under its deadline
-//!               └ Edge::serve             gate::check: framing, Host, target (400, 421, 431)
+//! door.rs       Door::process_new         a connection: its place (places.rs), TLS, one deadline to its first request
+//! head.rs       └ read                    HTTP/1: a head, each line of it ending in CRLF; chunks.rs: the lines of its body
+//! http2.rs      └ serve                   HTTP/2: the streams of a connection, and its end; http2_stream.rs: one of them
+//! edge.rs       Edge::serve               one request
+//!               └ Edge::request           gate::check: framing, Host, target (400, 421, 431)
 //!                 └ Edge::admit           api::find (method, path) → Auth::identify → Admission::of, by the route's policy; no body is read yet
 //! inference.rs  └ run                     all that follows
 //!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy

@@ -5,9 +5,9 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::net::IpAddr;
 use std::panic::PanicHookInfo;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -59,6 +59,26 @@ pub fn panicked(info: &PanicHookInfo<'_>) -> String {
 /// credentials in clear among them, and bodies. A logger of yours does well to ask, too.
 pub fn may_be_written(target: &str, level: log::Level) -> bool {
     level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
+}
+
+/// Says something that may happen very often: at most once in [`bounds::SELDOM`], with how often it happened.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+
+impl Seldom {
+    /// It has happened once more; `say` is given the count since it was last said.
+    pub fn tell(&self, say: impl FnOnce(u64)) {
+        let count = {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            told.1 += 1;
+            if told.0.is_some_and(|last| last.elapsed() < bounds::SELDOM) {
+                return;
+            }
+            told.0 = Some(Instant::now());
+            std::mem::take(&mut told.1)
+        };
+        say(count);
+    }
 }
 
 #[derive(Serialize)]
@@ -257,8 +277,6 @@ fn write_lines(out: impl Write, lines: &Receiver<Message>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[derive(Clone, Default)]
@@ -293,6 +311,17 @@ mod tests {
         ] {
             assert_eq!(may_be_written(target, level), written, "{target} {level}");
         }
+    }
+
+    #[test]
+    fn what_happens_often_is_said_seldom() {
+        let (seldom, mut said) = (Seldom::default(), Vec::new());
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1]);
+        let long_ago = Instant::now().checked_sub(bounds::SELDOM);
+        seldom.0.lock().unwrap().0 = long_ago;
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1, 100]);
     }
 
     fn blank(id: &str) -> AccessLine {

@@ -13,6 +13,7 @@
 //! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
 //! | `rerouter_inflight` | provider, model | tries under way |
 //! | `rerouter_breaker_open` | provider, model | 1 while the breaker lets nobody through, or one to try |
+//! | `rerouter_connections_refused_total` | reason | connections that found no place: all are taken (`all`), or the address has its share (`address`); they were closed, or had one request answered |
 //! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
@@ -44,6 +45,8 @@ const TARGET: &[&str] = &["provider", "model"];
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
 const CAPTURES: [&str; 6] = ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
+/// Why a connection finds no place.
+const REFUSED: [&str; 2] = ["all", "address"];
 /// What becomes of a copy that is drawn for a shadow.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
@@ -66,6 +69,7 @@ pub struct Metrics {
     cost: CounterVec,
     inflight: IntGaugeVec,
     breaker_open: IntGaugeVec,
+    connections_refused: IntCounterVec,
     shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
@@ -119,6 +123,7 @@ impl Metrics {
             cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
             inflight: gauges("inflight", "Tries under way.", TARGET)?,
             breaker_open: gauges("breaker_open", "1 while the breaker is open or half-open.", TARGET)?,
+            connections_refused: counters("connections_refused_total", "Connections that found no place.", &["reason"])?,
             shadows: counters("shadows_total", "Copies of requests for shadows by what became of them.", &["outcome"])?,
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
@@ -151,6 +156,7 @@ impl Metrics {
         // There from the start, at zero: a rate sees the first failure only if it knows what was before.
         RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
         CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
+        REFUSED.iter().for_each(|reason| drop(made.connections_refused.with_label_values(&[reason])));
         SHADOWS.iter().for_each(|outcome| drop(made.shadows.with_label_values(&[outcome])));
         Ok(made)
     }
@@ -201,6 +207,11 @@ impl Metrics {
     /// Whether a target's breaker is open or half-open.
     pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
         self.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
+    }
+
+    /// Counts a connection that found no place.
+    pub fn connection_refused(&self, reason: &str) {
+        self.connections_refused.with_label_values(&[reason]).inc();
     }
 
     /// This became of a copy that was drawn for a shadow.

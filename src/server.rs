@@ -25,6 +25,7 @@
 mod admin;
 mod announce;
 mod boot;
+mod descriptors;
 mod master;
 mod master_file;
 mod tls;
@@ -39,7 +40,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use jiff::Timestamp;
 use log::{info, warn};
-use pingora::apps::http_app::HttpServer;
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
@@ -55,7 +56,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{Edge, Upkeep};
+use crate::gateway::{Door, Edge, Identities, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::{FaultPlace, Faults};
@@ -90,23 +91,26 @@ impl Gateway {
         let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
         let edge = Edge::new(self.app.clone(), proxy);
         let reroutes = edge.sweeper();
-        let mut service = Service::new("rerouter".to_string(), edge);
-        service.threads = Some(threads(&self.app.server));
-        let mut identities = Vec::new();
+        let (mut identities, mut acceptors) = (Vec::new(), Identities::new());
         for listener in &self.app.server.listeners {
-            let address = listener.address.to_string();
-            match &listener.tls {
-                None => service.add_tcp(&address),
-                Some(files) => {
-                    let identity = tls::Identity::load(files).map_err(BootError)?;
-                    service.add_tls_with_settings(&address, None, identity.settings().map_err(BootError)?);
-                    identities.push(identity);
-                }
+            if let Some(files) = &listener.tls {
+                let identity = tls::Identity::load(files).map_err(BootError)?;
+                acceptors.insert(listener.address, identity.acceptor().map_err(BootError)?);
+                identities.push(identity);
             }
         }
+        let limits = &self.app.server.limits;
+        let most = descriptors::fit(limits.connections);
+        let share = limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
+        let mut service = Service::new("rerouter".to_string(), Door::new(self.app.clone(), edge, (most, share), acceptors));
+        service.threads = Some(threads(&self.app.server));
+        for listener in &self.app.server.listeners {
+            service.add_listener(endpoint(listener.address, listener.tls.is_some()));
+        }
         server.add_service(service);
-        let mut metrics = Service::new("metrics".to_string(), HttpServer::new_app(admin::Admin::new(self.app.clone())));
-        metrics.add_tcp(&self.app.server.metrics.to_string());
+        let (most, admin) = (bounds::METRICS_CONNECTIONS, admin::Admin::new(self.app.clone()));
+        let mut metrics = Service::new("metrics".to_string(), Door::new(self.app.clone(), admin, (most, most), Identities::new()));
+        metrics.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
         server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
@@ -118,6 +122,13 @@ impl Gateway {
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
     }
+}
+
+/// Where Pingora accepts. Its buffer of 64 KiB before each connection is nothing to those who say nothing: what reads from a
+/// connection without TLS has one of its own, and with TLS a record is enough.
+fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
+    let ahead = if tls { bounds::TLS_READ_AHEAD } else { 0 };
+    ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
 }
 
 /// How our proxy connects: as the server it is in, with as many threads as we have.
@@ -144,6 +155,7 @@ fn threads(server: &config::Server) -> usize {
 /// Runs the gateway until it is told to leave; the binary's `serve`.
 pub fn run(gateway: Gateway) -> Result<(), BootError> {
     let app = gateway.app.clone();
+    descriptors::raise();
     for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
         // Pingora panics when an address is taken; this says which and why.
         bindable(address)?;

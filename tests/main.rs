@@ -43,6 +43,8 @@ mod codings;
 mod compatibility;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
+/// Connections of those who want no answer: how many there may be, how long they last, who is served meanwhile.
+mod connections;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
 /// Every end of a key or a session, while clients ask with it.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::client::{self, Answer, Connection};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
+use crate::support::frames::{self, Frames};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
@@ -91,6 +92,117 @@ async fn a_bad_chunk_is_400_and_closes() {
         check_closed(&mut connection, chunks).await;
     }
     assert_eq!(a.count(), 0);
+}
+
+#[tokio::test]
+async fn a_line_feed_without_its_carriage_return_is_400_and_closes() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    let line = "POST /v1/chat/completions HTTP/1.1\r\n";
+    let headers = "host: HOST\r\nauthorization: Bearer KEY\r\n";
+    let body = chat_body("auto", false);
+    let length = format!("content-length: {}\r\n\r\n{body}", body.len());
+    let chunked = format!("{line}{headers}transfer-encoding: chunked\r\n\r\n");
+    let (size, rest) = (format!("{:x}", body.len()), "0\r\n\r\n");
+    let cases = [
+        format!("{}{headers}{length}", line.replace("\r\n", "\n")),
+        format!("{line}{}{length}", headers.replace("\r\n", "\n")),
+        format!("{line}{}{length}", headers.replacen("\r\n", "\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n", "\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n\r\n", "\r\n\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n\r\n", "\n\n", 1)),
+        format!("{line}{headers}{length}").replacen("\r\n", "\n", 5),
+        format!("{line}{headers}x: a\nb: c\r\n{length}"),
+        format!("{line}{headers}x: a\rb: c\r\n{length}"),
+        format!("{chunked}{size};\nfoo\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size};a=\rb\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size}\n{body}\r\n{rest}"),
+        format!("{chunked}{size}\r\n{body}\n{rest}"),
+        format!("{chunked}{size}\r\n{body}\r\n0;\nfoo\r\n\r\n"),
+        format!("{chunked}{size}\r\n{body}\r\n0\r\nx: y\n\r\n"),
+    ];
+    for case in cases {
+        let bytes = raw(&case, &gateway, &key.secret);
+        // In one piece, and byte by byte.
+        for size in [bytes.len(), 1] {
+            let mut connection = gateway.connect().await;
+            for piece in bytes.chunks(size).take(bytes.len().div_ceil(size) - 1) {
+                if !connection.try_send(piece).await {
+                    break;
+                }
+            }
+            let last = bytes.chunks(size).next_back().unwrap();
+            let answer = connection.try_exchange(last).await.unwrap_or_else(|| panic!("no answer to {case:?}"));
+            envelope::openai(&answer, 400, "invalid_request_error", None);
+            check_closed(&mut connection, &case).await;
+        }
+    }
+    // What is refused there is not refused in its proper form.
+    for case in [
+        format!("\r\n{line}{headers}{length}"),
+        format!("{chunked}{size};foo\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size};a=b;c=\"d\"\r\n{body}\r\n0;e\r\nx: y\r\n\r\n"),
+    ] {
+        let mut connection = gateway.connect().await;
+        for _ in 0..2 {
+            assert_eq!(connection.exchange(&raw(&case, &gateway, &key.secret)).await.status, 200, "{case:?}");
+        }
+    }
+    assert_eq!(a.count(), 6);
+}
+
+#[tokio::test]
+async fn an_expectation_that_is_not_known_is_400() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    for expectations in ["expect: foo\r\n", "expect: 100-continue\r\nexpect: foo\r\n", "expect: foo\r\nexpect: 100-continue\r\n"] {
+        let text = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{expectations}content-length: 2\r\n\r\n{{}}"
+        );
+        let mut connection = gateway.connect().await;
+        let answer = connection.exchange(&raw(&text, &gateway, &key.secret)).await;
+        envelope::openai(&answer, 400, "invalid_request_error", None);
+        check_closed(&mut connection, expectations).await;
+    }
+    assert_eq!(a.count(), 0);
+}
+
+/// What a client library would not send: each of these heads is answered on its stream, and the connection goes on.
+#[tokio::test]
+async fn over_http2_a_bad_head_has_its_envelope_too() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).tls().start().await;
+    let (address, tls) = gateway.tls();
+    let ours = format!("localhost:{}", address.port());
+    let mut connection = Frames::open(tls.dial(address, b"h2").await.expect("a handshake"), &[]).await;
+    let long = "x".repeat(70 << 10);
+    let get = [(":method", "GET"), (":scheme", "https")];
+    let (path, authority) = ((":path", "/v1/models"), (":authority", ours.as_str()));
+    let user = format!("user@{ours}");
+    let cases: &[(&[(&str, &str)], u16)] = &[
+        (&[path], 400),
+        (&[path, (":authority", &user)], 400),
+        (&[path, ("host", &user)], 400),
+        (&[path, authority, ("host", "other.example")], 400),
+        (&[path, authority, ("host", &ours), ("host", &ours)], 400),
+        (&[path, ("host", &ours), ("host", "other.example")], 400),
+        (&[path, authority, ("x-long", &long)], 431),
+        (&[path, authority, ("content-length", "0"), ("content-length", "0")], 400),
+    ];
+    let mut stream = 1;
+    for (fields, status) in cases {
+        let fields: Vec<(&str, &str)> = get.iter().chain(*fields).copied().collect();
+        let shown = format!("{:?}", &fields[2..]);
+        assert!(connection.send(&frames::request(stream, &fields)).await);
+        let ended = connection.ended(stream).await.unwrap_or_else(|| panic!("closed after {:.200}", shown));
+        assert_eq!(ended.status, Some(*status), "{shown:.200}");
+        let body: Value = serde_json::from_slice(&ended.body).unwrap_or_else(|error| panic!("{error} for {shown:.200}"));
+        assert_eq!(body["error"]["type"], "invalid_request_error", "{shown:.200}: {body}");
+        stream += 2;
+    }
+    let good: Vec<(&str, &str)> = get.iter().chain(&[(":path", "/health"), authority, ("host", &ours)]).copied().collect();
+    assert!(connection.send(&frames::request(stream, &good)).await);
+    assert_eq!(connection.ended(stream).await.and_then(|ended| ended.status), Some(200));
 }
 
 #[tokio::test]

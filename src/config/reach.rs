@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// The listener that a connection to this address came by.
-    fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
+    pub fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
         let exact = |listener: &&super::Listener| listener.address.ip().to_canonical() == at.ip().to_canonical();
         let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
         let mut listeners = self.listeners.iter().filter(|listener| listener.address.port() == at.port());

@@ -155,6 +155,8 @@ pub struct LimitSettings {
     pub body_memory: usize,
     /// Connections at once.
     pub connections: usize,
+    /// Of those, connections at once from one address; without it a part of them.
+    pub connections_per_address: Option<usize>,
 }
 
 /// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
@@ -457,6 +459,7 @@ fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
             })
             .map_or((512 << 20).max(2 * request_body), to_usize),
         connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
+        connections_per_address: section.read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000)).map(to_usize),
     };
     section.finish(faults);
     found

@@ -72,7 +72,7 @@ capture: { enabled: true, bodies: false, encrypt: false, client_opt_out: false, 
 pin: { registration: closed }
 agent: { call_untrusted: false }
 session: { idle: 5m, absolute: 7d }
-limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5 }
+limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5, connections_per_address: 2 }
 egress: { deny: [] }
 trusted_proxies: [10.0.0.0/8]
 access_log: { format: off }
@@ -85,6 +85,7 @@ access_log: { format: off }
     assert_eq!(server.routing.signal_headers, ["x-tier"]);
     assert!(!server.capture.bodies && !server.capture.encrypt && !server.capture.client_opt_out && !server.registration_open);
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
+    assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
     assert!(server.egress_deny.is_empty() && !server.access_log);
     assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
 }

@@ -37,6 +37,8 @@ pub(super) struct Exchange {
     pub(super) rates: HeaderMap,
     /// A node's signature whose nonce is still to be spent.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
+    /// There is no place for its connection, and nobody is known to it: no time is spent on what is left of its body.
+    pub(super) hurried: bool,
     /// A panic on another thread ended it.
     panicked: bool,
 }
@@ -88,6 +90,7 @@ impl Exchange {
             line,
             rates: HeaderMap::new(),
             signed: None,
+            hurried: false,
             panicked: false,
         }
     }

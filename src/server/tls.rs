@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use log::{error, info};
-use pingora::listeners::tls::TlsSettings;
+use pingora::listeners::tls::{Acceptor, TlsSettings};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -46,13 +46,13 @@ impl Identity {
         Ok(Identity { files: files.clone(), current: Arc::new(Current(ArcSwap::from_pointee(pair))), seen })
     }
 
-    /// Settings for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
-    pub(super) fn settings(&self) -> Result<TlsSettings, String> {
+    /// What shakes hands for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
+    pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
         let (cert, key) = (self.files.cert.display().to_string(), self.files.key.display().to_string());
         let mut settings = TlsSettings::intermediate(&cert, &key).map_err(|error| format!("TLS of {cert}: {error}"))?;
         settings.set_cert_resolver(self.current.clone());
         settings.enable_h2();
-        Ok(settings)
+        Ok(settings.build())
     }
 
     /// Reads the pair again if either file has changed since the last look.
