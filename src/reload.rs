@@ -111,6 +111,7 @@ impl Watcher {
             return Ok(None);
         }
         keep(app, &routing).await.map_err(|error| for_now(error.to_string()))?;
+        config::warnings(&source.file, &routing).iter().for_each(|warning| log::warn!("{warning}"));
         app.replace(routing);
         app.metrics.reload("success");
         Ok(Some(revision))
@@ -229,7 +230,9 @@ pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<
         None => keep_in(&noted, app, &routing).await.map_err(NotTaken::Failed)?,
         Some(file) => put(app, &noted, file, &routing, &previous.routing).await?,
     }
-    let warnings = gone(&previous.routing, &routing);
+    let mut warnings = gone(&previous.routing, &routing);
+    let odd = config::warnings(config::NO_FILE, &routing).into_iter();
+    warnings.extend(odd.map(|odd| Problem { warning: false, ..odd }.to_string()));
     app.replace(routing);
     app.metrics.reload(if revision == live { "unchanged" } else { "success" });
     log::info!("routing document is live as revision {revision}, before it {live}");
@@ -263,7 +266,7 @@ async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTak
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
     let reading = blocking(move || match coming {
         Coming::Given => config::read_given(&text, &server, &*variables, mock),
-        Coming::Kept => config::read_routing("document", &text, &server, &*variables, mock),
+        Coming::Kept => config::read_routing(config::NO_FILE, &text, &server, &*variables, mock),
     });
     reading.await.map_err(|lost| NotTaken::Failed(lost.into()))?.map_err(NotTaken::Problems)
 }

@@ -27,10 +27,11 @@ mod announce;
 mod boot;
 mod master;
 mod master_file;
+pub mod ready;
 mod tls;
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -145,7 +146,7 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     let app = gateway.app.clone();
     for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
         // Pingora panics when an address is taken; this says which and why.
-        bindable(address)?;
+        ready::bindable(address).map_err(|(_, why)| BootError(why))?;
     }
     let conf = ServerConf {
         threads: threads(&app.server),
@@ -161,10 +162,6 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(Leaving) });
     Ok(())
-}
-
-fn bindable(address: SocketAddr) -> Result<(), BootError> {
-    TcpListener::bind(address).map(drop).map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
 }
 
 /// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
