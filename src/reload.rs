@@ -130,7 +130,9 @@ pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<
         None => keep_in(&noted, app, &routing).await.map_err(NotTaken::Failed)?,
         Some(file) => put(app, &noted, file, &routing, &previous.routing).await?,
     }
-    let warnings = swap(app, routing);
+    let odd = config::warnings(config::NO_FILE, &routing);
+    let mut warnings = swap(app, routing);
+    warnings.extend(odd.into_iter().map(|odd| Problem { warning: false, ..odd }.to_string()));
     app.metrics.reload(if revision == live { "unchanged" } else { "success" });
     log::info!("routing document is live as revision {revision}, before it {live}");
     Ok(Taken { revision, previous: live, warnings })
@@ -174,7 +176,7 @@ async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTak
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
     let reading = blocking(move || match coming {
         Coming::Given => config::read_given(&text, &server, &*variables, mock),
-        Coming::Kept => config::read_routing("document", &text, &server, &*variables, mock),
+        Coming::Kept => config::read_routing(config::NO_FILE, &text, &server, &*variables, mock),
     });
     reading.await.map_err(|lost| NotTaken::Failed(lost.into()))?.map_err(NotTaken::Problems)
 }

@@ -28,10 +28,11 @@ mod boot;
 mod descriptors;
 mod master;
 mod master_file;
+pub mod ready;
 mod tls;
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -158,7 +159,7 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     descriptors::raise();
     for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
         // Pingora panics when an address is taken; this says which and why.
-        bindable(address)?;
+        ready::bindable(address).map_err(|(_, why)| BootError(why))?;
     }
     let conf = ServerConf {
         threads: threads(&app.server),
@@ -174,10 +175,6 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(Leaving) });
     Ok(())
-}
-
-fn bindable(address: SocketAddr) -> Result<(), BootError> {
-    TcpListener::bind(address).map(drop).map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
 }
 
 /// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was

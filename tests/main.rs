@@ -33,6 +33,8 @@ mod capture_memory;
 mod capture_secrets;
 /// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
 mod captures;
+/// `rerouter check`: what `serve` would stop at, and what is hardly meant.
+mod check;
 /// What `rerouter serve` says about bad documents.
 mod cli;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.

@@ -384,7 +384,7 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
         (&["list", "--colour", "red"], "--colour"),
         (&["show", "../keys"], "the id of a capture"),
         (&["evaluate", "--document", "none.yaml"], "none.yaml"),
-        (&["evaluate", "--document", "bad.yaml"], "document:1:"),
+        (&["evaluate", "--document", "bad.yaml"], "bad.yaml:1:"),
         (&["evaluate"], "--document"),
         (&["evaluate", "--document", "good.yaml", "--max-changed", "many"], "a share like 2%"),
         (&["evaluate", "--document", "bad.yaml", "--corpus", "corpus.jsonl"], "bad.yaml:1:"),

@@ -132,12 +132,13 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     }
     let mut report = None;
     let mut progress = Progress::new();
-    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, |line| {
+    let file = asked.document.as_ref().map(|document| document.display().to_string());
+    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, file.as_deref(), |line| {
         let line: Value = serde_json::from_str(line).map_err(|_| Failure::Gateway("a line of the answer is not JSON".to_owned()))?;
         match line.get("object").and_then(Value::as_str) {
             Some("evaluation.progress") => show(&mut progress, &line),
             Some("evaluation") => report = Some(line),
-            _ => return Err(super::client::refused(200, &line.to_string())),
+            _ => return Err(super::client::refused_with(200, &line.to_string(), file.as_deref())),
         }
         Ok(())
     });

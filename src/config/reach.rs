@@ -2,11 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Server;
+use super::{Problem, Server};
 use crate::interface::Interface;
 use crate::routing::provider::Base;
 
 impl Server {
+    /// A problem with the value at a path of the document, where that stands.
+    pub fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
+        self.written.problem(path, message, hint)
+    }
+
+    /// Whether it is known for sure what the value at a path is: it has no fault, and needs no
+    /// variable that was not looked at.
+    pub fn knows(&self, path: &str) -> bool {
+        self.written.knows(path)
+    }
+
     /// Whether clients speak https to us, TLS of our own or not.
     pub fn public_https(&self) -> bool {
         self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"))

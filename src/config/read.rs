@@ -1,7 +1,7 @@
 //! Readers over the tree: each takes one value of one type and notes what is wrong, so that one run over a document
 //! finds every problem in it. Messages never quote a value: it may have come from the environment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -13,7 +13,9 @@ use crate::routing::document::{Fault, Located, Place, did_you_mean};
 /// One thing wrong with a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The document's file name.
+    /// Whether it runs all the same.
+    pub warning: bool,
+    /// The document's file name; empty where it has no file.
     pub file: String,
     /// Path of the value at fault; empty for the document itself.
     pub path: String,
@@ -29,7 +31,13 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        match self.file.as_str() {
+            "" => write!(f, "line {}, column {}: ", self.line, self.column)?,
+            file => write!(f, "{file}:{}:{}: ", self.line, self.column)?,
+        }
+        if self.warning {
+            f.write_str("warning: ")?;
+        }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
@@ -43,11 +51,20 @@ impl fmt::Display for Problem {
 
 /// The problems of a document, in its order, without repetitions and bounded.
 pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
-    let mut faults = faults.into();
+    told(file, faults.into(), false)
+}
+
+/// The same of what runs, but is most likely not meant.
+pub(super) fn warnings(file: &str, faults: Vec<Fault>) -> Vec<Problem> {
+    told(file, faults, true)
+}
+
+fn told(file: &str, mut faults: Vec<Fault>, warning: bool) -> Vec<Problem> {
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
     faults.truncate(bounds::DOCUMENT_PROBLEMS);
     let problem = |fault: Fault| Problem {
+        warning,
         file: file.to_owned(),
         path: fault.path,
         line: fault.at.line,
@@ -56,6 +73,66 @@ pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem
         hint: fault.hint,
     };
     faults.into_iter().map(problem).collect()
+}
+
+/// Where a document says what, for what only shows when it is acted on.
+#[derive(Clone, Default)]
+pub(super) struct Written {
+    file: String,
+    places: BTreeMap<String, Place>,
+    /// The paths of values that have faults, or are behind variables that were not looked at.
+    unknown: BTreeSet<String>,
+}
+
+impl Written {
+    pub(super) fn new(file: &str, root: &Node, faults: &Faults) -> Written {
+        let mut places = BTreeMap::new();
+        note_places(root, String::new(), &mut places);
+        let unknown = faults.unknown.iter().chain(faults.iter().map(|fault| &fault.path)).cloned().collect();
+        Written { file: file.to_owned(), places, unknown }
+    }
+
+    /// Whether something stands at this path.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.places.contains_key(path)
+    }
+
+    /// Whether it is known for sure what the value at this path is.
+    pub(super) fn knows(&self, path: &str) -> bool {
+        let above =
+            |unknown: &String| path.strip_prefix(unknown.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        !self.unknown.iter().any(above)
+    }
+
+    /// Whether that is known of everything in a section.
+    pub(super) fn knows_all_of(&self, section: &str) -> bool {
+        !self.unknown.iter().any(|unknown| unknown.starts_with(section))
+    }
+
+    /// A problem with the value at a path, or with what is nearest above it.
+    pub(super) fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
+        let mut nearest = path;
+        let at = loop {
+            match (self.places.get(nearest), nearest.rfind(['.', '['])) {
+                (Some(at), _) => break *at,
+                (None, Some(end)) => nearest = nearest.get(..end).unwrap_or_default(),
+                (None, None) => break Place { line: 1, column: 1 },
+            }
+        };
+        let (path, hint) = (path.to_owned(), Some(hint.to_owned()));
+        Problem { warning: false, file: self.file.clone(), path, line: at.line, column: at.column, message, hint }
+    }
+}
+
+fn note_places(node: &Node, path: String, places: &mut BTreeMap<String, Place>) {
+    match &node.value {
+        Value::Map(entries) => entries.iter().for_each(|entry| note_places(&entry.node, join(&path, &entry.key), places)),
+        Value::List(items) => {
+            items.iter().enumerate().for_each(|(at, item)| note_places(item, format!("{path}[{at}]"), places));
+        }
+        _ => {}
+    }
+    places.insert(path, node.at);
 }
 
 /// A value with its path.
@@ -69,10 +146,27 @@ pub(super) struct Field<'a> {
 #[derive(Default)]
 pub(super) struct Faults {
     found: Vec<Fault>,
+    /// What runs, but is most likely not meant.
+    pub(super) warnings: Vec<Fault>,
     known: BTreeSet<String>,
+    /// The environment is not looked at, and the documents may be for another machine.
+    pub(super) no_env: bool,
+    /// The paths of values that are therefore not known.
+    pub(super) unknown: BTreeSet<String>,
 }
 
 impl Faults {
+    pub(super) fn new(no_env: bool) -> Self {
+        Faults { no_env, ..Faults::default() }
+    }
+
+    /// Notes that this machine lacks what the document names: only a warning where it may be for
+    /// another one.
+    pub(super) fn lacking(&mut self, fault: Fault) {
+        let kept = if self.no_env { &mut self.warnings } else { &mut self.found };
+        kept.push(fault);
+    }
+
     /// The keys that hold a value: those below which no other was asked for. `[]` stands for any item of a list.
     pub(super) fn keys(&self) -> Vec<String> {
         let above = |key: &str, other: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']));
@@ -291,7 +385,8 @@ impl<'a> Field<'a> {
         if items.len() > most {
             faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
         }
-        items.iter().take(most).filter_map(|item| read(item, faults)).collect()
+        let known = items.iter().take(most).filter(|item| !matches!(item.node.value, Value::Unknown));
+        known.filter_map(|item| read(item, faults)).collect()
     }
 }
 
@@ -321,7 +416,7 @@ impl<'a> Section<'a> {
         }
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let unset = match &entry.node.value {
-            Value::Null => true,
+            Value::Null | Value::Unknown => true,
             // `${NAME:-}` with nothing in it.
             Value::Text { text, plain: true } => text.is_empty(),
             _ => false,
@@ -347,6 +442,9 @@ impl<'a> Section<'a> {
 
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
+        if self.entries.iter().any(|entry| entry.key == key && matches!(entry.node.value, Value::Unknown)) {
+            return;
+        }
         let hint = Some(format!("add `{key}: …` here"));
         faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
     }

@@ -1,14 +1,14 @@
 //! The server document: how this process listens, keeps and bounds. Every key has its default here.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::authorities;
 use super::net::Net;
-use super::read::{Faults, Field, Section};
+use super::read::{Faults, Field, Section, Written};
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
@@ -54,6 +54,8 @@ pub struct Server {
     pub audit: AuditRetention,
     /// Whether each request is logged, as JSON.
     pub access_log: bool,
+    /// Where the document says what.
+    pub(super) written: Written,
 }
 
 impl fmt::Debug for Server {
@@ -66,6 +68,8 @@ impl fmt::Debug for Server {
 /// One address that is listened on.
 #[derive(Clone)]
 pub struct Listener {
+    /// Its path in the document.
+    pub path: String,
     /// Address and port.
     pub address: SocketAddr,
     /// Certificate chain and key, as PEM files.
@@ -191,6 +195,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         audit: audit(&mut top, faults),
         access_log: access_log(&mut top, faults),
         listeners,
+        written: Written::default(),
     };
     store(&mut top, faults);
     top.finish(faults);
@@ -223,6 +228,14 @@ fn address(field: &Field<'_>, faults: &mut Faults) -> Option<SocketAddr> {
         faults.push(field.fault("must be an address and a port").hint(Some("for example `127.0.0.1:8080` or `[::]:8080`")));
     }
     found
+}
+
+/// Whether two addresses cannot be listened on at once. With port 0 each gets a port of its own; on
+/// Linux `[::]` takes IPv4 along.
+fn is_one(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let covers = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
+    one.port() != 0 && one.port() == other.port() && (a == b || covers(a, b) || covers(b, a))
 }
 
 fn net(field: &Field<'_>, faults: &mut Faults) -> Option<Net> {
@@ -258,7 +271,7 @@ fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
 fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
     let Some(field) = top.take("listeners") else {
-        return vec![Listener { address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
+        return vec![Listener { path: "listeners[0]".to_owned(), address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
     };
     let mut seen = Vec::new();
     let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
@@ -267,8 +280,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         if section.take("address").is_none() {
             section.missing("address", faults);
         }
-        // With port 0 each gets a port of its own.
-        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
+        if address.is_some_and(|address| seen.iter().any(|other| is_one(*other, address))) {
             faults.push(field.fault("another listener has this address").hint(Some("give each its own port")));
         }
         seen.extend(address);
@@ -282,7 +294,8 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
             Some(found)
         });
         section.finish(faults);
-        Some(Listener { address: address?, tls, interfaces: interfaces.unwrap_or_else(|| Interface::ALL.to_vec()) })
+        let interfaces = interfaces.unwrap_or_else(|| Interface::ALL.to_vec());
+        Some(Listener { path: field.path.clone(), address: address?, tls, interfaces })
     });
     if field.is_empty_list() {
         faults.push(field.fault("at least one listener is needed").hint(Some("without `listeners` there is one on 127.0.0.1:8080")));
@@ -308,7 +321,7 @@ fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
     let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
-    if found.is_some_and(|found| found.port() != 0 && listeners.iter().any(|listener| listener.address == found)) {
+    if found.is_some_and(|found| listeners.iter().any(|listener| is_one(listener.address, found))) {
         let place = written.or_else(|| top.take("listeners"));
         faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
     }
@@ -470,7 +483,7 @@ fn nodes(top: &mut Section<'_>, faults: &mut Faults) -> Option<Arc<Authorities>>
     let found = section.read("ca", faults, |field, faults| match authorities::load(field.text(faults)?) {
         Ok(found) => Some(Arc::new(found)),
         Err(why) => {
-            faults.push(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
+            faults.lacking(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
             None
         }
     });

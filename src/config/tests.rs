@@ -261,7 +261,7 @@ fn keys_belong_to_sticky_rules() {
         ("strategy: weighted, key: user.id,", "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)"),
         ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
         ("strategy: sticky, key: \"'all'\",", "recipes.r.rules[0].key: the expression looks at no signal"),
-        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives map, which is no key"),
+        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives labels, which is no key"),
         ("strategy: sticky, key: user.ip,", "recipes.r.rules[0].key: unknown field of `user`: `ip`"),
         ("strategy: sticky, key: \"headers['x-teir']\",", "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`"),
         (

@@ -158,6 +158,9 @@ impl Watcher {
             return Ok(Came::Same);
         }
         keep(app, &routing).await.map_err(|error| for_now(error.to_string()))?;
+        for warning in config::warnings(&source.file, &routing) {
+            log::warn!("{warning}");
+        }
         swap(app, routing);
         app.metrics.reload("success");
         Ok(Came::Live(revision))

@@ -6,23 +6,24 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, Flaw, Key, Uses};
+use super::condition::{Compiled, Condition, Flaw, Key};
 use super::document::{
-    BreakerSpec, Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+    Fault, Findings, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
     did_you_mean,
 };
-use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
 use super::provider::{Base, Identity, NODES, Protocol, Provider, Timeouts};
 use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
+use super::warnings;
 use crate::bounds;
 use crate::secret::Secret;
 
 /// Names with a meaning of their own as the first segment of a model.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
-pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
+pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Findings> {
     let mut build = Build::new(origin);
+    build.warnings = spec.warnings;
     let zone = build.zone(spec.timezone.as_ref());
     build.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
     build.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
@@ -50,7 +51,9 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
     for model in models {
         build.target(&model.name);
     }
-    let (true, Some(keywords)) = (build.faults.is_empty(), keywords) else { return Err(build.faults) };
+    let (true, Some(keywords)) = (build.faults.is_empty(), keywords) else {
+        return Err(Findings { faults: build.faults, warnings: build.warnings });
+    };
     Ok(Routing {
         revision: origin.revision.into(),
         text: origin.text.into(),
@@ -64,12 +67,14 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
         recipe_index,
         alias_index: aliases.iter().cloned().collect(),
         aliases,
+        warnings: build.warnings,
     })
 }
 
 struct Build<'o> {
     origin: &'o Origin<'o>,
     faults: Vec<Fault>,
+    warnings: Vec<Fault>,
     provider_names: Vec<String>,
     set_names: Vec<String>,
     signals: Costly,
@@ -93,6 +98,7 @@ impl<'o> Build<'o> {
         Build {
             origin,
             faults: Vec::new(),
+            warnings: Vec::new(),
             provider_names: Vec::new(),
             set_names: Vec::new(),
             signals: Costly::default(),
@@ -197,7 +203,7 @@ impl<'o> Build<'o> {
             health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
             stream_usage: spec.options.stream_usage.unwrap_or_default(),
-            breaker: breaker(&spec.options.breaker),
+            breaker: spec.options.breaker.settings(),
             state: OnceLock::new(),
         };
         self.providers.push(Arc::new(provider));
@@ -223,6 +229,7 @@ impl<'o> Build<'o> {
         let base = Base::parse(url.value.expose())
             .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
             .ok()?;
+        self.warnings.extend(warnings::of_base(url, &base));
         if !base.tls {
             let hint = Some("base_url: https://…");
             let http2 = spec.options.http2.as_ref().filter(|http2| http2.value);
@@ -293,6 +300,7 @@ impl<'o> Build<'o> {
         }
         let (provider, model) = self.named_provider(name)?;
         let Abilities { prices, context, capabilities } = self.models.get(&name.value).cloned().unwrap_or_default();
+        self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
             provider,
             model: model.into(),
@@ -400,7 +408,7 @@ impl<'o> Build<'o> {
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {
-        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value), Condition::uses));
+        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value)));
         let key = self.key(&spec);
         if spec.targets.is_empty() {
             self.faults.push(
@@ -408,6 +416,7 @@ impl<'o> Build<'o> {
             );
         }
         self.weights(&spec);
+        self.warnings.extend(warnings::of_weights(&spec));
         let mut seen = HashSet::new();
         let mut choices = Vec::with_capacity(spec.targets.len());
         for TargetSpec { target, weight } in &spec.targets {
@@ -422,10 +431,12 @@ impl<'o> Build<'o> {
     }
 
     /// A compiled expression, if the names in it are known here too.
-    fn compiled<E>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>, uses: fn(&E) -> &Uses) -> Option<E> {
+    fn compiled<E: Compiled>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>) -> Option<E> {
         match compiled {
             Ok(expression) => {
-                let uses = uses(&expression);
+                let uses = expression.uses();
+                let doubts = expression.doubts().iter();
+                self.warnings.extend(doubts.map(|doubt| text.fault(doubt.message.clone()).hint(doubt.hint.clone())));
                 self.signals.language |= uses.language;
                 self.signals.keywords |= uses.keywords;
                 for set in uses.sets.iter().filter(|set| !self.set_names.contains(set)) {
@@ -450,7 +461,7 @@ impl<'o> Build<'o> {
 
     fn key(&mut self, spec: &RuleSpec) -> Option<Key> {
         match (&spec.key, spec.strategy) {
-            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value), Key::uses),
+            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value)),
             (Some(key), other) => {
                 let fault = key.fault(format!("`{}` does not use a key", other.as_str()));
                 self.faults.push(fault.hint(Some("strategy: sticky")));
@@ -479,17 +490,6 @@ impl<'o> Build<'o> {
         if let (true, Strategy::Weighted, Some(first)) = (all_zero, spec.strategy, written.first()) {
             self.faults.push(first.fault("the weights of this rule sum to 0").hint(Some("give one target a weight above 0")));
         }
-    }
-}
-
-fn breaker(spec: &BreakerSpec) -> BreakerSettings {
-    let usual = BreakerSettings::default();
-    BreakerSettings {
-        consecutive: spec.consecutive.unwrap_or(usual.consecutive),
-        error_percent: spec.error_percent.unwrap_or(usual.error_percent),
-        min_requests: spec.min_requests.unwrap_or(usual.min_requests),
-        window: spec.window.unwrap_or(usual.window),
-        open: spec.open.unwrap_or(usual.open),
     }
 }
 

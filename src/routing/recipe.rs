@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::condition::{Condition, Key};
 use super::decide::Decision;
-use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
+use super::document::{Fault, Findings, RetryOn, RoutingSpec, Strategy};
 use super::health::{Budget, TargetState};
 use super::keywords::Keywords;
 use super::provider::Provider;
@@ -42,12 +42,18 @@ pub struct Routing {
     pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
     pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) warnings: Vec<Fault>,
 }
 
 impl Routing {
     /// Checks a spec and builds what runs; every fault at once.
-    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
+    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Findings> {
         super::build::build(spec, origin)
+    }
+
+    /// What is most likely not meant, although it runs.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
     }
 
     /// First 12 hex digits of the document's hash.

@@ -80,7 +80,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let read = |source: config::Source, server: &Server| {
-        config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address)).map_err(problems)
+        let routing = config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address));
+        let routing = routing.map_err(problems)?;
+        config::warnings(&source.file, &routing).iter().for_each(|warning| warn!("{warning}"));
+        Ok::<_, BootError>(routing)
     };
     // A document that is a file is read first: one that is wrong leaves no trace.
     let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };

@@ -1,6 +1,7 @@
 //! The master keys that the store has had, and which pepper secrets are known by. The store holds no master key, only what it
 //! knows each by, and of those before the last what is still needed of them, sealed under the last.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,7 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use super::accounts::{self, time};
 use super::rows::{Change, Committed};
 use super::sqlite::{DataDir, Sqlite};
-use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes};
+use super::worker::open_to_look;
+use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes, schema};
 use crate::blocking::blocking;
 use crate::id::{KeyId, SessionId};
 use crate::secret::SecretBytes;
@@ -101,6 +103,11 @@ impl Masters<'_> {
         }
     }
 
+    /// The routing document that was made live last.
+    pub fn live_document(&self) -> Result<Option<String>, StoreError> {
+        accounts::live_document(self.transaction)
+    }
+
     /// Adds one, which is the last from now on.
     pub fn begin(&self, number: u32, fingerprint: &[u8], since: Timestamp) -> Result<(), StoreError> {
         let insert = "INSERT INTO master_keys (number, fingerprint, since) VALUES (?1, ?2, ?3)";
@@ -135,6 +142,21 @@ impl Masters<'_> {
     pub fn put_node(&self, node: NodeRow) -> Result<(), StoreError> {
         nodes::write(self.transaction, node).map(|_| ())
     }
+}
+
+/// Has `look` read a store that is there, and changes nothing, also beside a process that has it.
+/// None where there is no store, or one that cannot be read without writing: one of an earlier
+/// build, which a start brings up to date first, or what a crash has left.
+pub fn look<T, E>(dir: &Path, look: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<Option<T>, E>
+where
+    E: From<StoreError>,
+{
+    let Some(mut connection) = open_to_look(&dir.join("accounts.db"))? else { return Ok(None) };
+    let transaction = connection.transaction().map_err(StoreError::from)?;
+    if !schema::is_of_this_build(&transaction, schema::ACCOUNTS)? {
+        return Ok(None);
+    }
+    look(&Masters { transaction: &transaction }).map(Some)
 }
 
 /// Has `claim` look at the master keys, and holds what it does to them if it is well.

@@ -43,7 +43,7 @@ pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use marks::NodeMark;
-pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest};
+pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest, look};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use rows::{

@@ -234,11 +234,15 @@ pub struct DataDir {
     _lock: File,
 }
 
+/// The files of the directory that a start writes to.
+const FILES: [&str; 8] =
+    ["lock", "accounts.db", "accounts.db-wal", "accounts.db-shm", "captures.db", "captures.db-wal", "captures.db-shm", "nodes.marks"];
+
 impl DataDir {
     /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another has it.
     pub fn take(path: &Path) -> Result<DataDir, StoreError> {
         let named = |error: std::io::Error| StoreError::Unavailable(format!("data directory {}: {error}", path.display()));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named)?;
+        make(path).map_err(named)?;
         let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
         match file.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: file }),
@@ -247,8 +251,38 @@ impl DataDir {
         }
     }
 
+    /// Whether the directory can be made, and it and its files be written to; else why not. Leaves
+    /// nothing behind, also beside a process that has it.
+    pub fn try_out(path: &Path) -> Result<(), String> {
+        let why = |path: &Path, error: std::io::Error| format!("cannot write to {}: {error}", path.display());
+        let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+        let draft = path.join(format!("check-{}", std::process::id()));
+        let tried = make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
+        // It may not have come to that.
+        let _none = std::fs::remove_file(&draft);
+        for made in missing {
+            let _none = std::fs::remove_dir(made);
+        }
+        tried.map_err(|error| why(path, error))?;
+        for file in FILES.map(|name| path.join(name)) {
+            match File::options().append(true).open(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(why(&file, error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn make(path: &Path) -> std::io::Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => std::io::ErrorKind::NotADirectory.into(),
+        _ => error,
+    })
 }

@@ -113,3 +113,28 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
 }
+
+/// Opens a database that is there for one look, and leaves no file beside it: SQLite would make
+/// journals for a reader, too, of whoever runs this. None where it cannot do without.
+pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
+    use rusqlite::OpenFlags;
+    let beside = |extension: &str| path.with_extension(extension).exists();
+    match (path.exists(), beside("db-wal"), beside("db-shm")) {
+        // A process has it, or one was killed.
+        (true, true, true) => open_to_read(path).map(Some),
+        // Nobody has it. Whoever begins to write meanwhile does that in a journal first.
+        (true, false, _) => {
+            let mut uri = "file:".to_owned();
+            for byte in path.as_os_str().as_encoded_bytes() {
+                match byte {
+                    b'/' | b'-' | b'_' | b'.' => uri.push(char::from(*byte)),
+                    _ if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+                    _ => uri.push_str(&format!("%{byte:02X}")),
+                }
+            }
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Ok(Some(Connection::open_with_flags(uri + "?immutable=1", flags)?))
+        }
+        _ => Ok(None),
+    }
+}
