@@ -123,6 +123,8 @@ mod replay_cli;
 mod replay_output;
 /// Captures compared and deleted.
 mod replays;
+/// `response` of a reroute, whatever a provider answers.
+mod reroute_answers;
 /// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
 mod routes;
 /// The official SDKs and LangChain, unmodified, against the gateway.

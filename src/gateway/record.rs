@@ -127,6 +127,16 @@ impl Outcome {
         self.target.as_ref()?.prices.as_ref()?.cost(self.usage.as_ref()?)
     }
 
+    /// Who answered.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.target.as_deref()
+    }
+
+    /// The status of the last answer that was none of success, for the client or not.
+    pub(super) fn last_refusal(&self) -> Option<u16> {
+        self.attempts.iter().rev().find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
+    }
+
     /// Whether the provider answered with success.
     pub(super) fn is_good(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod anthropic;
 pub mod coding;
+pub mod completion;
 pub mod endpoint;
 pub mod json;
 pub mod mock;
