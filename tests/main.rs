@@ -127,7 +127,7 @@ mod replays;
 mod reroute_answers;
 /// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
 mod routes;
-/// The official SDKs and LangChain, unmodified, against the gateway.
+/// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
 mod secrets;
