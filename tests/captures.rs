@@ -414,12 +414,16 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
     let gateway = setup.start().await;
     let key = gateway.create_key().await;
     let chat = json!({"model": "auto", "stream": true, "messages": [{"role": "user", "content": "my card is 5000-4321"}]});
-    let answer = gateway.chat(&key, chat.to_string().as_bytes()).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str())];
+    let answer = gateway.send("POST", "/v1/chat/completions?card=6000-7654", &headers, Some(chat.to_string().as_bytes())).await;
+    assert_eq!(provider.last().target, "/v1/chat/completions?card=6000-7654");
     assert!(answer.text().contains("4000-1234") && provider.last().json()["messages"][0]["content"] == "my card is 5000-4321");
     let id = answer.request_id();
     let capture = gateway.capture(&id).await;
     assert!(!capture.to_string().contains("4000-1234") && !capture.to_string().contains("5000-4321"), "{capture}");
     assert!(capture["request"]["body"].as_str().unwrap().contains("my card is [redacted]"), "{capture}");
+    assert_eq!(capture["request"]["query"], "card=[redacted]");
     assert_eq!((&capture["redacted"], &capture["not_replayable"]), (&json!(true), &json!("redacted")));
     assert_eq!(capture["response"]["body"], Value::Null, "a stream is kept as what it amounts to");
     assert_eq!(capture["response"]["assembled"]["choices"][0]["message"]["content"], "card [redacted] and so on");

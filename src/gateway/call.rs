@@ -55,6 +55,8 @@ pub(super) struct Call {
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
+    /// What of the client's query providers see.
+    pub(super) query: Option<String>,
     /// What is left of the caller's rates, as headers of the answer.
     pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,

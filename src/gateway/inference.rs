@@ -27,6 +27,7 @@ use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::{Principal, token};
+use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, gather, may_ask_for};
@@ -134,7 +135,8 @@ async fn read(
         // What is kept of the request is its head beside the body as it was read.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
+    let mut prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
+    prompt.query = exchange.query.as_deref().and_then(without_credentials);
     Ok((prompt, waited))
 }
 
@@ -161,6 +163,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         demand: Default::default(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
+        query: prompt.query,
         rates: exchange.rates.clone(),
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,

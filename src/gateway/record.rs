@@ -195,6 +195,7 @@ impl Record {
         let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
+            query: prompt.query.clone(),
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
             request_truncated: sent.len() > settings.max_body,

@@ -252,7 +252,8 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
             headers.append(name, value);
         }
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
+    let mut prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
+    prompt.query.clone_from(&original.head.query);
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 

@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod json;
 pub mod mock;
 pub mod openai;
+pub mod query;
 pub mod sse;
 pub mod stream;
 pub mod strip;

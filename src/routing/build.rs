@@ -216,7 +216,7 @@ impl<'o> Build<'o> {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some(format!("base_url: {hint}"))));
             return None;
         };
-        let base = Base::parse(url.value.expose())
+        let base = Base::with_query(url.value.expose())
             .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
             .ok()?;
         if !base.tls {
@@ -250,7 +250,7 @@ impl<'o> Build<'o> {
             self.faults.push(over.fault(format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs())).hint(Some("for example `20ms`")));
         }
         let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Some(Base { tls: false, host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()) })
+        Some(Base { host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()), ..Base::default() })
     }
 
     /// Whether its name is one that can be asked for.
