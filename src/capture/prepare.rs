@@ -87,7 +87,10 @@ pub(super) fn row(head: &Head) -> CaptureRow {
         created_at_us: head.created_at.as_microsecond(),
         owner: head.owner.clone(),
         key: head.key.clone(),
-        alias: decision.and_then(|decision| decision.alias.clone()),
+        alias: match decision {
+            Some(decision) => decision.alias.clone(),
+            None => asked_for(head),
+        },
         recipe: decision.map(|decision| decision.recipe.clone()),
         provider: head.served.as_ref().map(|served| served.provider.to_string()),
         model: head.served.as_ref().map(|served| served.model.to_string()),
@@ -98,6 +101,13 @@ pub(super) fn row(head: &Head) -> CaptureRow {
         replay_of: head.replay_of.clone(),
         shadow_of: head.shadow_of.clone(),
     }
+}
+
+/// The name that was asked for, where nothing was decided. A key that somebody put there by mistake
+/// is none.
+fn asked_for(head: &Head) -> Option<String> {
+    let name = &head.inputs.as_ref()?.request.name;
+    (!name.is_empty() && !values::is_credential(name)).then(|| name.clone())
 }
 
 #[cfg(test)]
