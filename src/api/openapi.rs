@@ -134,6 +134,18 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/messages/count_tokens", "countTokens", "Tokens that a message would take, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];
 
+/// Headers of an answer that a provider gave, or should have given.
+const CALL_HEADERS: [(&str, &str); 8] = [
+    ("x-request-id", "The id of the request, and of its capture"),
+    ("x-rerouter-provider", "The provider that answered"),
+    ("x-rerouter-model", "The model that answered"),
+    ("x-rerouter-recipe", "The recipe of the decision; `direct` where a model was asked for by its name"),
+    ("x-rerouter-rule", "The rule of the recipe; absent where there is none"),
+    ("x-rerouter-revision", "The revision of the routing document"),
+    ("x-rerouter-attempts", "How many attempts were made"),
+    ("x-rerouter-upstream-request-id", "The provider's own id of the request, where it gave one"),
+];
+
 /// `GET /openapi.json`
 pub async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
     Ok(answer::json(StatusCode::OK, &document()))
@@ -314,6 +326,10 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             };
         }
         success.insert("content".into(), content);
+    }
+    if let (Value::Object(success), true) = (&mut success, surface.is_data_plane() && operation.takes.is_some()) {
+        let header = |(name, says): (&str, &str)| (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }));
+        success.insert("headers".into(), Value::Object(CALL_HEADERS.map(header).into_iter().collect()));
     }
     responses.insert(status.to_string(), success);
     if operation.id == "getAgent" {

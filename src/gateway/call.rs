@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
@@ -60,6 +60,8 @@ pub(super) struct Call {
     /// What is left of the caller's rates, as headers of the answer.
     pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
+    /// The rule that it was made by, and that as a header.
+    pub(super) rule: Option<(Arc<str>, HeaderValue)>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,

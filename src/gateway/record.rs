@@ -310,6 +310,10 @@ impl Record {
         line.state = Some(head.state.as_str());
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
+        line.prompt_tokens = head.usage.map(|usage| usage.prompt_tokens);
+        line.completion_tokens = head.usage.map(|usage| usage.completion_tokens);
+        line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
+        line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
         line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
         line.provider = head.served.as_ref().map(|served| served.provider.clone());

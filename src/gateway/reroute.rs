@@ -184,6 +184,7 @@ async fn reroute(
         }
     };
     let call = Call { demand: demand(record.inputs()), ..prepare(app, exchange, live, &decision, prompt, Mode::Collect) };
+    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };

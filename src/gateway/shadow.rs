@@ -126,6 +126,7 @@ impl Copied {
             rates: Default::default(),
             coming: self.app.captures.coming().clone(),
             decision: self.decision.clone(),
+            rule: None,
             capture_limit: self.app.server.capture.max_body,
             body,
             model,

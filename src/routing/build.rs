@@ -414,7 +414,8 @@ impl<'o> Build<'o> {
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
             choices.extend(self.target(target).map(|target| Choosable { target, weight }));
         }
-        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, key, choices }
+        let header = Rule::header_of(&spec.name.value);
+        Rule { name: spec.name.value.as_str().into(), header, when, strategy: spec.strategy, key, choices }
     }
 
     /// A compiled expression, if the names in it are known here too.
