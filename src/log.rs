@@ -118,11 +118,21 @@ pub struct AccessLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served_model: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub usage_estimated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,9 +165,14 @@ impl AccessLine {
             user: None,
             model: None,
             recipe: None,
+            rule: None,
             provider: None,
             served_model: None,
             attempts: None,
+            prompt_tokens: None,
+            completion_tokens: None,
+            usage_estimated: false,
+            cost_usd: None,
             routing_us: None,
             ttft_ms: None,
             state: None,

@@ -37,6 +37,8 @@ pub struct Prompt {
     pub request: ModelRequest,
     /// The client's headers.
     pub headers: HeaderMap,
+    /// What of the client's query goes to a provider.
+    pub query: Option<String>,
     /// What there was before an agent.
     through: Option<Through>,
 }
@@ -55,7 +57,7 @@ impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = openai::read_request(&body, endpoint)?;
-        Ok(Prompt { endpoint, body, request, headers, through: None })
+        Ok(Prompt { endpoint, body, request, headers, query: None, through: None })
     }
 
     /// The same for a body as it came. A large or compressed one is read in its turn, on a thread

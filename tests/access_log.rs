@@ -24,7 +24,8 @@ async fn line(gateway: &Gateway, request_id: &str) -> Value {
 async fn a_request_has_one_line_that_says_how_it_went() {
     let bad = Provider::always(scripted::failure(500, "broken")).await;
     let good = Provider::always(scripted::completion("well")).await;
-    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], "")).start().await;
+    let prices = "models:\n  good/model: { input_per_mtok: 2.0, output_per_mtok: 10.0 }\n";
+    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], prices)).start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
@@ -35,7 +36,8 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     let expected = json!({
         "client_request_id": "the client's own", "client": "127.0.0.1", "method": "POST", "route": "/v1/chat/completions",
         "path": "/v1/chat/completions", "status": 200, "bytes_in": body.len(), "bytes_out": answer.body.len(), "interface": "router",
-        "key": key.id, "model": "auto", "recipe": "main", "provider": "good", "served_model": "model", "attempts": 2, "state": "completed",
+        "key": key.id, "model": "auto", "recipe": "main", "rule": "default", "provider": "good", "served_model": "model", "attempts": 2,
+        "prompt_tokens": 7, "completion_tokens": 3, "cost_usd": 0.000_044, "state": "completed",
     });
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&told[name], value, "{name}: {told}");
@@ -52,6 +54,33 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     );
     assert!(told.get("key").is_none() && told.get("state").is_none(), "{told}");
     assert!(!gateway.log().contains("query-canary"));
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_not_in_the_line() {
+    let a = Provider::always(scripted::json_answer(200, &json!({"choices": []}))).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "models:\n  a/model: {}\n")).start().await;
+    let key = gateway.create_key().await;
+    let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
+    let told = line(&gateway, &direct.request_id()).await;
+    for name in ["rule", "prompt_tokens", "completion_tokens", "cost_usd"] {
+        assert_eq!(told.get(name), None, "{told}");
+    }
+    assert_eq!(told["recipe"], "direct");
+}
+
+/// The word of an error is the one that its client reads.
+#[tokio::test]
+async fn an_error_has_one_word_in_the_log_and_in_the_body() {
+    let gateway = Setup::new(&in_order(&[("a", "http://127.0.0.1:9/v1")], "")).start().await;
+    let key = gateway.create_key().await;
+    for (model, status, word) in [("auto", 502, "provider_error"), ("nothing", 404, "model_not_found")] {
+        let answer = gateway.chat(&key, chat_body(model, false).as_bytes()).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (status, &json!(word)));
+        assert_eq!(line(&gateway, &answer.request_id()).await["error"], word);
+    }
+    assert!(gateway.log().contains("provider_error: No provider answered"), "{}", gateway.log());
+    assert!(!gateway.log().contains("provider_failed"), "{}", gateway.log());
 }
 
 #[tokio::test]

@@ -131,9 +131,11 @@ mod replay_cli;
 mod replay_output;
 /// Captures compared and deleted.
 mod replays;
+/// `response` of a reroute, whatever a provider answers.
+mod reroute_answers;
 /// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
 mod routes;
-/// The official SDKs and LangChain, unmodified, against the gateway.
+/// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
 mod secrets;

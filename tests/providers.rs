@@ -132,3 +132,66 @@ async fn operators_are_shown_what_targets_are_doing() {
         "{metrics}"
     );
 }
+
+/// What stands behind `?` is for the provider, but for credentials and what its `base_url` sets.
+#[tokio::test]
+async fn the_query_goes_to_the_provider_without_credentials() {
+    let a = Provider::always(scripted::completion("from a")).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let azure = format!("{}/deployments/gpt?api-version=2024-10-21&x=%20y", b.url());
+    let document = in_order(&[("a", &a.url()), ("b", &azure)], "models:\n  b/model: {}\n");
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let ask = async |model: &str, query: &str| {
+        let answer =
+            gateway.send("POST", &format!("/v1/chat/completions{query}"), &headers, Some(chat_body(model, false).as_bytes())).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.request_id()
+    };
+    let (hidden, odd) = (format!("?a=1&b=x{}y&c=2", key.secret), format!("?beta=true&{}", key.secret.replace('_', "%5f")));
+    for (query, sent) in [
+        ("", ""),
+        ("?", ""),
+        ("?beta=true", "?beta=true"),
+        ("?b=%2F%zz&&a=1;c=2&a=+&d", "?b=%2F%zz&&a=1;c=2&a=+&d"),
+        ("?key=sk-1&beta=true&api_key=2", "?beta=true"),
+        ("?%6bey=sk-1&X-Api-Key=2&access_token=3", ""),
+        ("?a=1;key=sk-1&b=2", "?b=2"),
+        (hidden.as_str(), "?a=1&c=2"),
+        (odd.as_str(), "?beta=true"),
+    ] {
+        let id = ask("auto", query).await;
+        assert_eq!(a.last().target, format!("/v1/chat/completions{sent}"), "{query}");
+        let capture = gateway.capture(&id).await;
+        assert_eq!(capture["request"].get("query"), sent.strip_prefix('?').map(|sent| json!(sent)).as_ref(), "{query}: {capture}");
+        assert_eq!(capture["replayable"], true);
+    }
+    // Again as it came.
+    let id = ask("auto", "?beta=true&key=1").await;
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    assert_eq!((rerouted.status, a.last().target.as_str()), (200, "/v1/chat/completions?beta=true"), "{}", rerouted.text());
+    // What the operator wrote stands, and first.
+    let base = "/v1/deployments/gpt/chat/completions?api-version=2024-10-21&x=%20y";
+    for (query, sent) in [("", ""), ("?beta=true", "&beta=true"), ("?api-version=2023-01-01&beta=true&x", "&beta=true")] {
+        ask("b/model", query).await;
+        assert_eq!(b.last().target, format!("{base}{sent}"), "{query}");
+    }
+    assert!(!gateway.log().contains("beta="), "{}", gateway.log());
+}
+
+/// Anthropic's SDK asks for its beta features this way.
+#[tokio::test]
+async fn the_query_of_messages_goes_to_their_provider() {
+    let claude = Provider::start(crate::endpoints::reply).await;
+    let document = format!(
+        "providers:\n  claude: {{ protocol: anthropic, base_url: \"{}\", api_key: sk-a }}\nmodels:\n  claude/opus: {{}}\nrecipes: {{}}\naliases: {{}}\n",
+        claude.url().trim_end_matches("/v1")
+    );
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let body = crate::endpoints::body("/v1/messages", "claude/opus");
+    let answer = crate::endpoints::post(&gateway, &key, "/v1/messages?beta=true", &[], &body).await;
+    assert_eq!((answer.status, claude.last().target.as_str()), (200, "/v1/messages?beta=true"), "{}", answer.text());
+}

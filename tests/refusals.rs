@@ -516,3 +516,48 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
     let refused: Value = post("/v1/agents", &cross, "{}").await.json();
     assert!(matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")), "{refused}");
 }
+
+/// Clients and their frameworks look for these words of OpenAI and Anthropic.
+#[tokio::test]
+async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let document = in_order(&[("a", &a.url())], "models:\n  a/model: { context: 100 }\n");
+    let claude =
+        document.replace("providers:\n", "providers:\n  claude: { protocol: anthropic, base_url: \"http://127.0.0.1:9\", api_key: x }\n");
+    let claude = claude.replace("{ target: a/model }", "{ target: a/model }, { target: claude/opus }");
+    let claude = claude.replace("models:\n", "models:\n  claude/opus: { context: 200 }\n");
+    let gateway = Gateway::start(&claude).await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let post = async |path: &str, bearer: &str, body: &str| {
+        let headers = [("authorization", bearer), ("content-type", "application/json")];
+        let answer = gateway.send("POST", path, &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.request_id().len(), 30, "{}", answer.text());
+        answer.json()["error"]["message"].as_str().unwrap().to_owned()
+    };
+    let long = "word ".repeat(300);
+    let said =
+        |text: &str, most: u64| json!({"model": "auto", "max_tokens": most, "messages": [{"role": "user", "content": text}]}).to_string();
+    let wrong = "Bearer rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
+    for (path, words) in [("/v1/chat/completions", "Incorrect API key provided: "), ("/v1/messages", "invalid x-api-key: ")] {
+        let message = post(path, wrong, &said("hi", 1)).await;
+        assert!(message.starts_with(words) && !message.contains("AbCd"), "{message}");
+    }
+    for (path, most) in [("/v1/chat/completions", 100), ("/v1/messages", 200)] {
+        let message = post(path, &bearer, &said(&long, 1)).await;
+        for words in
+            [&format!("This model's maximum context length is {most} tokens"), "prompt is too long: ", &format!(" tokens > {most} maximum")]
+        {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+        let message = post(path, &bearer, &said("hi", 1000)).await;
+        let words = format!("input length and `max_tokens` exceed context limit: 9 + 1000 > {most}");
+        assert!(message.contains(&words) && message.contains("context_length_exceeded"), "{message}");
+        assert!(message.contains(&format!("This model's maximum context length is {most} tokens")), "{message}");
+        let message = post(path, &bearer, &said("hi", 1).replace("auto", "nothing")).await;
+        assert!(message.contains("The model `nothing` does not exist or you do not have access to it"), "{message}");
+    }
+    let answer = gateway.chat(&key, said(&long, 1).as_bytes()).await;
+    envelope::openai(&answer, 400, "invalid_request_error", Some("context_length_exceeded"));
+    assert_eq!(a.count(), 0);
+}

@@ -136,6 +136,18 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/messages/count_tokens", "countTokens", "Tokens that a message would take, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];
 
+/// Headers of an answer that a provider gave, or should have given.
+const CALL_HEADERS: [(&str, &str); 8] = [
+    ("x-request-id", "The id of the request, and of its capture"),
+    ("x-rerouter-provider", "The provider that answered"),
+    ("x-rerouter-model", "The model that answered"),
+    ("x-rerouter-recipe", "The recipe of the decision; `direct` where a model was asked for by its name"),
+    ("x-rerouter-rule", "The rule of the recipe; absent where there is none"),
+    ("x-rerouter-revision", "The revision of the routing document"),
+    ("x-rerouter-attempts", "How many attempts were made"),
+    ("x-rerouter-upstream-request-id", "The provider's own id of the request, where it gave one"),
+];
+
 /// `GET /openapi.json`
 pub async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
     Ok(answer::json(StatusCode::OK, &document()))
@@ -335,9 +347,14 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         success.insert("content".into(), content);
     }
     // What draws on limits says what is left of them.
-    let draws = operation.id == "reroute" || surface.is_data_plane() && operation.takes.is_some();
-    if let (Value::Object(success), true) = (&mut success, draws) {
-        success.insert("headers".into(), words::limit_headers());
+    let infers = surface.is_data_plane() && operation.takes.is_some();
+    if let (Value::Object(success), true) = (&mut success, operation.id == "reroute" || infers) {
+        let mut headers = words::limit_headers();
+        if infers {
+            let header = |(name, says): (&str, &str)| (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }));
+            headers.extend(CALL_HEADERS.map(header));
+        }
+        success.insert("headers".into(), headers.into());
     }
     responses.insert(status.to_string(), success);
     if operation.id == "getAgent" {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bounds;
 use crate::error::{Error, Result};
+use crate::protocol::query::decode;
 
 /// A query whose every parameter is known and there once.
 #[derive(Debug)]
@@ -80,23 +81,6 @@ pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
 /// Undoes the encoding of a part of a path, where `+` is itself.
 pub(super) fn decode_path(text: &str) -> Option<String> {
     decode(&text.replace('+', "%2B"))
-}
-
-/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte).
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let (high, low) = (char::from(rest.next()?).to_digit(16)?, char::from(rest.next()?).to_digit(16)?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

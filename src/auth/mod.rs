@@ -434,7 +434,11 @@ pub fn unauthorized(surface: Surface) -> Error {
             Surface::Pin | Surface::RouterManagement => "A valid API key or session is required.",
             Surface::NodeCallback => "A valid node signature is required.",
             Surface::Agent => "A valid API key is required.",
-            Surface::Messages | Surface::DataPlane => "Missing or incorrect API key. Send a ROUTER key as: Authorization: Bearer rtr_…",
+            // Clients look for the words before the colon: OpenAI's, then Anthropic's.
+            Surface::DataPlane => {
+                "Incorrect API key provided: missing, or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
+            }
+            Surface::Messages => "invalid x-api-key: missing, or not valid here. Send a ROUTER key as: x-api-key: rtr_…",
         },
     )
 }

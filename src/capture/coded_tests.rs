@@ -27,7 +27,7 @@ fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
 
 fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
+    let base = Base { host: "h".into(), port: 1, ..Base::default() };
     draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new(KEY.to_owned())), None, Arc::default())));
     draft.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]}).to_string().into();
     draft.bodies.response = Bytes::copy_from_slice(response);

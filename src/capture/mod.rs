@@ -10,6 +10,7 @@ pub mod index;
 mod keys;
 pub mod names;
 mod prepare;
+pub mod query;
 pub mod queue;
 pub mod record;
 pub mod redact;

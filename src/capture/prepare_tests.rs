@@ -72,7 +72,7 @@ fn a_header_that_quotes_a_credential_of_the_request_is_known_to_be_gone() {
 /// What is kept of what a provider answers whose key this is.
 fn kept(key: &str, response: Vec<u8>, change: impl FnOnce(&mut Head)) -> Written {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
+    let base = Base { host: "h".into(), port: 1, ..Base::default() };
     draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new(key.to_owned())), None, Arc::default())));
     draft.bodies.response = response.into();
     change(&mut draft.head);

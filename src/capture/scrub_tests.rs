@@ -273,7 +273,7 @@ fn what_quotes_nothing_is_kept_as_it_came() {
 #[test]
 fn a_provider_that_says_its_own_key_is_not_quoted() {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
+    let base = Base { host: "h".into(), port: 1, ..Base::default() };
     draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new("sk-canary-0123456789".to_owned())), None, Arc::default())));
     draft.bodies.response = Bytes::from_static(b"{\"you_sent\":\"Bearer sk-canary-0123456789\"}");
     let Capture { head, bodies } = draft.finish();

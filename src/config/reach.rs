@@ -91,7 +91,7 @@ impl Server {
             return public.to_owned();
         }
         let Some(at) = connected_to else { return String::new() };
-        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), path: String::new() };
+        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), ..Base::default() };
         base.authority()
     }
 

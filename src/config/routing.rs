@@ -9,6 +9,7 @@ use super::expand::{Failure, Lookup, expand};
 use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
+use crate::capture::query::holds_credential;
 use crate::capture::scrub::is_credential;
 use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
@@ -121,13 +122,18 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
 /// A provider's address. Where variables are not read, it is well written if some value of them makes it an address.
 fn url(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
     let url = secret(field, lookup, faults)?;
+    let text = field.text(faults)?;
+    let shows_one = |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
+    if shows_one(text) || shows_one(url.value.expose()) {
+        faults.push(field.fault("the query of the URL must not hold a credential").hint(Some("use `api_key` or `headers`")));
+        return None;
+    }
     let known = lookup.expanded && !url.value.expose().contains(PLACEHOLDER);
-    if known || Base::parse(url.value.expose()).is_ok() {
+    if known || Base::with_query(url.value.expose()).is_ok() {
         return Some(url);
     }
-    let text = field.text(faults)?;
     let filled = |filling: &&str| expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok();
-    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::parse(filled).is_ok());
+    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::with_query(filled).is_ok());
     Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 

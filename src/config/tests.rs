@@ -329,6 +329,22 @@ fn variables_are_used_and_never_shown() {
 }
 
 #[test]
+fn the_query_of_a_base_url_holds_no_credential() {
+    let document = |url: &str| format!("providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\n");
+    let taken = routing(&document("${X_BASE_URL}?api-version=1")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let base = &taken.provider("o").unwrap().base;
+    assert_eq!((base.path.as_str(), base.query.as_str()), ("/v1", "api-version=1"));
+    for (url, wanted) in [
+        ("https://x/v1?key=canary", "the query of the URL must not hold a credential (use `api_key` or `headers`)"),
+        ("https://x/v1?a=1&api%5Fkey=${OPENAI_API_KEY}", "the query of the URL must not hold a credential"),
+        ("https://x/v1?a=1#b", "the URL must not have a fragment"),
+    ] {
+        let found = routing_problems(&document(url));
+        assert!(found.contains(wanted) && !found.contains("canary"), "{url}: {found}");
+    }
+}
+
+#[test]
 fn one_document_has_one_revision() {
     let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
     let json = r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;

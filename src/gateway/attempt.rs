@@ -93,7 +93,8 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     fresh.method = Method::POST;
     // As Pingora's connection to the provider has it.
     fresh.version = head.version;
-    fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint.path())))?;
+    // Every provider of a plan speaks the dialect of the request, and so of its query.
+    fresh.uri = value(Uri::try_from(base.target(call.endpoint, call.query.as_deref())))?;
     // The map itself: Pingora's own insertion reads each name anew, to keep its case.
     let headers = &mut fresh.headers;
     headers.reserve(16);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
@@ -56,9 +56,13 @@ pub(super) struct Call {
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
+    /// What of the client's query providers see.
+    pub(super) query: Option<String>,
     /// What is left of the caller's limits, as headers of the answer.
     pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
+    /// The rule that it was made by, and that as a header.
+    pub(super) rule: Option<(Arc<str>, HeaderValue)>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,

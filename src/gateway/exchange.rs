@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::gate;
 use super::record::client_request_id;
+use super::{gate, reply};
 use crate::api::Client;
 use crate::app::App;
 use crate::auth::signature::Signed;
@@ -103,11 +103,13 @@ impl Exchange {
 
     /// Notes why it was refused.
     pub(super) fn refused(&mut self, error: &Error) {
-        self.line.error = Some(error.kind().row().word.to_string());
+        let word = reply::word(self.surface, error);
+        self.line.error = Some(word.to_string());
         self.line.cause = error.cause().map(str::to_string);
         self.panicked |= error.is_panic();
         if error.status().is_server_error() {
-            log::warn!("{} {} {}: {error}", self.id, self.method, self.route);
+            let cause = error.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            log::warn!("{} {} {}: {word}: {}{cause}", self.id, self.method, self.route, error.detail());
         }
     }
 

@@ -28,6 +28,7 @@ use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::{Principal, token};
 use crate::body_memory::Held;
+use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, gather, may_ask_for};
@@ -35,6 +36,7 @@ use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
+use crate::routing::recipe::Rule;
 use crate::store::FaultPlace;
 
 /// An inference call at one of the data plane's endpoints.
@@ -87,6 +89,7 @@ pub(super) async fn run(
     shadow::send(edge, &live, &prompt, &record, shutdown);
     let (counted, demand) = (permit.counts_tokens(), demand(record.inputs()));
     let call = Call { counted, demand, ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
+    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
@@ -156,14 +159,17 @@ async fn read(
         let length = HeaderValue::from(prompt.body.len());
         prompt.headers.insert(CONTENT_LENGTH, length);
     }
+    prompt.query = exchange.query.as_deref().and_then(without_credentials);
     Ok((prompt, waited))
 }
 
 /// Makes the call that Pingora's hooks walk.
 pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
     app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
+    let recipe = live.routing.recipe(&decision.recipe);
     let retry = live.routing.retry_of(decision);
-    let recipe = live.routing.recipe(&decision.recipe).filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+    let rule = recipe.zip(decision.rule.as_deref()).and_then(|(recipe, rule)| recipe.rule(rule)).map(Rule::shown);
+    let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
     let budget = recipe.map(|recipe| recipe.budget().clone());
     if let Some(budget) = &budget {
         budget.request(app.clock.now());
@@ -182,7 +188,9 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         demand: Default::default(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
+        query: prompt.query,
         rates: exchange.rates.clone(),
+        rule,
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
         body: prompt.body,

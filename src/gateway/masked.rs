@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_credential_is_masked_in_whatever_spelling() {
-        let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
+        let base = Base { host: "h".into(), port: 1, ..Base::default() };
         let provider = Provider::of_node(base, Some(Secret::new("ab/cd+0123456789".to_owned())), None, Arc::default());
         for said in ["ab/cd+0123456789", r"ab\/cd+0123456789", r"ab\u002fcd\u002B0123456789", r"ab\\\/cd+0123456789"] {
             let all = format!(r#"{{"error":"a\n\/ {said}, {said}"}}"#);

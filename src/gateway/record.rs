@@ -127,6 +127,16 @@ impl Outcome {
         self.target.as_ref()?.prices.as_ref()?.cost(self.usage.as_ref()?)
     }
 
+    /// Who answered.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.target.as_deref()
+    }
+
+    /// The status of the last answer that was none of success, for the client or not.
+    pub(super) fn last_refusal(&self) -> Option<u16> {
+        self.attempts.iter().rev().find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
+    }
+
     /// Whether the provider answered with success.
     pub(super) fn is_good(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
@@ -185,6 +195,7 @@ impl Record {
         let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
+            query: prompt.query.clone(),
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
             request_truncated: sent.len() > settings.max_body,
@@ -299,6 +310,10 @@ impl Record {
         line.state = Some(head.state.as_str());
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
+        line.prompt_tokens = head.usage.map(|usage| usage.prompt_tokens);
+        line.completion_tokens = head.usage.map(|usage| usage.completion_tokens);
+        line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
+        line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
         line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
         line.provider = head.served.as_ref().map(|served| served.provider.clone());

@@ -30,6 +30,7 @@ use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
 use crate::prompt::{Prompt, Unread, may_ask_for};
+use crate::protocol::completion::{self, Instead};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
 use crate::repeats::{self, Asked, Found};
@@ -190,6 +191,7 @@ async fn reroute(
         }
     };
     let call = Call { demand: demand(record.inputs()), ..prepare(app, exchange, live, &decision, prompt, Mode::Collect) };
+    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
@@ -221,7 +223,14 @@ impl Unfinished<'_> {
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.take(&record);
-        let (status, body) = respond(self.exchange, record.decision_json(&outcome), original, self.call.endpoint, &outcome);
+        let instead = Instead {
+            id: self.exchange.id.as_str(),
+            created: self.exchange.at.as_second(),
+            model: outcome.target().map_or("", |target| &target.model),
+            prompt_tokens: record.prompt_tokens(),
+            usage: outcome.usage,
+        };
+        let (status, body) = respond(&instead, record.decision_json(&outcome), original, self.call.endpoint, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
@@ -256,11 +265,12 @@ async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &
     }
     let unread = Unread { endpoint, body, coding: None, held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
-    // It was read before: only the room or the turn for it can be lacking.
-    let prompt = prompt.map_err(|error| match error.kind() {
-        Kind::Unavailable => error,
+    // It was read before: only the room, the turn or the limits can stand in the way.
+    let mut prompt = prompt.map_err(|error| match error.kind() {
+        Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
         _ => Error::internal(error),
     })?;
+    prompt.query.clone_from(&original.head.query);
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 
@@ -306,20 +316,19 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(exchange: &Exchange, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
+fn respond(instead: &Instead<'_>, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let response = match response {
-        Some(message) if good && object && endpoint == Endpoint::Messages => {
-            anthropic::as_chat_completion(&message, exchange.at.as_second())
-        }
-        response => response.unwrap_or(Value::Null),
+    let response = match (response, endpoint) {
+        (Some(message), Endpoint::Messages) if good && object => completion::shaped(anthropic::as_chat_completion(&message), instead),
+        (Some(answer), Endpoint::ChatCompletions) if good && object => completion::shaped(answer, instead),
+        (response, _) => response.unwrap_or(Value::Null),
     };
-    let mut body = envelope(Some(exchange.id.as_str()), decision, original, response);
+    let mut body = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // What is no chat completion says what it is.
         if let (false, Value::Object(body)) = (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body) {
@@ -337,7 +346,7 @@ fn respond(exchange: &Exchange, decision: Value, original: &Head, endpoint: Endp
     if let Value::Object(body) = &mut body {
         body.insert("error".into(), json!(error.kind().row().word));
         body.insert("detail".into(), json!(error.detail()));
-        body.insert("upstream_status".into(), json!(outcome.status));
+        body.insert("upstream_status".into(), json!(outcome.status.or_else(|| outcome.last_refusal())));
     }
     (error.status(), body)
 }

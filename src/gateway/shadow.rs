@@ -50,6 +50,7 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
         body: prompt.body.clone(),
         sent: prompt.agent().map(|_| prompt.sent().clone()),
         forward: forwarded(&prompt.headers),
+        query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,
         _busy: app.begin_request(),
@@ -70,6 +71,7 @@ struct Copied {
     /// As the client sent it, where an agent made another of it.
     sent: Option<Bytes>,
     forward: HeaderMap,
+    query: Option<String>,
     record: Record,
     _turn: OwnedSemaphorePermit,
     /// A drain waits for it, though not for long.
@@ -120,9 +122,11 @@ impl Copied {
             demand: demand(self.record.inputs()),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
+            query: self.query.take(),
             rates: Default::default(),
             coming: self.app.captures.coming().clone(),
             decision: self.decision.clone(),
+            rule: None,
             capture_limit: self.app.server.capture.max_body,
             body,
             model,

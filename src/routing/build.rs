@@ -226,7 +226,7 @@ impl<'o> Build<'o> {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some(format!("base_url: {hint}"))));
             return None;
         };
-        let base = Base::parse(url.value.expose())
+        let base = Base::with_query(url.value.expose())
             .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
             .ok()?;
         self.warnings.extend(warnings::of_base(url, &base));
@@ -261,7 +261,7 @@ impl<'o> Build<'o> {
             self.faults.push(over.fault(format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs())).hint(Some("for example `20ms`")));
         }
         let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Some(Base { tls: false, host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()) })
+        Some(Base { host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()), ..Base::default() })
     }
 
     /// Whether its name is one that can be asked for.
@@ -427,7 +427,8 @@ impl<'o> Build<'o> {
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
             choices.extend(self.target(target).map(|target| Choosable { target, weight }));
         }
-        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, key, choices }
+        let header = Rule::header_of(&spec.name.value);
+        Rule { name: spec.name.value.as_str().into(), header, when, strategy: spec.strategy, key, choices }
     }
 
     /// A compiled expression, if the names in it are known here too.

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
+use crate::protocol::query::decode_leniently;
 use crate::secret::Secret;
 
 /// A place that serves models.
@@ -49,8 +50,7 @@ pub const NODES: &str = "nodes";
 impl Provider {
     /// What stands for all nodes in a document. Requests go to one of them: this one is nowhere.
     pub(super) fn all_nodes() -> Provider {
-        let base = Base { tls: false, host: String::new(), port: 0, path: String::new() };
-        Provider::of_node(base, None, None, Arc::default())
+        Provider::of_node(Base::default(), None, None, Arc::default())
     }
 
     /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
@@ -213,7 +213,7 @@ impl Protocol {
 }
 
 /// The root of a provider's API.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Base {
     /// Whether by https.
     pub tls: bool,
@@ -223,6 +223,8 @@ pub struct Base {
     pub port: u16,
     /// Path that endpoints are appended to: empty, or `/…` without a slash at its end.
     pub path: String,
+    /// The query of every request, without its `?`; mostly empty.
+    pub query: String,
 }
 
 impl Base {
@@ -253,7 +255,34 @@ impl Base {
             }
             None => default_port(tls),
         };
-        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned() })
+        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned(), query: String::new() })
+    }
+
+    /// The same where there may be a query, such as Azure's `?api-version=…`.
+    pub fn with_query(url: &str) -> Result<Base, &'static str> {
+        let Some((root, query)) = url.split_once('?') else { return Base::parse(url) };
+        if query.contains('#') {
+            return Err("must not have a fragment");
+        }
+        let base = Base::parse(root)?;
+        // As a part of a URL that has no other flaw.
+        url.parse::<http::Uri>().map_err(|_| "is not a URL")?;
+        Ok(Base { query: query.to_owned(), ..base })
+    }
+
+    /// The target of a request to this endpoint: below the path, with the query of its own first.
+    /// Of the client's query it has what its own does not set.
+    pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
+        let mut target = [self.path.as_str(), endpoint.path()].concat();
+        let own = self.query.as_str();
+        let is_free = |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
+        let mut mark = '?';
+        let clients = query.into_iter().flat_map(|query| query.split('&').filter(is_free));
+        for part in (!own.is_empty()).then_some(own).into_iter().chain(clients) {
+            target.push(std::mem::replace(&mut mark, '&'));
+            target.push_str(part);
+        }
+        target
     }
 
     /// With `/v1` at its end, whether it was written or not: Anthropic's clients are given a base without it, OpenAI's one
@@ -271,6 +300,15 @@ impl Base {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.tls) { host } else { format!("{host}:{}", self.port) }
     }
+}
+
+/// The names of a query's parameters.
+fn parameters(query: &str) -> impl Iterator<Item = String> {
+    query.split('&').map(name_of)
+}
+
+fn name_of(parameter: &str) -> String {
+    decode_leniently(parameter.split('=').next().unwrap_or_default())
 }
 
 fn default_port(tls: bool) -> u16 {

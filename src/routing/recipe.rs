@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
 use jiff::tz::TimeZone;
 
 use super::condition::{Condition, Key};
@@ -244,6 +245,11 @@ impl Recipe {
         &self.rules
     }
 
+    /// A rule by name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| &*rule.name == name)
+    }
+
     /// When the next target is tried.
     pub fn retry(&self) -> Retry {
         self.retry
@@ -273,6 +279,8 @@ pub struct Shadow {
 #[derive(Debug)]
 pub struct Rule {
     pub(super) name: Arc<str>,
+    /// The name as a header has it.
+    pub(super) header: HeaderValue,
     pub(super) when: Option<Condition>,
     pub(super) strategy: Strategy,
     pub(super) key: Option<Key>,
@@ -283,6 +291,16 @@ impl Rule {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A name as a header has it; those that the document's checks let through are plain.
+    pub(super) fn header_of(name: &str) -> HeaderValue {
+        HeaderValue::from_str(name).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
+    }
+
+    /// Its name, as the access log and as a header show it. Nothing is copied.
+    pub fn shown(&self) -> (Arc<str>, HeaderValue) {
+        (self.name.clone(), self.header.clone())
     }
 
     /// Its condition; absent: it always matches.

@@ -27,9 +27,9 @@ pub(super) fn headers() -> Value {
 }
 
 /// References to them.
-pub(super) fn limit_headers() -> Value {
+pub(super) fn limit_headers() -> Map<String, Value> {
     let referred = |(name, ..): &(&str, &str, &str)| ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }));
-    LIMITS.iter().map(referred).collect::<Map<String, Value>>().into()
+    LIMITS.iter().map(referred).collect()
 }
 
 /// Of a parameter of the query, where its schema does not say it already.
