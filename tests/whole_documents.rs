@@ -92,6 +92,7 @@ async fn no_request_sees_half_a_document() {
         done.store(true, Ordering::Release);
     };
     let (one, two, three, ()) = tokio::join!(asking(0), asking(1), asking(2), writing);
+    eprintln!("{} requests while {rounds} documents were written", one + two + three);
     assert!(one.min(two).min(three) > rounds, "{one}, {two} and {three} requests");
     let reloads = async |result: &str| gateway.metric("rerouter_reloads_total", &[&format!("result=\"{result}\"")]).await;
     assert_eq!((reloads("success").await, reloads("failure").await), (rounds as f64, 0.0), "no beginning of one was read");

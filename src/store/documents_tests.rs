@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::super::schema;
-use super::super::tests::at;
 use super::*;
+use crate::store::tests::at;
+use crate::store::{schema, worker};
 
 const CANARY: &str = "sk-canary-8277e0910d750195";
 
@@ -52,7 +52,7 @@ async fn texts_that_a_build_kept_in_clear_are_sealed_at_the_next_start() {
     let path = dir.path().join("accounts.db");
     let text = format!("api_key: {CANARY}\n").repeat(1_000);
     let (before, _) = schema::ACCOUNTS.split_at(schema::ACCOUNTS.len() - 1);
-    let mut old = super::super::worker::open(&path, super::super::worker::Durability::Full).unwrap();
+    let mut old = worker::open(&path, worker::Durability::Full).unwrap();
     schema::migrate(&mut old, before).unwrap();
     for number in 1..=3 {
         let insert = "INSERT INTO documents (revision, text, created_at, live_at) VALUES (?1, ?2, ?3, ?3)";
