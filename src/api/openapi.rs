@@ -348,7 +348,8 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     }
     // What draws on limits says what is left of them.
     let infers = surface.is_data_plane() && operation.takes.is_some();
-    if let (Value::Object(success), true) = (&mut success, operation.id == "reroute" || infers) {
+    let draws = operation.id == "reroute" || infers;
+    if let (Value::Object(success), true) = (&mut success, draws) {
         let mut headers = words::limit_headers();
         if infers {
             let header = |(name, says): (&str, &str)| (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }));
@@ -389,7 +390,7 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         };
         let mut refusal = json!({ "description": reason(status), "content": json_of(schema) });
         if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
-            refusal.insert("headers".into(), words::limit_headers());
+            refusal.insert("headers".into(), words::limit_headers().into());
         }
         responses.insert(status.to_string(), refusal);
     }

@@ -38,7 +38,8 @@ pub(super) fn run(asked: &Arguments, env: &Env<'_>) -> Result<(), String> {
         }
         checked.warnings.extend(as_warnings(in_use));
     }
-    checked.and_routing(asked.routing.as_deref(), env, &ready::stored_document);
+    let stored = |server: &Server| ready::stored_document(server, &environment());
+    checked.and_routing(asked.routing.as_deref(), env, &stored);
     // Nobody is left to tell when either output is gone.
     if checked.problems.is_empty() {
         let _ = write!(std::io::stderr(), "{}", told(&checked));
@@ -56,7 +57,8 @@ pub(super) fn for_serve(path: Option<&Path>, env: &Env<'_>) -> Result<Server, St
         let Found { problems, in_use } = ready::look(server, None);
         checked.problems.extend(problems.into_iter().chain(in_use));
     }
-    checked.and_routing(None, Some(env), &ready::stored_document);
+    let stored = |server: &Server| ready::stored_document(server, &environment());
+    checked.and_routing(None, Some(env), &stored);
     match checked.server {
         Some(server) if checked.problems.is_empty() => Ok(server),
         _ => Err(listed(&checked.problems)),

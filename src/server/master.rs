@@ -82,6 +82,14 @@ impl Given {
         self.judge(rows).map(|_| ())
     }
 
+    /// What the texts of documents are sealed under in a store that has had these master keys.
+    pub(super) fn documents_key(&self, rows: &[MasterRow]) -> Result<SecretBytes, BootError> {
+        match self.judge(rows)? {
+            Verdict::Same(key) | Verdict::Change(key, _) => Ok(keyring(&key, rows)?.documents().clone()),
+            Verdict::Begin(_) => Err(BootError("the store is new".to_owned())),
+        }
+    }
+
     fn judge(&self, rows: &[MasterRow]) -> Result<Verdict, BootError> {
         let key = read(self.key.as_ref(), MASTER_KEY, &self.dir.join(FILE))?;
         let Some(last) = rows.first() else { return Ok(Verdict::Begin(key)) };

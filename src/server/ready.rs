@@ -77,8 +77,7 @@ pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
 
 /// Whether the store that is there opens with the master key that is given.
 fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
-    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
-    let given = Given { dir: server.data_dir.clone(), key, old, random: Random::System, now: environment.clock.now() };
+    let given = given(server, environment);
     match store::look(&server.data_dir, |masters| given.try_out(&masters.rows()?))? {
         Some(()) => Ok(()),
         // There is no store yet: what is given has to be a key all the same.
@@ -87,6 +86,17 @@ fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
 }
 
 /// The routing document in the store, where that is there and can be read. Blocking.
-pub fn stored_document(server: &Server) -> Option<String> {
-    store::look(&server.data_dir, |masters| masters.live_document()).ok()??
+pub fn stored_document(server: &Server, environment: &Environment) -> Option<String> {
+    let given = given(server, environment);
+    let read = |masters: &store::Masters<'_>| -> Result<_, BootError> {
+        let key = given.documents_key(&masters.rows()?)?;
+        Ok(masters.live_document(&key)?)
+    };
+    store::look(&server.data_dir, read).ok()??
+}
+
+fn given(server: &Server, environment: &Environment) -> Given {
+    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let (dir, now) = (server.data_dir.clone(), environment.clock.now());
+    Given { dir, key, old, random: Random::System, now }
 }

@@ -9,6 +9,9 @@ use super::{Backend, DocumentRow, Store, StoreError, audit};
 use crate::id::Random;
 use crate::secret::{SecretBytes, open, seal};
 
+/// The document that was made live last.
+const LIVE: &str = "SELECT revision, sealed FROM documents WHERE ?1 IS NULL ORDER BY live_at DESC LIMIT 1";
+
 impl Store {
     /// Keeps the text of a routing document as the one that is live from now on.
     pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
@@ -30,7 +33,7 @@ impl Store {
 
     /// The text of the routing document that was made live last.
     pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
-        self.text("SELECT revision, sealed FROM documents WHERE ?1 IS NULL ORDER BY live_at DESC LIMIT 1", None).await
+        self.text(LIVE, None).await
     }
 
     async fn text(&self, select: &'static str, revision: Option<&str>) -> Result<Option<String>, StoreError> {
@@ -53,6 +56,13 @@ impl Store {
 }
 
 impl Masters<'_> {
+    /// The text of the routing document that was made live last, sealed under this key.
+    pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
+        let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?));
+        let found = self.transaction().query_row(LIVE, [None::<&str>], row).optional()?;
+        found.map(|(revision, sealed)| opened(key, &revision, &sealed)).transpose()
+    }
+
     /// Seals the texts of documents under another key. One that does not open stays as it is:
     /// nobody could read it before.
     pub fn reseal_documents(&self, from: &SecretBytes, to: &SecretBytes) -> Result<(), StoreError> {

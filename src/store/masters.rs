@@ -103,11 +103,6 @@ impl Masters<'_> {
         }
     }
 
-    /// The routing document that was made live last.
-    pub fn live_document(&self) -> Result<Option<String>, StoreError> {
-        accounts::live_document(self.transaction)
-    }
-
     /// Adds one, which is the last from now on.
     pub fn begin(&self, number: u32, fingerprint: &[u8], since: Timestamp) -> Result<(), StoreError> {
         let insert = "INSERT INTO master_keys (number, fingerprint, since) VALUES (?1, ?2, ?3)";
