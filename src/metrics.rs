@@ -460,6 +460,8 @@ mod tests {
         metrics.agent_open(true);
         metrics.captures("stored", 2);
         metrics.capture_queue_bytes(10);
+        metrics.body_memory(10);
+        metrics.connection_refused("all");
         metrics.live_revision("r");
         metrics.reload("success");
         metrics.names_gone(1);
@@ -468,10 +470,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 25);
+        assert_eq!(listed.len(), 27);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 25);
+        assert_eq!(text.matches("# TYPE").count(), 27);
     }
 }

@@ -1,5 +1,5 @@
-//! Limits that explain themselves: what a refusal says, what is left as headers and keys tell it, first requests on small budgets,
-//! and refusals that cost nothing.
+//! Limits that explain themselves: what a refusal says, what is left as headers and keys tell it,
+//! first requests on small budgets, and refusals that cost nothing.
 
 use std::sync::Arc;
 
@@ -221,8 +221,7 @@ async fn a_refusal_draws_on_no_other_limit() {
         let mut left = usage(&gateway, &key).await;
         left["requests"]["resets_at"] = Value::Null;
         let tokens = left["tokens"].take();
-        left["tokens"] = tokens["reserved"].clone();
-        (left, tokens["used"].as_u64().unwrap())
+        (left, tokens["used"].as_u64().unwrap() + tokens["reserved"].as_u64().unwrap())
     };
     let (answered, ()) = tokio::join!(gateway.chat(&key, SHORT), async {
         until("it to be asked", async || (provider.count() == 1).then_some(())).await;

@@ -23,7 +23,8 @@ mod bodies;
 mod body_memory;
 /// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
 mod browsers;
-/// What limits say of themselves: refusals, headers, keys; small budgets, and refusals that cost nothing.
+/// What limits say of themselves: refusals, headers, keys; small budgets, and refusals that cost
+/// nothing.
 mod budgets;
 /// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.
 mod capture_damage;

@@ -1,5 +1,6 @@
 //! What a call may use up, at its three moments: let in before the decision, money reserved after it, settled at the end.
-//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units, and `…-budget` in dollars beside them.
+//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units, and `…-budget`
+//! in dollars beside them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
     let tokens = request.charged_prompt_tokens().saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
     app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
-        *refused.error
+        refused.error
     })
 }
 
@@ -79,8 +80,8 @@ fn no_price(permit: &Permit, target: &Target) -> Error {
     Error::new(Kind::Forbidden, format!("The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."))
 }
 
-/// At the dearest target, or the first without a price. How long the answer becomes is not known where the client did not say;
-/// then its prompt alone will do where little is left.
+/// At the dearest target, or the first without a price. How long the answer becomes is not known
+/// where the client did not say; then its prompt alone will do where little is left.
 fn dearest<'a>(targets: &'a [Arc<Target>], inputs: &Inputs) -> std::result::Result<Reserve, &'a Target> {
     let request = &inputs.request;
     let (prompt_tokens, completion_tokens) = (request.charged_prompt_tokens(), request.charged_answer_tokens(u64::MAX));

@@ -106,7 +106,8 @@ pub(super) async fn run(
     ended
 }
 
-/// Lets the request in, decides, and reserves what that may cost. A request that is refused draws on nothing.
+/// Lets the request in, decides, and reserves what that may cost. A request that is refused draws
+/// on nothing.
 pub(super) fn choose(
     app: &App,
     exchange: &mut Exchange,

@@ -1,5 +1,6 @@
 //! Money for a day or a month in UTC: reserved before it is spent, settled by what was spent. What may be spent has been
-//! granted before, and a grant is durable before it counts: so no crash makes a budget larger.
+//! granted before, and a grant is durable before it counts: so no crash makes a budget larger, but
+//! for what one reserve had ahead of its grant (`reserve.rs`).
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -53,6 +54,8 @@ pub(super) enum Short {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sheet {
     period: Period,
+    /// When the next one begins.
+    ends: Timestamp,
     spent: NanoUsd,
     reserved: NanoUsd,
     /// What counts as spent should the process end now.
@@ -60,6 +63,10 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn new(period: Period, granted: NanoUsd) -> Self {
+        Sheet { period, ends: end(period).unwrap_or(Timestamp::MAX), granted, ..Sheet::default() }
+    }
+
     fn used(&self) -> NanoUsd {
         self.spent.saturating_add(self.reserved)
     }
@@ -86,8 +93,8 @@ pub(super) struct Account {
 impl Account {
     /// An account of which `counted` of this period is spent.
     pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd) -> Self {
-        let now = Sheet { period: period(budget.per, at), spent: counted, reserved: 0, granted: counted };
-        Account { budget, now, next: None, largest: 0 }
+        let now = Sheet::new(period(budget.per, at), counted);
+        Account { budget, now: Sheet { spent: counted, ..now }, next: None, largest: 0 }
     }
 
     /// Takes on another sum for the same kind of period; `false` when the kind is another.
@@ -100,10 +107,10 @@ impl Account {
 
     /// Turns to the period of `at`. Never back: a clock that does, does not give a day twice.
     pub(super) fn turn(&mut self, at: Timestamp) {
-        let period = period(self.budget.per, at);
-        if period > self.now.period {
+        if at >= self.now.ends {
+            let period = period(self.budget.per, at);
             let granted = self.next.take().filter(|next| next.period == period).map_or(0, |next| next.counted);
-            self.now = Sheet { period, granted, ..Sheet::default() };
+            self.now = Sheet::new(period, granted);
         }
     }
 
@@ -119,8 +126,8 @@ impl Account {
 
     /// What became of it in the period under way.
     pub(super) fn money(&self, whose: Whose) -> Money {
-        let Sheet { period, spent, reserved, .. } = self.now;
-        Money { whose, budget: self.budget, spent, reserved, resets_at: end(period).unwrap_or(Timestamp::MAX) }
+        let Sheet { ends, spent, reserved, .. } = self.now;
+        Money { whose, budget: self.budget, spent, reserved, resets_at: ends }
     }
 
     /// The refusal of any request that costs something, where all of it is spent.

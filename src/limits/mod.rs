@@ -2,15 +2,16 @@
 //! month. A request draws on its key, on every key above it and on its user: on all of them or on none.
 //!
 //! [`Limiter::admit`] gives a [`Permit`] before the decision, [`Limiter::reserve`] adds the money after it, and
-//! [`Permit::settle`] puts what was used in the place of what was reserved. A permit that is released or dropped instead gives
-//! everything back, the request too: what is refused draws on nothing. Nothing here waits: no store, no lock across an await.
-//! Time is handed in.
+//! [`Permit::settle`] puts what was used in the place of what was reserved. A permit that is
+//! released or dropped instead gives everything back, the request too: what is refused draws on
+//! nothing. Nothing here waits: no store, no lock across an await. Time is handed in.
 //!
 //! # What may go beyond a budget
 //!
-//! An answer that costs more than was reserved for it: it is charged in full, and the next request is refused. Where the client
-//! set no `max_tokens` nobody knows how long the answer becomes: its reserve is cut to what is left, at least its prompt
-//! ([`Reserve`]). As it then holds all that is left, no other request passes on the same remainder.
+//! An answer that costs more than was reserved for it: it is charged in full, and the next request
+//! is refused. Where the client set no `max_tokens` nobody knows how long the answer becomes: its
+//! reserve is cut to what is left, at least its prompt ([`Reserve`]). As it then holds all that is
+//! left, no other request passes on the same remainder.
 //!
 //! # What a crash may cost
 //!
@@ -19,8 +20,9 @@
 //! takes from its owner one grant at most: a twentieth of the budget; or where that is little five cents, though no more than a
 //! quarter, or eight of its largest reserves. Where a grant is used
 //! up before the next is durable, requests are refused with 429 and `Retry-After: 1`. Leaving in order gives unspent grants back.
-//! Of a reserve that may be cut, only the least has to be granted before: a first request need not wait for a grant of its size.
-//! The rest is granted next, before another request passes; a crash in between forgets that much of one request.
+//! Of a reserve that may be cut, only the least has to be granted before: a first request need not
+//! wait for a grant of its size. The rest is granted next, before another request passes; a crash
+//! in between forgets that much of one request.
 //! Rates and concurrency are not written down: they begin anew with the process.
 
 mod budget;
@@ -89,7 +91,7 @@ struct Counts {
 #[derive(Debug)]
 pub struct Refused {
     /// What the client is told.
-    pub error: Box<Error>,
+    pub error: Error,
     /// As it is without the request.
     pub remaining: Remaining,
 }
@@ -196,15 +198,15 @@ fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
     }
 }
 
-/// The counts of all that a request draws on. In the order of subjects, which is the same for every request: so no two wait for
-/// each other.
+/// The counts of all that a request draws on. In the order of subjects, which is the same for every
+/// request: so no two wait for each other.
 fn lock(held: &[Held]) -> Vec<MutexGuard<'_, Counts>> {
     held.iter().map(|held| held.counted.counts()).collect()
 }
 
 impl Limiter {
     /// Lets a request in that is reckoned at `tokens`, or says what speaks against it. Without anything to draw on it is let in.
-    pub fn admit(&self, draws: &[Draw], tokens: u64, now: Timestamp) -> Result<Permit, Refused> {
+    pub fn admit(&self, draws: &[Draw], tokens: u64, now: Timestamp) -> Result<Permit, Box<Refused>> {
         if draws.is_empty() {
             return Ok(Permit::default());
         }
@@ -212,7 +214,7 @@ impl Limiter {
         let mut all = self.follow(&held, draws, now);
         let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, tokens));
         if let Some(worst) = against.max_by_key(Against::wait) {
-            return Err(Refused { error: Box::new(worst.error(tokens)), remaining: Remaining::of(&held, &all) });
+            return Err(Box::new(Refused { error: worst.error(tokens), remaining: Remaining::of(&held, &all) }));
         }
         all.iter_mut().for_each(|counts| counts.take(tokens));
         let remaining = Remaining::of(&held, &all);
@@ -315,7 +317,8 @@ impl Permit {
         Remaining::of(&held, &lock(&held))
     }
 
-    /// Takes what was used in the place of what was reserved; the request itself counts, or it does not.
+    /// Takes what was used in the place of what was reserved; the request itself counts, or it does
+    /// not.
     fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>) {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
         for held in &self.held {

@@ -1,4 +1,5 @@
-//! What is left of the limits that a request draws on: as answers say it in headers, refusals in words and keys in their record.
+//! What is left of the limits that a request draws on: as answers say it in headers, refusals in
+//! words and keys in their record.
 
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -52,7 +53,8 @@ pub struct Money {
     pub whose: Whose,
     /// How much for how long.
     pub budget: Budget,
-    /// Spent in the period under way: more than the budget where an answer cost more than was reserved for it.
+    /// Spent in the period under way: more than the budget where an answer cost more than was
+    /// reserved for it.
     pub spent: NanoUsd,
     /// Reserved by requests under way.
     pub reserved: NanoUsd,

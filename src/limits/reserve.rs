@@ -42,12 +42,14 @@ impl Limiter {
             account.turn(now);
             room = room.min(account.room());
             let found = account.check(wanted.least).err().map(|short| (short, account.money(held.whose)));
-            // What is spent is spent; the others pass. Of two that are spent the later end counts, and then the one with less left.
+            // What is spent is spent; the others pass. Of two that are spent the later end counts,
+            // and then the one with less left.
             let weight = |(short, money): &(Short, Money)| (*short, money.resets_at, Reverse(money.remaining()));
             against = against.into_iter().chain(found).max_by_key(weight);
         }
         let amount = wanted.most.min(room).max(wanted.least);
-        // One that a budget cannot pay will not come to be reserved: grants for it would only be lost in a crash.
+        // One that a budget cannot pay will not come to be reserved: grants for it would only be
+        // lost in a crash.
         let hopeless = matches!(against, Some((Short::Spent, _)));
         for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| !hopeless) {
             held.counted.expect(counts, amount);

@@ -45,7 +45,8 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     let mut next = limiter.admit(&draws, 1, at(0)).unwrap();
     limiter.reserve(&mut next, OPEN, at(0)).unwrap();
     assert_eq!(next.remaining().money.unwrap().reserved, 760);
-    // It costs more than was left: charged in full, and then there is nothing any more, but for what is free.
+    // It costs more than was left: charged in full, and then there is nothing any more, but for
+    // what is free.
     next.settle(None, Some(2_000));
     for wanted in [OPEN, Reserve::exactly(1)] {
         let mut late = limiter.admit(&draws, 1, at(0)).unwrap();
@@ -149,8 +150,9 @@ fn refusals_name_limit_use_and_need() {
     );
 }
 
-/// Threads that all want what is left, above and below: however they meet, what is reserved at once is never more than there is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+/// Threads that all want what is left, above and below: however they meet, what is reserved at once
+/// is never more than there is.
+#[tokio::test]
 async fn threads_never_share_a_remainder() {
     use std::sync::atomic::{AtomicU64, Ordering};
     let world = World::new(Limits::default()).await;
@@ -160,10 +162,11 @@ async fn threads_never_share_a_remainder() {
     let (under_way, passed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let clients = keys.iter().map(|key| world.draws(key)).map(|draws| {
         let (limiter, under_way, passed) = (Arc::clone(&limiter), Arc::clone(&under_way), Arc::clone(&passed));
-        tokio::task::spawn_blocking(move || {
+        std::thread::spawn(move || {
             for _ in 0..2_000 {
                 let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
-                // More than there is of any of them: who passes has all of the one above, or all of its own.
+                // More than there is of any of them: who passes has all of the one above, or all of
+                // its own.
                 if limiter.reserve(&mut permit, Reserve::between(1, 1_000_000), at(0)).is_ok() {
                     let reserved = permit.held.iter().filter_map(|held| held.money).map(|(_, reserved)| reserved).min().unwrap();
                     assert!(under_way.fetch_add(reserved, Ordering::SeqCst) + reserved <= 100_000);
@@ -175,11 +178,11 @@ async fn threads_never_share_a_remainder() {
         })
     });
     let clients: Vec<_> = clients.collect();
-    while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
+    while !clients.iter().all(std::thread::JoinHandle::is_finished) {
         limiter.write(&world.store, at(0)).await.unwrap();
     }
     for client in clients {
-        client.await.unwrap();
+        client.join().unwrap();
     }
     let spent = limiter.remaining(&world.draws(&above), at(0)).money.unwrap().spent;
     assert_eq!(spent, 3 * passed.load(Ordering::SeqCst));

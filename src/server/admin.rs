@@ -1,4 +1,5 @@
-//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`. Apart from the interfaces, and without credentials:
+//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`. Apart from the
+//! interfaces, and without credentials:
 //! bind it where only the operator's own machines reach it.
 
 use std::sync::Arc;

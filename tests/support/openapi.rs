@@ -1,6 +1,6 @@
 //! Holds each answer that the tests see against the OpenAPI document: its status is documented for the operation, and
-//! its JSON has the documented shape and no field that is not documented. The part of JSON Schema that the document uses, no
-//! more: an unknown word panics.
+//! its JSON has the documented shape and no field that is not documented. The part of JSON Schema
+//! that the document uses, no more: an unknown word panics.
 
 use std::sync::LazyLock;
 
@@ -120,8 +120,9 @@ fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     problems
 }
 
-/// The fields of a value that none of the schemas which hold for it names. Clients may meet a field that they do not know; here
-/// one is a field that somebody forgot to write down. `open` says that what is around it may be anything.
+/// The fields of a value that none of the schemas which hold for it names. Clients may meet a field
+/// that they do not know; here one is a field that somebody forgot to write down. `open` says that
+/// what is around it may be anything.
 fn undocumented(schemas: &[&Value], value: &Value, at: &str, open: bool) -> Vec<String> {
     let mut all = Vec::new();
     schemas.iter().for_each(|schema| gather(schema, value, &mut all));
