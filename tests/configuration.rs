@@ -176,7 +176,8 @@ async fn credentials_come_by_name_and_are_never_shown() {
         ("${SCHEME_BASE_URL}://example.com", true),
         ("${ALL_BASE_URL}/v1", true),
         ("ftp://${HOST_BASE_URL}", false),
-        ("https://${HOST_BASE_URL}?a=b", false),
+        ("https://${HOST_BASE_URL}?a=b", true),
+        ("https://${HOST_BASE_URL}?key=${PASSWORD_BASE_URL}", false),
         ("https://me:${PASSWORD_BASE_URL}@example.com", false),
     ] {
         let text = document(&provider.url(), "one").replace(&provider.url(), address);
