@@ -278,6 +278,7 @@ impl<'s> Check<'s> {
 fn unfit_hint(operator: &str, kinds: &[Kind]) -> Option<&'static str> {
     let is_number = |kind: &Kind| matches!(kind, Kind::Whole | Kind::Unsigned | Kind::Decimal);
     match (operator, kinds) {
+        (operators::INDEX, [Kind::Keywords, _]) => Some("for example `'code' in keywords`"),
         (operators::INDEX, _) => Some("labels and headers are asked for by name: `headers['x-tier']`"),
         (operators::IN, _) => Some("for example `'code' in keywords` or `model in ['a', 'b']`"),
         (_, [left, right]) if is_number(left) && is_number(right) => Some("for example `double(prompt_tokens) * 1.5`"),

@@ -87,6 +87,13 @@ pub(super) fn written(function: &str) -> &str {
 /// That an operator or function takes no such values.
 pub(super) fn unfit(function: &str, kinds: &[Kind]) -> String {
     let words: Vec<&str> = kinds.iter().map(|kind| kind.words()).collect();
+    if let (operators::INDEX, [of, _], [name, by]) = (function, kinds, words.as_slice()) {
+        return match of {
+            Kind::Labels | Kind::Headers => format!("{name} are asked for by name, not by {by}"),
+            Kind::List | Kind::Keywords => format!("{name} is asked for by number, not by {by}"),
+            _ => format!("`[ ]` does not work on {name}"),
+        };
+    }
     match words.as_slice() {
         [] => format!("`{}` needs a value", written(function)),
         [all @ .., last] if !all.is_empty() => format!("`{}` does not work on {} and {last}", written(function), all.join(", ")),
