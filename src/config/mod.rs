@@ -11,6 +11,7 @@ mod read;
 mod routing;
 mod server;
 mod tree;
+mod written;
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -28,8 +29,9 @@ pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFil
 use crate::bounds;
 use crate::routing::document::{Fault, Place};
 use crate::routing::recipe::{Origin, Routing};
-use read::{Faults, Field, Written, problems};
+use read::{Faults, Field, problems};
 use routing::{Credentials, placeholder};
+use written::Written;
 
 /// Reads a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::authorities;
 use super::net::Net;
-use super::read::{Faults, Field, Section, Written};
+use super::read::{Faults, Field, Section};
+use super::written::Written;
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
