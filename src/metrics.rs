@@ -441,6 +441,7 @@ mod tests {
         metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
+        metrics.connection_refused("all");
         metrics.captures("stored", 2);
         metrics.capture_queue_bytes(10);
         metrics.live_revision("r");
@@ -450,10 +451,10 @@ mod tests {
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 24);
+        assert_eq!(listed.len(), 25);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 24);
+        assert_eq!(text.matches("# TYPE").count(), 25);
     }
 }
