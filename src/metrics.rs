@@ -458,10 +458,10 @@ mod tests {
         metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
+        metrics.connection_refused("all");
         metrics.captures("stored", 2);
         metrics.capture_queue_bytes(10);
         metrics.body_memory(10);
-        metrics.connection_refused("all");
         metrics.live_revision("r");
         metrics.reload("success");
         metrics.names_gone(1);

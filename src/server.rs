@@ -16,6 +16,7 @@
 //! - **Environment**: nothing is read from the process; [`Environment`] says it all. Without an `agent_key` AGENT is open.
 //! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that are taken: size of the
 //!   connection pool, local addresses, CA file, work stealing. Pingora binds in `run`, and panics there when an address is taken.
+//! - **Open files**: the limit of your process stays as it is. Connections that do not fit into it are not taken, and the log says so.
 //! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output, or where
 //!   [`Environment::access_log`] writes, unless the document says `access_log: { format: off }`.
 //! - **Signals**: leaving is your server's affair. SIGHUP is taken, to reload the documents.
@@ -57,7 +58,7 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{Door, Edge, Identities, Upkeep};
+use crate::gateway::{Door, Edge, Identities, Room, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::{FaultPlace, Faults};
@@ -103,14 +104,17 @@ impl Gateway {
         let limits = &self.app.server.limits;
         let most = descriptors::fit(limits.connections);
         let share = limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
-        let mut service = Service::new("rerouter".to_string(), Door::new(self.app.clone(), edge, (most, share), acceptors));
+        let room = Room { most, share, limit: "limits.connections" };
+        let mut service = Service::new("rerouter".to_string(), Door::new(self.app.clone(), edge, room, acceptors));
         service.threads = Some(threads(&self.app.server));
         for listener in &self.app.server.listeners {
             service.add_listener(endpoint(listener.address, listener.tls.is_some()));
         }
         server.add_service(service);
-        let (most, admin) = (bounds::METRICS_CONNECTIONS, admin::Admin::new(self.app.clone()));
-        let mut metrics = Service::new("metrics".to_string(), Door::new(self.app.clone(), admin, (most, most), Identities::new()));
+        let most = bounds::METRICS_CONNECTIONS;
+        let room = Room { most, share: most, limit: "those of the metrics listener" };
+        let admin = admin::Admin::new(self.app.clone());
+        let mut metrics = Service::new("metrics".to_string(), Door::new(self.app.clone(), admin, room, Identities::new()));
         metrics.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));

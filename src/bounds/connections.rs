@@ -3,9 +3,14 @@
 
 use std::time::Duration;
 
-/// Connections that wait for their one request where there is no place left (`limits.connections`):
-/// health and management find room among them, and they cost little.
-pub const RESERVE: usize = 32;
+/// Connections that wait for their one request where there is no place left, as a part of the places:
+/// health and management find room among them. Whoever is to be kept out of them has to see more come
+/// than this while its request is under way.
+pub const RESERVE_PART: usize = 4;
+/// Least of them: some probes and an admin.
+pub const RESERVE_LEAST: usize = 16;
+/// Most of them: they cost memory and descriptors that places do not count.
+pub const RESERVE_MOST: usize = 128;
 /// How long such a connection has for its request, TLS included.
 pub const RESERVE_HEAD: Duration = Duration::from_secs(3);
 /// One address has at most one in so many of `limits.connections`, where

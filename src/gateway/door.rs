@@ -46,23 +46,41 @@ pub trait Serves: Send + Sync + 'static {
 /// What a listener with TLS shows, by the listener's address.
 pub type Identities = HashMap<SocketAddr, Acceptor>;
 
+/// How many connections there may be at once.
+pub struct Room {
+    /// In all.
+    pub most: usize,
+    /// From one address.
+    pub share: usize,
+    /// What sets `most`, for the log.
+    pub limit: &'static str,
+}
+
 /// The way in to one service, over all of its listeners.
 pub struct Door<S> {
     app: Arc<App>,
     serves: Arc<S>,
     places: Arc<Places>,
+    limit: &'static str,
     identities: Identities,
     failed_handshakes: Seldom,
-    refused: Seldom,
+    crowded: Seldom,
+    shares_used_up: Seldom,
 }
 
 impl<S: Serves> Door<S> {
-    /// A way in to `serves` for `most` connections at once, of which one address has at most
-    /// `share`.
-    pub fn new(app: Arc<App>, serves: S, (most, share): (usize, usize), identities: Identities) -> Self {
-        let places = Arc::new(Places::new(most, share));
-        let (failed_handshakes, refused) = (Seldom::default(), Seldom::default());
-        Door { app, serves: Arc::new(serves), places, identities, failed_handshakes, refused }
+    /// A way in to `serves`.
+    pub fn new(app: Arc<App>, serves: S, room: Room, identities: Identities) -> Self {
+        Door {
+            app,
+            serves: Arc::new(serves),
+            places: Arc::new(Places::new(room.most, room.share)),
+            limit: room.limit,
+            identities,
+            failed_handshakes: Seldom::default(),
+            crowded: Seldom::default(),
+            shares_used_up: Seldom::default(),
+        }
     }
 
     /// A place for a connection, or one in the reserve; `None`: not even that.
@@ -74,12 +92,15 @@ impl<S: Serves> Door<S> {
             Err(full) => full,
         };
         self.app.metrics.connection_refused(full.as_str());
-        self.refused.tell(|count| match (full, counted) {
-            (Full::Share, Some(address)) => {
-                warn!("{address} has as many connections as one address may (limits.connections_per_address): {count} more found no place")
-            }
-            _ => warn!("all connections are taken (limits.connections): {count} more found no place"),
-        });
+        let who = name(peer);
+        match full {
+            Full::All => self.crowded.tell(|count| {
+                warn!("all connections are taken ({}): {count} found no place, the last of {who}", self.limit);
+            }),
+            Full::Share => self.shares_used_up.tell(|count| {
+                warn!("{who} has its share of connections (limits.connections_per_address): {count} found no place, of such addresses");
+            }),
+        }
         self.places.stand_by(peer)
     }
 
@@ -89,29 +110,31 @@ impl<S: Serves> Door<S> {
         Instant::now() + if place.is_standby() { time.min(bounds::RESERVE_HEAD) } else { time }
     }
 
-    /// The TLS of the listener that a connection came by.
-    fn identity(&self, stream: &Stream) -> Option<&Acceptor> {
+    /// The TLS of the listener that a connection came by, if that has any. `None`: it came by none.
+    fn identity(&self, stream: &Stream) -> Option<Option<&Acceptor>> {
+        if self.identities.is_empty() {
+            return Some(None);
+        }
         let digest = stream.get_socket_digest()?;
-        let local = *digest.local_addr()?.as_inet()?;
-        self.identities.get(&self.app.server.listener_at(local)?.address)
+        let listener = self.app.server.listener_at(*digest.local_addr()?.as_inet()?)?;
+        match listener.tls {
+            Some(_) => self.identities.get(&listener.address).map(Some),
+            None => Some(None),
+        }
     }
 
     /// The handshake, where the listener asks for one.
     async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
-        let Some(identity) = self.identity(&stream) else { return Some(stream) };
+        let Some(identity) = self.identity(&stream)? else { return Some(stream) };
         let peer = peer(&stream);
         let socket = stream.into_any().downcast::<Socket>().ok()?;
-        match timeout_at(deadline, identity.tls_handshake(*socket)).await {
+        let why = match timeout_at(deadline, identity.tls_handshake(*socket)).await {
             Ok(Ok(secured)) => return Some(Box::new(secured)),
-            Ok(Err(error)) => self.tell_failed(peer, &error.to_string()),
-            Err(_) => self.tell_failed(peer, "it took too long"),
-        }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        self.failed_handshakes.tell(|count| warn!("{count} TLS handshake(s) failed, the last with {}: {why}", name(peer)));
         None
-    }
-
-    fn tell_failed(&self, peer: Option<IpAddr>, why: &str) {
-        let peer = peer.map_or_else(|| "somebody".to_owned(), |peer| peer.to_string());
-        self.failed_handshakes.tell(|count| warn!("{count} TLS handshake(s) failed, the last with {peer}: {why}"));
     }
 
     /// One request after another on a connection.
@@ -119,6 +142,7 @@ impl<S: Serves> Door<S> {
         let mut patience = Patience::Until(deadline);
         loop {
             let came = tokio::select! {
+                biased;
                 came = head::read(stream, patience, shutdown) => came,
                 () = place.pressed() => return,
             };
@@ -165,6 +189,10 @@ impl<S: Serves> ServerApp for Door<S> {
 fn peer(stream: &Stream) -> Option<IpAddr> {
     let digest = stream.get_socket_digest()?;
     Some(digest.peer_addr()?.as_inet()?.ip().to_canonical())
+}
+
+fn name(peer: Option<IpAddr>) -> String {
+    peer.map_or_else(|| "somebody".to_owned(), |peer| peer.to_string())
 }
 
 /// Writes a whole answer. Gives the connection back where `keep` says so and nothing of the request

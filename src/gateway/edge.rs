@@ -90,7 +90,7 @@ impl Edge {
             exchange.hurried = !admitted.is_known();
             if !admitted.without_a_place(session.is_body_empty()) {
                 let error = Error::new(Kind::Unavailable, "There are too many connections; try again.");
-                return refuse(session, exchange, error.retry_after(bounds::LIMIT_RETRY), false).await;
+                return turn_away(session, exchange, &error.retry_after(bounds::LIMIT_RETRY)).await;
             }
         }
         self.app.store.faults().pass(FaultPlace::Entry);
@@ -287,6 +287,13 @@ pub(super) async fn refuse(session: &mut ServerSession, exchange: &mut Exchange,
     exchange.refused(&error);
     let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
     answer(session, exchange, response, framed).await
+}
+
+/// Refuses for want of a place. That is in the log once a minute, and not once a request.
+async fn turn_away(session: &mut ServerSession, exchange: &mut Exchange, error: &Error) -> Ended {
+    exchange.line.error = Some(error.kind().row().word.to_string());
+    let response = reply::error(exchange.surface, exchange.id.as_str(), error);
+    answer(session, exchange, response, false).await
 }
 
 /// Writes a whole answer of ours.

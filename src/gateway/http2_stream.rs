@@ -86,13 +86,18 @@ impl Session {
         self.writer.as_mut().ok_or_else(|| Error::explain(ErrorType::H2Error, "a body before its head"))
     }
 
-    /// As much of `data` as the client takes now, at least a byte.
+    /// As much of `data` as the client takes now.
     async fn write_some(&mut self, data: &mut Bytes, end: bool) -> Result<()> {
         let writer = self.writer()?;
         writer.reserve_capacity(data.len());
         let room = poll_fn(|cx| writer.poll_capacity(cx)).await;
         let room = room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
-        let piece = data.split_to(room.or_err(ErrorType::H2Error, "while waiting for the client")?.min(data.len()));
+        let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?.min(data.len());
+        if room == 0 {
+            // The client has taken back what it offered.
+            return Ok(());
+        }
+        let piece = data.split_to(room);
         let (length, last) = (piece.len(), data.is_empty() && end);
         writer.send_data(piece, last).or_err(ErrorType::WriteError, "while writing a body")?;
         self.sent += length;

@@ -50,7 +50,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
 use call::Call;
-pub use door::{Door, Identities, Serves, answer, refuse};
+pub use door::{Door, Identities, Room, Serves, answer, refuse};
 pub use edge::Edge;
 use failure::Failure;
 use reach::Reach;

@@ -15,6 +15,7 @@ use crate::bounds;
 pub(super) struct Places {
     most: usize,
     share: usize,
+    reserve: usize,
     taken: Mutex<Taken>,
 }
 
@@ -83,7 +84,8 @@ pub(super) struct Place {
 impl Places {
     /// `most` places, of which one address has at most `share`.
     pub(super) fn new(most: usize, share: usize) -> Self {
-        Places { most, share, taken: Mutex::default() }
+        let reserve = (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_LEAST, bounds::RESERVE_MOST);
+        Places { most, share, reserve, taken: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -114,7 +116,7 @@ impl Places {
     pub(super) fn stand_by(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Place> {
         let network = address.map(Network::of);
         let mut taken = self.lock();
-        if taken.reserve.len() >= bounds::RESERVE {
+        if taken.reserve.len() >= self.reserve {
             let waiting = taken.reserve.iter().enumerate().filter(|(_, standby)| !standby.kept);
             let (oldest, _) = waiting.min_by_key(|(_, standby)| (standby.network != network, standby.number))?;
             taken.reserve.swap_remove(oldest).leave.notify_one();
@@ -235,7 +237,7 @@ mod tests {
     fn in_the_reserve_silence_gives_way_to_those_who_come() {
         let places = places(0, 0);
         let other = places.stand_by(at("198.51.100.1")).unwrap();
-        let mut flood: Vec<Place> = (1..bounds::RESERVE).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
+        let mut flood: Vec<Place> = (1..places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
         assert!(flood.iter().all(|place| place.pressed().now_or_never().is_none()));
         // A flood takes its own places first.
         flood.push(places.stand_by(at("192.0.2.1")).unwrap());
@@ -246,13 +248,13 @@ mod tests {
         assert!(other.pressed().now_or_never().is_some() && !other.keep());
         // Who has asked stays.
         assert!(newcomer.keep() && flood[1].keep());
-        let more: Vec<Place> = (0..3 * bounds::RESERVE).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
+        let more: Vec<Place> = (0..3 * places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
         assert!(newcomer.keep() && flood[1].keep());
         assert!(flood[1].pressed().now_or_never().is_none());
         drop(more);
         let served: Vec<Place> = std::iter::from_fn(|| places.stand_by(at("192.0.2.9")).filter(Place::keep)).collect();
         assert!(places.stand_by(at("192.0.2.10")).is_none(), "all of them are being answered");
-        assert!(served.len() < bounds::RESERVE);
+        assert!(served.len() < places.reserve);
         served[0].yields();
         assert!(places.stand_by(at("192.0.2.10")).is_some(), "but for one that is answered");
         assert!(served[0].pressed().now_or_never().is_some());
