@@ -82,13 +82,15 @@ pub(super) fn decode_path(text: &str) -> Option<String> {
     decode(&text.replace('+', "%2B"))
 }
 
-/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte).
+/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte, `%` at the end itself).
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
             b'+' => b' ',
+            // `max_changed=2%`, as people write it.
+            b'%' if rest.len() == 0 => b'%',
             b'%' => {
                 let (high, low) = (char::from(rest.next()?).to_digit(16)?, char::from(rest.next()?).to_digit(16)?);
                 u8::try_from(high * 16 + low).ok()?

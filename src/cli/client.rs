@@ -126,14 +126,21 @@ impl Client {
         self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
     }
 
-    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a failure.
-    pub(super) fn lines(&self, path: &str, body: &Value, mut line: impl FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a failure; `document` is the file
+    /// that mistakes are in.
+    pub(super) fn lines(
+        &self,
+        path: &str,
+        body: &Value,
+        document: &str,
+        mut line: impl FnMut(&str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
         let request = request.header("content-type", "application/json").header("accept", "application/x-ndjson");
         let answer = request.send(body.to_string()).map_err(|error| self.unreachable(&error))?;
         if answer.status() != http::StatusCode::OK {
             let answer = self.whole(Ok(answer))?;
-            return Err(refused(answer.status, &answer.text));
+            return Err(refused_of(document, answer.status, &answer.text));
         }
         let reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         for text in BufReader::new(reader).lines() {
@@ -165,12 +172,17 @@ impl Client {
     }
 }
 
-/// A refusal in the gateway's words. Mistakes of a document are told one a line, as `rerouter check` tells them.
+/// A refusal in the gateway's words.
 pub(super) fn refused(status: u16, text: &str) -> Failure {
+    refused_of("document", status, text)
+}
+
+/// The same. Mistakes of a document are told one a line with the file that they are in, as `rerouter check` tells them.
+pub(super) fn refused_of(document: &str, status: u16, text: &str) -> Failure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let word = |name: &str| body.get(name).and_then(Value::as_str);
     if let Some(problems) = body.get("problems").and_then(Value::as_array) {
-        let told: Vec<String> = problems.iter().map(problem).collect();
+        let told: Vec<String> = problems.iter().map(|one| problem(document, one)).collect();
         return Failure::Wrong(format!("{}\n{} problem(s)", told.join("\n"), told.len()));
     }
     match (word("error"), word("detail")) {
@@ -180,12 +192,12 @@ pub(super) fn refused(status: u16, text: &str) -> Failure {
     }
 }
 
-fn problem(problem: &Value) -> String {
+fn problem(document: &str, problem: &Value) -> String {
     let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = |name: &str| problem.get(name).and_then(Value::as_u64).unwrap_or_default();
     let path = if text("path").is_empty() { String::new() } else { format!("{}: ", text("path")) };
     let hint = if text("hint").is_empty() { String::new() } else { format!(" ({})", text("hint")) };
-    format!("document:{}:{}: {path}{}{hint}", number("line"), number("column"), text("message"))
+    format!("{document}:{}:{}: {path}{}{hint}", number("line"), number("column"), text("message"))
 }
 
 pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
