@@ -23,9 +23,10 @@ use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
+use crate::replay::cost::PriceList;
 use crate::replay::evaluate::{Question, Skipped, Standing};
 use crate::replay::explain;
-use crate::replay::report::{PriceList, Report};
+use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
 use crate::store::{CaptureFilter, Place, Store};
 use crate::turns::{Turn, Turns};
@@ -124,11 +125,10 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
 pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
     app.archive.check_complete()?;
     let (tell, told) = mpsc::channel(4);
-    let live = app.live();
     let work = Work {
         evaluation,
         archive: app.archive.clone(),
-        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock, live },
+        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock },
         traffic: app.traffic(),
         handle: Handle::current(),
         tell,
@@ -214,7 +214,7 @@ impl Work {
     fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
         let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } = &self.evaluation;
         if *without_imported && head.imported {
-            return report.skip(Skipped::Imported);
+            return report.skip(Skipped::Imported, head);
         }
         let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
         let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
@@ -224,9 +224,9 @@ impl Work {
             user_text(head, bodies??.request)
         };
         match question.judge(head, recorded.as_deref(), &text) {
-            Err(skipped) => report.skip(skipped),
+            Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
-                let prices = PriceList { candidate: question.candidate, other: question.baseline.or(Some(&self.documents.live.routing)) };
+                let prices = PriceList { candidate: question.candidate, baseline: question.baseline };
                 let before = question.baseline.or(recorded.as_deref());
                 report.add(head, &judged, &prices, || {
                     let mut reasons = explain::explain(&judged, before, question.candidate);
@@ -262,9 +262,9 @@ impl Offline {
         let recorded = [Some(&*candidate), baseline.as_ref()].into_iter().flatten().find(|known| Some(known.revision()) == revision);
         let text = || user_text(head, capture.bodies.request.clone());
         match question.judge(head, recorded, &text) {
-            Err(skipped) => report.skip(skipped),
+            Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
-                let prices = PriceList { candidate, other: baseline.as_ref() };
+                let prices = PriceList { candidate, baseline: baseline.as_ref() };
                 report.add(head, &judged, &prices, || explain::explain(&judged, baseline.as_ref().or(recorded), candidate));
             }
         }
@@ -291,7 +291,6 @@ struct Documents {
     store: Store,
     server: Server,
     mock: Option<std::net::SocketAddr>,
-    live: Arc<Live>,
 }
 
 impl Documents {

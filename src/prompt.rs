@@ -160,7 +160,7 @@ async fn in_turn<T: Send + 'static>(app: &App, who: &Principal, work: impl FnOnc
     })?;
     // Of what waited behind the caller's own, some may have no room left by now.
     let draws = limits::draws(&app.auth, who);
-    app.limits.look(&draws, app.clock.now()).map_err(|refused| *refused.error)?;
+    app.limits.look(&draws, app.clock.now()).map_err(|refused| refused.error)?;
     let working = move || {
         let _turn = turn;
         work()

@@ -438,19 +438,19 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
 async fn a_list_by_alias_has_what_was_refused() {
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
-    let limited = json!({"limits": {"rpm": 3}});
+    let limited = json!({"limits": {"rpm": 1}});
     let limited = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limited)).await.json();
     let key = Key { id: limited["id"].as_str().unwrap().to_owned(), secret: limited["key"].as_str().unwrap().to_owned() };
     let admin = Key { id: String::new(), secret: gateway.admin_key.clone() };
     let mut asked = Vec::new();
-    for (model, status) in [("auto", 200), ("nothing", 404), (key.secret.as_str(), 404), ("auto", 429)] {
+    for (model, status) in [("nothing", 404), (key.secret.as_str(), 404), ("auto", 200), ("auto", 429)] {
         let answer = gateway.chat(&key, crate::support::documents::chat_body(model, false).as_bytes()).await;
         assert_eq!(answer.status, status, "{}", answer.text());
         gateway.capture(&answer.request_id()).await;
         asked.push(answer.request_id());
     }
-    assert_eq!(listed_by(&gateway, &admin, "alias=auto").await, [asked[3].as_str(), &asked[0]]);
-    assert_eq!(listed_by(&gateway, &admin, "alias=nothing").await, [asked[1].as_str()]);
+    assert_eq!(listed_by(&gateway, &admin, "alias=auto").await, [asked[3].as_str(), &asked[2]]);
+    assert_eq!(listed_by(&gateway, &admin, "alias=nothing").await, [asked[0].as_str()]);
     assert_eq!(listed_by(&gateway, &admin, "alias=auto&state=refused").await, [asked[3].as_str()]);
     assert_eq!(listed_by(&gateway, &admin, &format!("alias={}", key.secret)).await, [""; 0]);
     gateway.restart().await;

@@ -17,6 +17,8 @@ mod agents;
 mod agents_on_nodes;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
+/// Costs of evaluations are what was billed, over random traffic.
+mod billing;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
 /// The bound on bodies in memory: 503 beyond it, and answers whole though their copies are cut.

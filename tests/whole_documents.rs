@@ -164,6 +164,9 @@ async fn names_that_a_reload_takes_away_are_logged_and_counted() {
     let fewer = text("{ auto: main, second: main }");
     let put = gateway.send("PUT", "/v1/router/config", &headers, Some(fewer.as_bytes())).await;
     let told = "the alias `first` is gone: requests for it are refused with 404";
-    assert_eq!(put.json()["warnings"], serde_json::json!([told]), "{}", put.text());
+    let warnings = put.json()["warnings"].clone();
+    let warnings = warnings.as_array().unwrap();
+    let gone_of_it = warnings.iter().filter(|warning| warning.as_str().unwrap().contains(" is gone"));
+    assert_eq!(gone_of_it.collect::<Vec<_>>(), [told], "{}", put.text());
     assert_eq!((gone().await, gateway.log().matches(told).count()), (3.0, 2));
 }

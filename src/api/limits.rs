@@ -16,7 +16,7 @@ use crate::store::{Limits, nano_usd};
 pub fn draw(app: &App, who: &Principal) -> Result<Drawn> {
     let draws = limits::draws(&app.auth, who);
     let admitted = app.limits.admit(&draws, 0, app.clock.now());
-    admitted.map(|permit| Drawn(Some(permit))).map_err(|refused| *refused.error)
+    admitted.map(|permit| Drawn(Some(permit))).map_err(|refused| refused.error)
 }
 
 /// A request that counts, whatever comes of it.

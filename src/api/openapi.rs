@@ -274,14 +274,21 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
                 json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
             }
+            "since" | "until" if operation.id == "usage" => {
+                let says = "The beginning of a day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`: usage is summed by day, so a time \
+                            within a day is 400";
+                json!({ "type": "string", "description": says })
+            }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
                 let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
                 json!({ "type": "boolean", "default": false, "description": says })
             }
             "max_changed" => {
-                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go elsewhere";
-                json!({ "type": "number", "minimum": 0, "maximum": 1, "description": says })
+                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go \
+                            elsewhere. A percentage like `2%`, or a fraction like `0.02`; anything else is 400";
+                let (fraction, percentage) = (json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!({ "pattern": "^[0-9.]+%$" }));
+                json!({ "anyOf": [fraction, percentage], "description": says })
             }
             "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),

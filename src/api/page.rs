@@ -19,7 +19,7 @@ impl Query {
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let malformed = || Error::invalid(name, "The query is not well encoded.");
-            let (name, value) = (decode(name).ok_or_else(malformed)?, decode(value).ok_or_else(malformed)?);
+            let (name, value) = (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
             if !known.contains(&name.as_str()) {
                 return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
             }
@@ -76,6 +76,14 @@ pub(super) fn part(found: &[Value], next: Value) -> Value {
 pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     pairs.filter(|(found, _)| decode(found).as_deref() == Some(name)).find_map(|(_, value)| decode(value))
+}
+
+/// Undoes the encoding of a value. A `%` at its end is itself: people write `max_changed=2%`.
+fn decode_value(text: &str) -> Option<String> {
+    match text.strip_suffix('%') {
+        Some(number) => decode(number).map(|number| number + "%"),
+        None => decode(text),
+    }
 }
 
 /// Undoes the encoding of a part of a path, where `+` is itself.

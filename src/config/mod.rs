@@ -5,6 +5,7 @@ mod authorities;
 mod check;
 mod egress;
 mod expand;
+mod limits;
 mod net;
 mod reach;
 mod read;
@@ -22,9 +23,10 @@ use sha2::{Digest, Sha256};
 
 pub use check::Checked;
 pub use egress::{Denied, Egress, Whose};
+pub use limits::LimitSettings;
 pub use net::Net;
 pub use read::Problem;
-pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
+pub use server::{CaptureSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
 
 use crate::bounds;
 use crate::routing::document::{Fault, Place};

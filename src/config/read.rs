@@ -433,6 +433,10 @@ fn any_item(path: &str) -> String {
     pieces.fold(first, |open, piece| format!("{open}[{}", piece.trim_start_matches(|c: char| c.is_ascii_digit())))
 }
 
+pub(super) fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::authorities;
+use super::limits::{self, LimitSettings};
 use super::net::Net;
-use super::read::{Faults, Field, Section};
+use super::read::{Faults, Field, Section, to_usize};
 use super::written::Written;
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
@@ -147,23 +148,6 @@ pub struct SessionSettings {
     pub absolute: Duration,
 }
 
-/// What a client may take.
-#[derive(Clone)]
-pub struct LimitSettings {
-    /// Time for a request's head.
-    pub header_timeout: Duration,
-    /// Bytes a second that a body must arrive with; 0: any.
-    pub body_min_rate: u64,
-    /// Bytes of a request body, decoded.
-    pub request_body: usize,
-    /// Bytes of bodies that the process holds at once.
-    pub body_memory: usize,
-    /// Connections at once.
-    pub connections: usize,
-    /// Of those, connections at once from one address; without it a part of them.
-    pub connections_per_address: Option<usize>,
-}
-
 /// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
 const EGRESS_DENY: [&str; 4] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "0.0.0.0/8"];
 /// Variables that a routing document may use.
@@ -189,7 +173,7 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         session: session(&mut top, faults),
-        limits: limits(&mut top, faults),
+        limits: limits::read(&mut top, faults),
         node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
         trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
@@ -208,10 +192,6 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
     let call_untrusted = agent.read("call_untrusted", faults, |field, faults| field.bool(faults));
     agent.finish(faults);
     call_untrusted
-}
-
-fn to_usize(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
@@ -446,37 +426,6 @@ fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
     }
     section.finish(faults);
     SessionSettings { idle, absolute }
-}
-
-fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
-    let mut section = top.below("limits", faults);
-    let body = |field: &Field<'_>, faults: &mut Faults| {
-        let size = field.size(faults)?;
-        if !(1..=1 << 30).contains(&size) {
-            faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
-        }
-        Some(size)
-    };
-    let request_body = section.read("request_body", faults, body).map_or(32 << 20, to_usize);
-    let found = LimitSettings {
-        header_timeout: section.read("header_timeout", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(10)),
-        body_min_rate: section.read("body_min_rate", faults, |f, p| f.rate(p)).unwrap_or(1 << 10),
-        request_body,
-        body_memory: section
-            .read("body_memory", faults, |field, faults| {
-                let size = field.size(faults)?;
-                // A compressed body is held beside what it becomes.
-                if size < 2 * request_body as u64 {
-                    faults.push(field.fault("must be at least twice `request_body`"));
-                }
-                Some(size)
-            })
-            .map_or((512 << 20).max(2 * request_body), to_usize),
-        connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
-        connections_per_address: section.read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000)).map(to_usize),
-    };
-    section.finish(faults);
-    found
 }
 
 fn nodes(top: &mut Section<'_>, faults: &mut Faults) -> Option<Arc<Authorities>> {

@@ -330,7 +330,8 @@ fn variables_are_used_and_never_shown() {
 
 #[test]
 fn the_query_of_a_base_url_holds_no_credential() {
-    let document = |url: &str| format!("providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n");
+    let document =
+        |url: &str| format!("providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n");
     let taken = routing(&document("${X_BASE_URL}?api-version=1")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let base = &taken.provider("o").unwrap().base;
     assert_eq!((base.path.as_str(), base.query.as_str()), ("/v1", "api-version=1"));

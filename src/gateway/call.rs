@@ -27,7 +27,6 @@ use crate::nodes::{Nodes, Ready};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
 use crate::protocol::openai;
-use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::health::{Apart, Budget};
 use crate::routing::inputs::{Demand, Inputs};
@@ -88,8 +87,6 @@ pub(super) struct Progress {
     pub(super) attempts: Vec<Attempt>,
     /// How many of them asked nobody.
     barred: usize,
-    /// What abandoned attempts said that they used, by their place in `used`.
-    pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
     /// What a replay or a shadow learns on its way.
@@ -365,8 +362,6 @@ impl Call {
         // What asked nobody takes nothing from the budget.
         let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
-            let reported = state.relay.tally.usage().map(|usage| (state.relay.target, usage));
-            state.lost.extend(reported);
             state.index += usize::from(!another);
             state.stale_replaced = false;
             state.started = None;

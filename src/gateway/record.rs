@@ -58,8 +58,6 @@ pub(super) struct Outcome {
     body: Bytes,
     body_truncated: bool,
     pub(super) usage: Option<Usage>,
-    /// What abandoned attempts said that they used.
-    pub(super) lost: Vec<(Arc<Target>, Usage)>,
     first_content: Option<tokio::time::Instant>,
 }
 
@@ -116,7 +114,6 @@ impl Outcome {
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
-            lost: state.lost.iter().filter_map(|(index, usage)| Some((state.used.get(*index)?.target.clone(), *usage))).collect(),
             first_content: state.relay.first_content,
             answer,
         }
@@ -362,35 +359,28 @@ impl Record {
         }
     }
 
-    /// Adds to the sums of usage: the call itself, and what abandoned attempts of it reported.
+    /// Adds to the sums of usage what its capture says that it used and cost.
     fn count_usage(&self, app: &App, outcome: &Outcome) {
-        let add = |target: Option<&Arc<Target>>, requests: u64, usage: Option<&Usage>| {
-            let (user, key) = self.payer.clone();
-            let key = UsageKey {
-                day: day(self.head.created_at),
-                user,
-                key,
-                model: target.map(|target| target.name.clone()),
-                recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
-                replay: self.head.replay_of.is_some(),
-            };
-            let cost = usage.zip(target).and_then(|(usage, target)| target.prices.as_ref()?.cost(usage));
-            let used = usage.copied().unwrap_or_default();
-            let sums = UsageSums {
-                requests,
-                prompt_tokens: used.prompt_tokens,
-                completion_tokens: used.completion_tokens,
-                cached_tokens: used.cached_tokens.unwrap_or(0),
-                nano: cost.map_or(0, nano_usd),
-                priced: u64::from(cost.is_some()),
-                unpriced: u64::from(cost.is_none() && usage.is_some()),
-            };
-            app.limits.used(key, &sums);
+        let (user, key) = self.payer.clone();
+        let key = UsageKey {
+            day: day(self.head.created_at),
+            user,
+            key,
+            model: outcome.target.as_ref().map(|target| target.name.clone()),
+            recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
+            replay: self.head.replay_of.is_some(),
         };
-        add(outcome.target.as_ref(), 1, outcome.usage.as_ref());
-        for (target, usage) in &outcome.lost {
-            add(Some(target), 0, Some(usage));
-        }
+        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let sums = UsageSums {
+            requests: 1,
+            prompt_tokens: used.prompt_tokens,
+            completion_tokens: used.completion_tokens,
+            cached_tokens: used.cached_tokens.unwrap_or(0),
+            nano: cost.map_or(0, nano_usd),
+            priced: u64::from(cost.is_some()),
+            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
+        };
+        app.limits.used(key, &sums);
     }
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {

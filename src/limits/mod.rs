@@ -225,7 +225,7 @@ impl Limiter {
 
     /// Whether another request could be let in at all, whatever it is: what has no room for the
     /// least of requests needs no look at this one.
-    pub fn look(&self, draws: &[Draw], now: Timestamp) -> Result<(), Refused> {
+    pub fn look(&self, draws: &[Draw], now: Timestamp) -> Result<(), Box<Refused>> {
         if draws.is_empty() {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Limiter {
         }
         match refusal {
             None => Ok(()),
-            Some(error) => Err(Refused { error: Box::new(error), remaining: Remaining::of(&held, &all) }),
+            Some(error) => Err(Refused { error, remaining: Remaining::of(&held, &all) }.into()),
         }
     }
 

@@ -15,6 +15,7 @@ use super::health::{Budget, TargetState};
 use super::keywords::Keywords;
 use super::provider::Provider;
 use crate::protocol::usage::Usage;
+use crate::store::{dollars, nano_usd};
 
 /// What a document is built with, beside itself.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +210,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What an answer costs, in dollars; `None` where a price that it takes is unknown.
+    /// What an answer costs, in dollars: a whole number of nano-dollars, as sums of costs count them. `None` where a price
+    /// that it takes is unknown.
     pub fn cost(&self, usage: &Usage) -> Option<f64> {
         let input = self.input_per_mtok?;
         let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
@@ -220,7 +222,7 @@ impl Prices {
             0 => 0.0,
             tokens => tokens as f64 * self.output_per_mtok?,
         };
-        Some((prompt + answer) / 1e6)
+        Some(dollars(nano_usd((prompt + answer) / 1e6)))
     }
 }
 
