@@ -15,6 +15,8 @@ mod agent_surface;
 mod agents;
 /// Traffic of nodes and agents, evaluated while they are there, changed and gone.
 mod agents_on_nodes;
+/// What of a provider's answer is for nobody but the gateway.
+mod answers;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.

@@ -20,7 +20,7 @@ mod shelf;
 mod shown;
 mod sift;
 mod size;
-pub mod spelled;
+mod spelled;
 mod tend;
 mod values;
 mod whole;

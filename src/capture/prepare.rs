@@ -6,10 +6,11 @@ use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 use super::echo::{REDACTED, Secrets};
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::scrub::{self, Request, is_credential};
+use super::scrub::{self, Request};
 use super::segment::group::Ready;
 use super::values;
 use crate::bounds;
+use crate::secret::is_credential;
 use crate::store::CaptureRow;
 
 /// What is written of a capture; `None` for one that cannot be.

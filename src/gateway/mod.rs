@@ -17,7 +17,6 @@ mod failure;
 mod gate;
 mod inference;
 mod intake;
-mod masked;
 mod node;
 mod panicked;
 mod reach;

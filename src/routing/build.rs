@@ -13,7 +13,7 @@ use super::document::{
 };
 use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
-use super::provider::{Base, NODES, Protocol, Provider, Timeouts};
+use super::provider::{Base, NODES, Protocol, Provider, Timeouts, known_by};
 use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
 use crate::bounds;
 use crate::secret::Secret;
@@ -172,6 +172,8 @@ impl<'o> Build<'o> {
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
+        let api_keys = self.keys(spec.api_key, spec.options.api_keys);
+        let headers: Vec<_> = spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
         let provider = Provider {
             name: spec.name.value.as_str().into(),
             protocol: match protocol {
@@ -180,8 +182,9 @@ impl<'o> Build<'o> {
                 ProtocolSpec::Mock => Protocol::Mock,
             },
             base,
-            api_keys: self.keys(spec.api_key, spec.options.api_keys),
-            headers: spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect(),
+            known_by: known_by(&api_keys, &headers),
+            api_keys,
+            headers,
             timeouts: Timeouts {
                 connect: timeouts.connect.unwrap_or(usual.connect),
                 first_byte: timeouts.first_byte.unwrap_or(usual.first_byte),

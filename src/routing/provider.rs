@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret, is_credential};
 
 /// A place that serves models.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Provider {
     pub api_keys: Vec<Secret>,
     /// Sent with every request; marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it is sent to know us by, as its answers must not say it to others.
+    pub known_by: Mask,
     /// Its deadlines.
     pub timeouts: Timeouts,
     /// Who may vouch for its certificate; `None`: those whom the system trusts.
@@ -52,11 +54,13 @@ impl Provider {
 
     /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
     pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, places: Arc<ProviderState>) -> Provider {
+        let api_keys: Vec<Secret> = api_key.into_iter().collect();
         Provider {
             name: NODES.into(),
             protocol: Protocol::OpenAi,
             base,
-            api_keys: api_key.into_iter().collect(),
+            known_by: known_by(&api_keys, &[]),
+            api_keys,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
             ca: None,
@@ -78,6 +82,14 @@ impl Provider {
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)
     }
+}
+
+/// What a provider is sent to know us by: its keys, and of each header that is meant to hold a
+/// credential the value without its scheme.
+pub(super) fn known_by(api_keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Mask {
+    let headers = headers.iter().filter(|(name, _)| is_credential(name.as_str()));
+    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
+    Mask::new(api_keys.iter().map(Secret::expose).chain(of_headers))
 }
 
 /// Certificates of authorities.
