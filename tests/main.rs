@@ -41,6 +41,8 @@ mod codings;
 mod compatibility;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
+/// The data directory: write-ahead logs, the lock, marks of nodes, backups.
+mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
 /// Every end of a key or a session, while clients ask with it.

@@ -1,5 +1,6 @@
 //! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
 
+mod backup;
 mod client;
 mod corpus;
 mod evaluate;
@@ -57,6 +58,12 @@ enum Command {
     Replay(Box<replay::Arguments>),
     /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
     Node(Box<node::Arguments>),
+    /// Copy the store into a directory that a gateway can be started on, also while one runs on it.
+    ///
+    /// Accounts, keys, documents, the audit, captures and their index, each as it is at one moment. The master key is not
+    /// copied: keep it apart, as nothing can be read without it. To restore, make the copy the data directory, put the master
+    /// key beside it and start.
+    Backup(backup::Arguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -69,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
         Command::Replay(arguments) => return replay::run(*arguments, &variable),
         Command::Node(arguments) => return node::run(&arguments, &variable),
+        Command::Backup(arguments) => backup::run(&arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {

@@ -5,6 +5,7 @@ mod accounts;
 mod agents;
 mod audit;
 mod audit_retention;
+mod backup;
 mod books;
 mod capture_list;
 mod captures;
@@ -36,6 +37,7 @@ use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
 use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
+pub use backup::{copy_accounts, copy_captures};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
@@ -414,6 +416,13 @@ impl Store {
     pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.accounts.read(&self.faults, move |connection| accounts::documents(connection, limit, after.as_deref())).await
+    }
+
+    /// Moves what the write-ahead logs hold into the databases themselves, and empties the logs, unless
+    /// somebody reads at that moment. What was acknowledged is durable without it: it bounds what lies in the logs alone.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.checkpoint().await
     }
 
     /// Where the files of the store are; captures have a directory of their own below it.
