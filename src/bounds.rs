@@ -450,6 +450,13 @@ pub const WATCH_LOOKS: u32 = 5;
 pub const HANGUP_APART: Duration = Duration::from_millis(250);
 /// How long a resolved address of a provider is used before it is looked up again.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
+/// How often what the write-ahead logs of the store hold is moved into its databases: damage to a log, or a copy without it,
+/// costs no more than what was written since.
+pub const CHECKPOINT: Duration = Duration::from_secs(120);
+/// Times that `rerouter backup` begins to copy a database that is busy, and a list of segments of which one has left meanwhile.
+pub const BACKUP_TRIES: usize = 50;
+/// Its wait before it tries again.
+pub const BACKUP_WAIT: Duration = Duration::from_millis(100);
 /// How often sessions that are over are ended, and the use of the others is written down.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 

@@ -42,7 +42,7 @@
 //! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
 //! attempt.rs      │   ├ peer              the target's permit (under_way.rs, routing/health/), its address (reach.rs)
 //!                 │   ├ write_head        head, credential and body (`model` renamed) for this provider
-//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; tee, usage, errors in-band
+//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; our key starred, tee, usage, errors in-band
 //! attempt.rs      │   └ failed            may the next target be tried? never after the commit
 //!                 ├ Outcome::take         record.rs: how it went
 //!                 ├ allowance::settle     what was used, for what was reserved

@@ -25,7 +25,9 @@
 
 mod admin;
 mod announce;
+mod backup;
 mod boot;
+mod checkpoints;
 mod descriptors;
 mod master;
 mod master_file;
@@ -51,6 +53,7 @@ use pingora_proxy::http_proxy;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
+pub use backup::{BackedUp, back_up};
 pub use boot::{BootError, Environment};
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 
@@ -62,6 +65,7 @@ use crate::gateway::{Door, Edge, Identities, Room, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::{FaultPlace, Faults};
+use checkpoints::Checkpointing;
 
 /// A gateway that is ready to serve, but not bound to its addresses yet.
 pub struct Gateway {
@@ -124,6 +128,7 @@ impl Gateway {
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
         server.add_service(background_service("captures", Tending { app: self.app.clone() }));
+        server.add_service(background_service("checkpoints", Checkpointing::of(&self.app)));
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
     }
@@ -208,6 +213,8 @@ pub async fn drained(app: &App) {
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
     }
+    // A store that hangs has hung before.
+    let _late = tokio::time::timeout(bounds::LEAVING_TRIES, checkpoints::make(app)).await;
 }
 
 /// Its number on Linux and macOS, but for MIPS; it comes with a write beyond the limit on the size of files (setrlimit(2)).

@@ -98,6 +98,47 @@ async fn a_secret_in_the_wrong_place_is_not_written_down() {
     assert!(!gateway.log().contains(&key.secret));
 }
 
+/// Keys of the environment have no form, and are known by their value.
+#[tokio::test]
+async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
+    let agent_key = "agent/canary+b9719d911017c592abcdef01==";
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).env("AGENT_CLOUD_API_KEY", agent_key).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let mut ids = Vec::new();
+    for secret in [gateway.admin_key.as_str(), agent_key, key.secret.as_str()] {
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", secret)];
+        for model in [secret.to_owned(), format!("good/{secret}"), format!("agent/{secret}")] {
+            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body(&model, false).as_bytes())).await;
+            assert_eq!(answer.status, 404, "{}", answer.text());
+            ids.push(answer.request_id());
+        }
+        let coded = secret.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
+        for path in [format!("/v1/router/keys/{secret}"), format!("/v1/router/replay/{coded}"), format!("/{coded}")] {
+            let answer = gateway.manage("GET", &path, &gateway.admin_key, None).await;
+            assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text());
+            let told = line(&gateway, &answer.request_id()).await;
+            assert!(told["path"].as_str().is_some_and(|path| path.contains("***") || path.contains('…')), "{told}");
+        }
+    }
+    for id in &ids {
+        let mut capture = gateway.capture(id).await;
+        // What clients write there is theirs.
+        for part in ["request", "response"] {
+            assert!(capture[part]["body"].take().is_string());
+        }
+        let shown = capture.to_string();
+        assert!(!shown.contains("canary") && !shown.contains(&key.secret), "{shown}");
+        line(&gateway, id).await;
+    }
+    let list = gateway.manage("GET", "/v1/router/replay?limit=100", &gateway.admin_key, None).await;
+    assert_eq!(list.json()["data"].as_array().unwrap().len(), ids.len());
+    for text in [list.text(), gateway.log(), gateway.metrics().await] {
+        assert!(!text.contains("canary") && !text.contains(&key.secret), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn an_access_log_that_is_off_says_nothing() {
     let good = Provider::always(scripted::completion("well")).await;

@@ -60,7 +60,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),
     ("regex", &["capture/redact", "routing/condition"]),
-    ("aho_corasick", &["routing/keywords"]),
+    ("aho_corasick", &["routing/keywords", "secret/mask"]),
     ("whatlang", &["routing/language"]),
     ("env_logger", &["log"]),
     ("mimalloc", &["main"]),

@@ -15,6 +15,8 @@ mod agent_surface;
 mod agents;
 /// Traffic of nodes and agents, evaluated while they are there, changed and gone.
 mod agents_on_nodes;
+/// What of a provider's answer is for nobody but the gateway.
+mod answers;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
 /// Costs of evaluations are what was billed, over random traffic.
@@ -50,6 +52,8 @@ mod compatibility;
 mod configuration;
 /// Connections of those who want no answer: how many there may be, how long they last, who is served meanwhile.
 mod connections;
+/// The data directory: write-ahead logs, the lock, marks of nodes, backups.
+mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
 /// Every end of a key or a session, while clients ask with it.

@@ -195,3 +195,32 @@ async fn the_query_of_messages_goes_to_their_provider() {
     let answer = crate::endpoints::post(&gateway, &key, "/v1/messages?beta=true", &[], &body).await;
     assert_eq!((answer.status, claude.last().target.as_str()), (200, "/v1/messages?beta=true"), "{}", answer.text());
 }
+
+/// By default no provider is this machine by no address, nor where clouds tell machines their credentials, in whatever spelling.
+#[tokio::test]
+async fn what_is_denied_by_default_is_never_connected_to() {
+    let listener = tokio::net::TcpListener::bind("[::]:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let hosts = [
+        "[::]",
+        "0.0.0.0",
+        "[::ffff:0.0.0.0]",
+        "[2002:a9fe:a9fe::]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[::ffff:169.254.169.254]",
+        "100.100.100.200",
+        "168.63.129.16",
+    ];
+    // Each by a name of its own: what failed is not asked again at once.
+    let document = |number: usize, host: &str| in_order(&[(&format!("a{number}"), &format!("http://{host}:{port}/v1"))], "");
+    let gateway = Gateway::start(&document(99, "192.0.2.1")).await;
+    let key = gateway.create_key().await;
+    for (number, host) in hosts.iter().enumerate() {
+        gateway.write_routing(&document(number, host)).await;
+        envelope::openai(&gateway.chat(&key, chat_body("auto", false).as_bytes()).await, 502, "server_error", Some("provider_error"));
+        let denied = || gateway.log().matches("no address to connect to: Denied").count();
+        until(&format!("{host} to be denied"), async || (denied() > number).then_some(())).await;
+    }
+    let arrived = tokio::time::timeout(std::time::Duration::from_millis(100), listener.accept()).await;
+    assert!(arrived.is_err(), "somebody connected: {arrived:?}");
+}

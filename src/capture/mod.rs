@@ -21,7 +21,7 @@ mod shelf;
 mod shown;
 mod sift;
 mod size;
-pub mod spelled;
+mod spelled;
 mod tend;
 mod values;
 mod whole;

@@ -1,5 +1,7 @@
 //! From a capture to what is written of it: without credentials, without what the server document keeps out.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 
@@ -7,10 +9,11 @@ use super::echo::{REDACTED, Secrets};
 use super::query::without_credentials;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::scrub::{self, Request, is_credential};
+use super::scrub::{self, Request};
 use super::segment::group::Ready;
 use super::values;
 use crate::bounds;
+use crate::secret::is_credential;
 use crate::store::CaptureRow;
 
 /// What is written of a capture; `None` for one that cannot be.
@@ -39,7 +42,16 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     }
     bodies.response = scrub::scrub_answer(&mut head, answer, &secrets);
     redactor.redact(&mut head, &mut bodies);
-    of(&head, bodies)
+    let ready = of(&head, bodies)?;
+    match std::str::from_utf8(&ready.head).map(|said| redactor.veil().over(said)) {
+        // A client may have put a key where a name belongs: whatever quotes that has it too.
+        Ok(Cow::Owned(said)) => match serde_json::from_str(&said) {
+            Ok(head) => of(&head, ready.bodies),
+            // A key of the environment that is a word of the head's own.
+            Err(_) => Some(ready),
+        },
+        _ => Some(ready),
+    }
 }
 
 /// Whether a header is no credential: by its name, of those that come from a file too, nor by its value.

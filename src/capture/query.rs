@@ -1,8 +1,8 @@
 //! The query of a request: what of it a provider sees and a capture keeps.
 
-use super::scrub::is_credential;
 use super::values;
 use crate::protocol::query::decode_leniently;
+use crate::secret::is_credential;
 
 /// A query without the parameters that are a credential by their name or value; the others stay as
 /// they were written. `None` where none is left.

@@ -1,5 +1,6 @@
 //! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
 
+mod backup;
 mod check;
 mod client;
 mod corpus;
@@ -53,6 +54,12 @@ enum Command {
     Replay(Box<replay::Arguments>),
     /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
     Node(Box<node::Arguments>),
+    /// Copy the store into a directory that a gateway can be started on, also while one runs on it.
+    ///
+    /// Accounts, keys, documents, the audit, captures and their index, each as it is at one moment. The master key is not
+    /// copied: keep it apart, as nothing can be read without it. To restore, make the copy the data directory, put the master
+    /// key beside it and start.
+    Backup(backup::Arguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -65,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Check(asked) => check::run(&asked, &variable),
         Command::Replay(arguments) => return replay::run(*arguments, &variable),
         Command::Node(arguments) => return node::run(&arguments, &variable),
+        Command::Backup(arguments) => backup::run(&arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {

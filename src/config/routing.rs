@@ -10,13 +10,12 @@ use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
 use crate::capture::query::holds_credential;
-use crate::capture::scrub::is_credential;
 use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
-use crate::secret::Secret;
+use crate::secret::{Secret, is_credential};
 
 /// Headers of a request to a provider that are ours to set.
 const OUR_HEADERS: [&str; 12] = [

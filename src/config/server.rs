@@ -148,8 +148,6 @@ pub struct SessionSettings {
     pub absolute: Duration,
 }
 
-/// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
-const EGRESS_DENY: [&str; 4] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "0.0.0.0/8"];
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
 /// Headers that expressions never see: they would be copied into captures.
@@ -445,7 +443,7 @@ fn egress(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Net> {
     let mut section = top.below("egress", faults);
     let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
     section.finish(faults);
-    found.unwrap_or_else(|| EGRESS_DENY.iter().filter_map(|text| Net::parse(text)).collect())
+    found.unwrap_or_else(Net::denied)
 }
 
 fn access_log(top: &mut Section<'_>, faults: &mut Faults) -> bool {

@@ -12,7 +12,6 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::masked;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
@@ -311,14 +310,10 @@ impl Call {
             capture_limit: self.capture_limit,
             endpoint: self.endpoint,
             strip_usage: state.current().is_some_and(|target| self.own_question(target).is_some()),
+            known_by: state.used.last().map(|used| &used.target.provider.known_by),
         };
         let ends = tasks.iter().any(HttpTask::is_end);
-        let verdict = match (state.relay.observe(tasks, rules), state.used.last().map(|used| &used.target)) {
-            (Verdict::Forward { tasks, then }, Some(target)) if state.relay.is_refusal() => {
-                Verdict::Forward { tasks: masked::tasks(tasks, &target.provider), then }
-            }
-            (verdict, _) => verdict,
-        };
+        let verdict = state.relay.observe(tasks, rules);
         if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
             in_flight.content(started.elapsed());
         }

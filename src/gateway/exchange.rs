@@ -12,8 +12,8 @@ use super::record::client_request_id;
 use super::{gate, reply};
 use crate::api::Client;
 use crate::app::App;
+use crate::auth::Principal;
 use crate::auth::signature::Signed;
-use crate::auth::{Principal, token};
 use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
@@ -58,8 +58,8 @@ impl Exchange {
         }
         exchange.line.method = head.method.clone();
         // A key that somebody put in place of an id is a secret all the same.
-        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| token::redact_within(&id).into_owned());
-        exchange.line.path = token::redact_within(&path).into_owned();
+        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| app.auth.veil().over(&id).into_owned());
+        exchange.line.path = app.auth.veil().over(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
         exchange.authority = gate::authority(head).unwrap_or_default();

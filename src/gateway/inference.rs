@@ -26,7 +26,7 @@ use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
-use crate::auth::{Principal, token};
+use crate::auth::Principal;
 use crate::body_memory::Held;
 use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
@@ -66,7 +66,7 @@ pub(super) async fn run(
         Err(error) => return refuse(session, exchange, error, true).await,
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
-    exchange.line.model = Some(token::redact_within(&prompt.request.model).into_owned());
+    exchange.line.model = Some(app.auth.veil().over(&prompt.request.model).into_owned());
     let allowed = match may_ask_for(principal, prompt.asked()) {
         Ok(()) => prompt.take_agent(app, principal).await,
         refused => refused,

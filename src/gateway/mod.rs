@@ -22,7 +22,6 @@ mod http2;
 mod http2_stream;
 mod inference;
 mod intake;
-mod masked;
 mod node;
 mod panicked;
 mod places;

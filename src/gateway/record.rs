@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::masked;
 use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
@@ -31,7 +30,6 @@ use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::provider::Provider;
 use crate::routing::recipe::Target;
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
@@ -87,11 +85,6 @@ impl Outcome {
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
-        let body = match &target {
-            Some(target) if !ok => masked::bytes(body, &target.provider),
-            _ => body,
-        };
-        let answer = answer.map(|answer| Answer { body: body.clone(), ..answer });
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
@@ -288,7 +281,7 @@ impl Record {
         self.head.total_ms = millis(self.began.elapsed());
         exchange.line.state = Some(self.head.state.as_str());
         exchange.line.routing_us = Some(self.head.routing_us);
-        self.offer(app, said, HeaderMap::new(), None);
+        self.offer(app, said, HeaderMap::new());
     }
 
     /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
@@ -345,8 +338,7 @@ impl Record {
 
     fn leave(mut self, app: &App, outcome: Outcome) {
         self.head.attempts = outcome.attempts;
-        let provider = outcome.target.map(|target| target.provider.clone());
-        self.offer(app, outcome.body, outcome.headers, provider);
+        self.offer(app, outcome.body, outcome.headers);
     }
 
     /// Lets later estimates know how far this one was off.
@@ -383,7 +375,7 @@ impl Record {
         app.limits.used(key, &sums);
     }
 
-    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {
+    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {
         if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
             let (mut head, request_headers) = (*self.head, self.request_headers);
@@ -395,7 +387,7 @@ impl Record {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();
             }
-            app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
+            app.captures.offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::document::{
     did_you_mean,
 };
 use super::keywords::{self, Keywords};
-use super::provider::{Base, Identity, NODES, Protocol, Provider, Timeouts};
+use super::provider::{Base, Identity, NODES, Protocol, Provider, Timeouts, known_by};
 use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
 use super::warnings;
 use crate::bounds;
@@ -190,6 +190,7 @@ impl<'o> Build<'o> {
             protocol,
             identity: Identity::of(protocol, &base, &api_keys, &headers),
             base,
+            known_by: known_by(&api_keys, &headers),
             api_keys,
             headers,
             timeouts: Timeouts {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::query::decode_leniently;
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret, is_credential};
 
 /// A place that serves models.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct Provider {
     pub api_keys: Vec<Secret>,
     /// Sent with every request; marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it is sent to know us by, as its answers must not say it to others.
+    pub known_by: Mask,
     /// Its deadlines.
     pub timeouts: Timeouts,
     /// Who may vouch for its certificate; `None`: those whom the system trusts.
@@ -61,6 +63,7 @@ impl Provider {
             protocol: Protocol::OpenAi,
             identity: Identity::of(Protocol::OpenAi, &base, &api_keys, &[]),
             base,
+            known_by: known_by(&api_keys, &[]),
             api_keys,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
@@ -119,6 +122,14 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Identity")
     }
+}
+
+/// What a provider is sent to know us by: its keys, and of each header that is meant to hold a
+/// credential the value without its scheme.
+pub(super) fn known_by(api_keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Mask {
+    let headers = headers.iter().filter(|(name, _)| is_credential(name.as_str()));
+    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
+    Mask::new(api_keys.iter().map(Secret::expose).chain(of_headers))
 }
 
 /// Certificates of authorities.

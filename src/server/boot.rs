@@ -118,7 +118,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let kept = &server.capture.retention;
     let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
-    let archive = archive.kept_for(kept.age, kept.size).counting(Metrics::clone(&metrics)).redacting(server.capture.redactor.clone());
+    let archive = archive
+        .kept_for(kept.age, kept.size)
+        .counting(Metrics::clone(&metrics))
+        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
     if let Err(error) = archive.recover().await {
         // A full disk, or a damaged file: that is no reason to refuse traffic.
         warn!("captures of the last run could not be looked through: {error}");

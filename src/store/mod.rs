@@ -5,6 +5,7 @@ mod accounts;
 mod agents;
 mod audit;
 mod audit_retention;
+mod backup;
 mod books;
 mod capture_list;
 mod captures;
@@ -38,6 +39,7 @@ use crate::secret::SecretBytes;
 use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
+pub use backup::{copy_accounts, copy_captures};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
@@ -389,6 +391,13 @@ impl Store {
             sqlite.check().is_ok() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
         };
         !self.faults.broken() && self.probe.ask(question).await
+    }
+
+    /// Moves what the write-ahead logs hold into the databases themselves, and empties the logs, unless
+    /// somebody reads at that moment. What was acknowledged is durable without it: it bounds what lies in the logs alone.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        let Backend::Sqlite(sqlite) = &*self.backend;
+        sqlite.checkpoint().await
     }
 
     /// Where the files of the store are; captures have a directory of their own below it.

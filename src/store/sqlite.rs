@@ -13,7 +13,7 @@ use super::captures::CaptureIndex;
 use super::marks::Marks;
 use super::masters::{self, Masters};
 use super::rows::Committed;
-use super::worker::{Durability, Worker, open, open_to_read};
+use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
 use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, documents, schema};
 use crate::bounds;
 use crate::secret::SecretBytes;
@@ -135,6 +135,12 @@ impl Sqlite {
         let _none = std::fs::remove_file(self.dir.path().join(ASIDE));
     }
 
+    /// Moves what is in the write-ahead logs into the databases.
+    pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
+        let (accounts, captures) = tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
+        accounts.and(self.marked(captures))
+    }
+
     /// Where the files are.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
@@ -231,7 +237,7 @@ fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
 /// The data directory: whoever has this value has it alone, in this process and among all.
 pub struct DataDir {
     path: PathBuf,
-    _lock: File,
+    _locks: (Option<File>, File),
 }
 
 /// The files of the directory that a start writes to.
@@ -243,12 +249,19 @@ impl DataDir {
     pub fn take(path: &Path) -> Result<DataDir, StoreError> {
         let named = |error: std::io::Error| StoreError::Unavailable(format!("data directory {}: {error}", path.display()));
         make(path).map_err(named)?;
-        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
-        match file.try_lock() {
-            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: file }),
+        let lock = |file: File| match file.try_lock() {
+            Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(named(error)),
-        }
+        };
+        // The directory itself is locked, as nobody takes that away while its files are in use; and the file, as earlier builds look
+        // at that alone, and some network file systems lock files only.
+        let dir = match lock(File::open(path).map_err(named)?) {
+            Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
+            dir => dir.ok(),
+        };
+        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
+        Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
     }
 
     /// Whether the directory can be made, and it and its files be written to; else why not. Leaves

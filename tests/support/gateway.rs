@@ -363,6 +363,12 @@ impl Gateway {
 
     /// Ends the process with SIGTERM, waits, and starts it again on the same ports and data.
     pub async fn restart(&mut self) {
+        self.stop().await;
+        self.launch().await;
+    }
+
+    /// Ends the process with SIGTERM, and waits.
+    pub async fn stop(&mut self) {
         self.signal("TERM");
         let mut child = self.child.take().expect("it runs");
         let start = Instant::now();
@@ -374,7 +380,6 @@ impl Gateway {
             }
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
-        self.launch().await;
     }
 
     /// A variable of the environment of the processes to come.
@@ -395,7 +400,7 @@ impl Gateway {
         }
     }
 
-    /// Starts it again after [`Gateway::kill_9`].
+    /// Starts it again after [`Gateway::kill_9`] or [`Gateway::stop`].
     pub async fn start_again(&mut self) {
         assert!(self.child.is_none(), "it still runs");
         self.launch().await;
