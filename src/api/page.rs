@@ -82,7 +82,8 @@ pub(super) fn decode_path(text: &str) -> Option<String> {
     decode(&text.replace('+', "%2B"))
 }
 
-/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte, `%` at the end itself).
+/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte,
+/// `%` at the end itself).
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -126,8 +126,8 @@ impl Client {
         self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
     }
 
-    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a failure; `document` is the file
-    /// that mistakes are in.
+    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a
+    /// failure; `document` is the file that mistakes are in.
     pub(super) fn lines(
         &self,
         path: &str,
@@ -177,7 +177,8 @@ pub(super) fn refused(status: u16, text: &str) -> Failure {
     refused_of("document", status, text)
 }
 
-/// The same. Mistakes of a document are told one a line with the file that they are in, as `rerouter check` tells them.
+/// The same. Mistakes of a document are told one a line with the file that they are in, as
+/// `rerouter check` tells them.
 pub(super) fn refused_of(document: &str, status: u16, text: &str) -> Failure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let word = |name: &str| body.get(name).and_then(Value::as_str);
