@@ -1,5 +1,5 @@
-//! What evaluations say of costs is what was billed: over random traffic with every end that a request can have, through a gateway
-//! whose clock is the test's, so that it lasts for days.
+//! What evaluations say of costs is what was billed: over random traffic with every end that a
+//! request can have, through a gateway whose clock is the test's, so that it lasts for days.
 
 use std::time::Duration;
 
@@ -247,7 +247,8 @@ impl World {
         }
     }
 
-    /// The captures of all that was sent, once they are there: whatever ends a request has been counted then.
+    /// The captures of all that was sent, once they are there: whatever ends a request has been
+    /// counted then.
     async fn captures(&self) -> Vec<Value> {
         let mut captures = Vec::new();
         for id in &self.ids {
@@ -272,7 +273,8 @@ impl World {
         answer.json()
     }
 
-    /// The live document on a span of days: with either baseline it costs what it cost, which is what usage says.
+    /// The live document on a span of days: with either baseline it costs what it cost, which is
+    /// what usage says.
     async fn costs_what_it_cost(&self, span: Option<(&str, &str)>, captures: &[&Value]) {
         let (filter, query) = match span {
             None => (json!({}), String::new()),

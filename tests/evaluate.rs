@@ -233,7 +233,8 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
         reasons,
         ["rule priority.long has other/a no more", "rule priority.long has other/b now", "rule priority.long has well/a no more"]
     );
-    // What failed over cost what the target that served it charged, though the one that came first has no price.
+    // What failed over cost what the target that served it charged, though the one that came first
+    // has no price.
     assert_eq!((&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]), (&json!(0), &json!([])));
 
     // Another threshold: the rule is another one, and the reason names its condition.

@@ -300,7 +300,8 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
     let priced = format!("{PRICED}  b/model: {{ input_per_mtok: 1000, output_per_mtok: 1000 }}\n");
     let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], &priced)).await;
     let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}})).await;
-    // A cent each, whatever was counted at the provider before; in the end less than a reserve is left.
+    // A cent each, whatever was counted at the provider before; in the end less than a reserve is
+    // left.
     let spent = spend(&gateway, &key).await;
     assert!((5..=6).contains(&spent), "{spent}");
     assert_eq!(b.count(), spent);

@@ -231,7 +231,8 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     assert!(live.contains("0 changed"), "{live}");
 }
 
-/// A document's own prices count, with a gateway and without; what it has no price for is named, and no bound on costs passes.
+/// A document's own prices count, with a gateway and without; what it has no price for is named,
+/// and no bound on costs passes.
 #[tokio::test]
 async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
     let scene = scene().await;

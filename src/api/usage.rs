@@ -19,8 +19,8 @@ use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
 /// What may be asked for.
 pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
-/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Sums are kept by day in UTC, so `since` and `until` are the
-/// beginnings of such days.
+/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Sums are kept by day in UTC,
+/// so `since` and `until` are the beginnings of such days.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
@@ -49,8 +49,8 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     Ok(answer::json(StatusCode::OK, &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span})))
 }
 
-/// The beginning of a day in UTC: as a date, or as its first moment. Sums of a part of a day are not known, so a bound within a
-/// day is refused.
+/// The beginning of a day in UTC: as a date, or as its first moment. Sums of a part of a day are
+/// not known, so a bound within a day is refused.
 fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
     let Some(text) = query.get(name) else { return Ok(None) };
     let written = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };

@@ -204,7 +204,8 @@ fn document(path: &Path, server: &Server) -> Result<Routing, Failure> {
     })
 }
 
-/// How far the gateway has come. Captures come newest first, and nobody knows how many there are, so there is no bar.
+/// How far the gateway has come. Captures come newest first, and nobody knows how many there are,
+/// so there is no bar.
 fn show(progress: &mut Progress, line: &Value) {
     let at = |name: &str| word(line.get(name));
     let reached = at("reached");

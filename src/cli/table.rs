@@ -61,7 +61,8 @@ impl Table {
             None => widths.iter().copied().map(Some).collect(),
             Some(most) => self.share(&widths, most),
         };
-        // On a terminal it fits. Where it goes elsewhere one long cell is not to make every line as long.
+        // On a terminal it fits. Where it goes elsewhere one long cell is not to make every line as
+        // long.
         let fill = if most.is_some() { usize::MAX } else { CELL };
         let mut text = String::new();
         for row in &self.rows {

@@ -60,7 +60,8 @@ pub(super) fn changed_share(report: &Value) -> f64 {
     if changed > 0.0 { (changed / routed(report)).min(1.0) } else { 0.0 }
 }
 
-/// By how much more the captures would cost, as a part of what they cost before, as far as their costs are known.
+/// By how much more the captures would cost, as a part of what they cost before, as far as their
+/// costs are known.
 pub(super) fn cost_increase(report: &Value) -> f64 {
     let (before, after) = (number(report, "/cost/before"), number(report, "/cost/after"));
     match after - before {

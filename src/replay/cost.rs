@@ -1,5 +1,5 @@
-//! What one capture costs before and after, in whole nano-dollars: what was billed, or the tokens that were billed at another
-//! target's prices. Nothing is invented for a capture without usage.
+//! What one capture costs before and after, in whole nano-dollars: what was billed, or the tokens
+//! that were billed at another target's prices. Nothing is invented for a capture without usage.
 
 use crate::capture::record::{Head, State};
 use crate::protocol::endpoint::Endpoint;
@@ -48,8 +48,8 @@ pub struct PriceList<'a> {
 }
 
 impl PriceList<'_> {
-    /// What the capture costs at the first target of before, and at that of after. The same target costs the same: prices that
-    /// change alone move no cost.
+    /// What the capture costs at the first target of before, and at that of after. The same target
+    /// costs the same: prices that change alone move no cost.
     pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> (Cost, Cost) {
         let before = cost(head, from, self.baseline);
         let after = if from == to { before.clone() } else { cost(head, to, Some(self.candidate)) };
@@ -74,7 +74,8 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
     priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
 }
 
-/// Whether an answer that is whole says nothing of what it used. A count of tokens uses nothing, and what failed is not billed.
+/// Whether an answer that is whole says nothing of what it used. A count of tokens uses nothing,
+/// and what failed is not billed.
 fn lacks_usage(head: &Head) -> bool {
     let counts = head.endpoint == Endpoint::CountTokens.as_str();
     head.state == State::Completed && (200..300).contains(&head.status) && !counts
@@ -103,7 +104,8 @@ mod tests {
         config::read_routing("test", text, &server, &|_| None, None).unwrap()
     }
 
-    /// One that was decided for `openai/gpt-5` and served by `demo/echo`: three tokens in, four out, at `cost`.
+    /// One that was decided for `openai/gpt-5` and served by `demo/echo`: three tokens in, four
+    /// out, at `cost`.
     fn served_at(cost: Option<f64>) -> Head {
         Head { cost_usd: cost, ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head }
     }

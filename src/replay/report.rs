@@ -117,8 +117,8 @@ impl Report {
     }
 
     fn add_costs(&mut self, head: &Head, (before, after): &(Cost, Cost)) {
-        // What is known before stands for what is not known after, and nothing for what is not known before: so the sums differ
-        // by what is known to change.
+        // What is known before stands for what is not known after, and nothing for what is not
+        // known before: so the sums differ by what is known to change.
         let sums = match (before, after) {
             (Ok(before), after) => Sums { before: *before, after: *after.as_ref().unwrap_or(before) },
             (Err(_), _) => Sums::default(),

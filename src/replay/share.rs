@@ -3,7 +3,8 @@
 /// What a bound has to be, with both of its spellings.
 pub const SPELLINGS: &str = "a percentage from 0% to 100%, like 2%, or a fraction from 0 to 1, like 0.02";
 
-/// Reads a share; `None` for whatever is written otherwise. A bare `2` could mean either spelling, so it is neither.
+/// Reads a share; `None` for whatever is written otherwise. A bare `2` could mean either spelling,
+/// so it is neither.
 pub fn read(text: &str) -> Option<f64> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -210,8 +210,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What an answer costs, in dollars: a whole number of nano-dollars, as sums of costs count them. `None` where a price
-    /// that it takes is unknown.
+    /// What an answer costs, in dollars: a whole number of nano-dollars, as sums of costs count
+    /// them. `None` where a price that it takes is unknown.
     pub fn cost(&self, usage: &Usage) -> Option<f64> {
         let input = self.input_per_mtok?;
         let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
