@@ -298,37 +298,7 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         let says = said.unwrap_or_else(|| words::of_query(operation.id, name).into());
         json!({ "name": name, "in": "query", "required": false, "description": says, "schema": schema })
     });
-    let coded = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
-        let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
-        let says = "How the body is coded; the limit of its size holds for what comes and for what it becomes";
-        json!({ "name": "Content-Encoding", "in": "header", "required": false, "description": says, "schema": { "type": "string", "enum": codings } })
-    });
-    let captured = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
-        let says = "`off`: the capture has no bodies, where `capture.client_opt_out` of the server document lets clients say so";
-        json!({ "name": "x-rerouter-capture", "in": "header", "required": false, "description": says, "schema": { "type": "string", "enum": ["off"] } })
-    });
-    let dialect = matches!(operation.id, "listModels" | "getModel").then(|| {
-        let says = "With it, whatever its value, the answer has Anthropic's shape";
-        json!({ "name": "anthropic-version", "in": "header", "required": false, "description": says, "schema": { "type": "string" } })
-    });
-    let named = (operation.id == "reroute" || operation.takes == Some("NewKey")).then(|| {
-        let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
-        let schema = json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY });
-        json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
-    });
-    let conditional = match operation.id {
-        "getAgent" => Some(("If-None-Match", "Entity tags, as `ETag` of an answer gives them, or `*`")),
-        "changeAgent" | "deleteAgent" => Some(("If-Match", "Entity tags, as `ETag` of an answer gives them, or `*`")),
-        "putConfig" | "rollbackConfig" => Some((
-            "If-Match",
-            "The entity tag of the document that is live, as `GET /v1/router/config` gives it, or `*`; 412 where another is",
-        )),
-        _ => None,
-    };
-    let conditional = conditional.map(
-        |(name, says)| json!({ "name": name, "in": "header", "required": false, "description": says, "schema": { "type": "string" } }),
-    );
-    of_path.chain(of_query).chain(coded).chain(captured).chain(dialect).chain(named).chain(conditional).collect()
+    of_path.chain(of_query).chain(words::of_headers(operation)).collect()
 }
 
 fn json_of(schema: &str) -> Value {

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Operation;
+use crate::interface::Surface;
+
 /// Headers of answers that draw on limits: only those whose limit there is.
 const LIMITS: &[(&str, &str, &str)] = &[
     (
@@ -86,4 +89,35 @@ pub(super) fn of_path(path: &str, name: &str) -> &'static str {
         _ if path.contains("keys/") => "Id of the key: `key_…`.",
         _ => "",
     }
+}
+
+/// The headers of a request that an operation looks at.
+pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut header = |name: &str, says: &str, schema: Value| {
+        found.push(json!({ "name": name, "in": "header", "required": false, "description": says, "schema": schema }));
+    };
+    let text = || json!({ "type": "string" });
+    if operation.takes.is_some() && Surface::of(operation.path).is_data_plane() {
+        let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
+        let says = "How the body is coded; the limit of its size holds for what comes and for what it becomes";
+        header("Content-Encoding", says, json!({ "type": "string", "enum": codings }));
+        let says = "`off`: the capture has no bodies, where `capture.client_opt_out` of the server document lets clients say so";
+        header("x-rerouter-capture", says, json!({ "type": "string", "enum": ["off"] }));
+    }
+    if operation.id == "reroute" || operation.takes == Some("NewKey") {
+        let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
+        header("Idempotency-Key", says, json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY }));
+    }
+    match operation.id {
+        "listModels" | "getModel" => header("anthropic-version", "With it, whatever its value, the answer has Anthropic's shape", text()),
+        "getAgent" => header("If-None-Match", "Entity tags, as `ETag` of an answer gives them, or `*`", text()),
+        "changeAgent" | "deleteAgent" => header("If-Match", "Entity tags, as `ETag` of an answer gives them, or `*`", text()),
+        "putConfig" | "rollbackConfig" => {
+            let says = "The entity tag of the document that is live, as `GET /v1/router/config` gives it, or `*`; 412 where another is";
+            header("If-Match", says, text());
+        }
+        _ => {}
+    }
+    found
 }
