@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
-use crate::support::provider::{self as scripted, Provider};
+use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::tls_provider::TlsProvider;
 use crate::support::{envelope, until};
 
@@ -82,9 +82,40 @@ async fn a_health_check_opens_the_breaker_and_lets_it_close_again() {
     assert_eq!(provider().await.as_deref(), Some("b"));
     health.store(200, Ordering::SeqCst);
     until("the check to let it try", async || provider().await.filter(|name| name == "a")).await;
-    assert!(gateway.log().contains("provider a is not well: a status of 5xx") && gateway.log().contains("provider a is well again"));
+    let log = gateway.log();
+    assert!(log.contains("provider a is not well: a status of 5xx") && log.contains("provider a is well again"));
+    let told = log.lines().filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next());
+    let expected =
+        ["open for 60s: its health check failed: a status of 5xx", "half-open: one request may try it", "closed: it answers again"];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
     gateway.write_routing(&in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("auto: main", "auto: main, more: main")).await;
     assert_eq!(json!(provider().await), json!("a"));
+}
+
+#[tokio::test]
+async fn a_health_check_of_an_address_that_was_left_says_nothing_of_the_next() {
+    let silent = Provider::always(vec![Step::Hang]).await;
+    let a = Provider::start(|request, _| match request.method.as_str() {
+        "GET" => scripted::answer(200, &[], b""),
+        _ => scripted::completion("from a"),
+    })
+    .await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let text =
+        in_order(&[("a", &silent.url()), ("b", &b.url())], "").replace("connect: 2s, first_byte: 20s", "connect: 1s, first_byte: 5s");
+    let first = format!("base_url: {}\n", silent.url());
+    let options = "    health: { path: /well, interval: 1s }\n    breaker: { open: 60s }\n";
+    let text = text.replacen(&first, &format!("{first}{options}"), 1);
+    let gateway = Gateway::start(&text).await;
+    let key = gateway.create_key().await;
+    until("a check to begin", async || (silent.count() == 1).then_some(())).await;
+    gateway.write_routing(&text.replace(&silent.url(), &a.url())).await;
+    silent.abandoned(0).await;
+    let asked = a.count();
+    until("two checks of the next", async || (a.count() >= asked + 2).then_some(())).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((answer.header("x-rerouter-provider"), answer.header("x-rerouter-attempts")), (Some("a"), Some("1")));
+    assert!(!gateway.log().contains("is not well") && !gateway.log().contains("the breaker of"));
 }
 
 #[tokio::test]

@@ -131,11 +131,15 @@ impl Upkeep {
         }
     }
 
-    /// Tells the targets of the provider, as the live document has them now.
-    fn judge(&self, (name, identity): &Who, found: Found, before: Option<Found>) {
+    /// Tells the targets of the provider, as the live document has them now. What was found at an
+    /// endpoint that the provider has left says nothing of it.
+    fn judge(&self, asked: &Who, found: Found, before: Option<Found>) {
         let (live, now) = (self.app.live(), self.app.clock.now());
-        let asked = |provider: &Provider| provider.name == *name && provider.identity == *identity && provider.health.is_some();
-        for target in live.routing.targets().filter(|target| asked(&target.provider)) {
+        let is_asked = |provider: &Provider| provider.health.is_some() && who(provider) == *asked;
+        if !live.routing.providers().iter().any(|provider| is_asked(provider)) {
+            return;
+        }
+        for target in live.routing.targets().filter(|target| is_asked(&target.provider)) {
             let (change, why) = match found {
                 Found::Well => (target.state().check_passed(), ""),
                 Found::Unwell(why) => (target.state().check_failed(&target.provider.breaker, now), why),
@@ -143,6 +147,7 @@ impl Upkeep {
             };
             tell(change, target, None, why);
         }
+        let name = &asked.0;
         match found {
             Found::Unwell(why) if before != Some(found) => warn!("provider {name} is not well: {why}"),
             Found::Well if matches!(before, Some(Found::Unwell(_))) => info!("provider {name} is well again"),

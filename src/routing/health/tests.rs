@@ -208,11 +208,9 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
 
 /// A provider that learns of everything, under `options`, with this in the environment.
 fn endpoint(options: &str, key: &str) -> Routing {
-    let text = format!(
-        "providers: {{ p: {{ protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${{P_API_KEY}}' }} }}\n\
-         models: {{ p/a: {{}}, p/b: {{}} }}\nrecipes: {{}}\naliases: {{}}\n"
-    );
-    let text = options.split_once(" => ").map_or(text.clone(), |(from, to)| text.replacen(from, to, 1));
+    let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' }\n\
+                models: { p/a: {}, p/b: {} }\nrecipes: {}\naliases: {}\n";
+    let text = options.split_once(" => ").map_or(text.to_owned(), |(from, to)| text.replacen(from, to, 1));
     let server = config::read_server("s", "", &|_| None).unwrap();
     let variable = |name: &str| (name == "P_API_KEY").then(|| key.to_owned());
     config::read_routing("r", &text, &server, &variable, None).unwrap_or_else(|problems| panic!("{problems:?}"))
