@@ -92,13 +92,13 @@ impl<S: Serves> Door<S> {
             Err(full) => full,
         };
         self.app.metrics.connection_refused(full.as_str());
-        let who = name(peer);
         match full {
             Full::All => self.crowded.tell(|count| {
-                warn!("all connections are taken ({}): {count} found no place, the last of {who}", self.limit);
+                warn!("all connections are taken ({}): {count} found no place, the last from {}", self.limit, name(peer));
             }),
             Full::Share => self.shares_used_up.tell(|count| {
-                warn!("{who} has its share of connections (limits.connections_per_address): {count} found no place, of such addresses");
+                let limit = "limits.connections_per_address";
+                warn!("{} has its share of connections ({limit}): {count} from such addresses found no place", name(peer));
             }),
         }
         self.places.stand_by(peer)

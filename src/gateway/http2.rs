@@ -87,7 +87,7 @@ impl<S: Serves> Streams<'_, S> {
                 self.place.yields();
                 sleep(if leaving { bounds::DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
             };
-            // What is dropped with the connection: answers that nobody reads, too.
+            // To return is to drop the connection, and with it answers that nobody has read.
             tokio::select! {
                 biased;
                 _ = told.changed(), if !leaving => {
