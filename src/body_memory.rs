@@ -16,9 +16,31 @@ struct Pool {
     held: AtomicUsize,
 }
 
+/// What is held, and so how much of the memory it may fill: the more it matters, the more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Bodies of management calls: all of it. Operators are heard when nobody else is.
+    Management,
+    /// Bodies of requests: all but a sixteenth.
+    Requests,
+    /// Copies, of answers for captures and of requests for shadows: a half.
+    Copies,
+}
+
+impl Room {
+    fn of(self, limit: usize) -> usize {
+        match self {
+            Room::Management => limit,
+            Room::Requests => limit - limit / 16,
+            Room::Copies => limit / 2,
+        }
+    }
+}
+
 /// What one body holds; given back when it is dropped.
 pub struct Held {
     memory: BodyMemory,
+    room: Room,
     bytes: usize,
 }
 
@@ -29,8 +51,8 @@ impl BodyMemory {
     }
 
     /// For a body of which nothing is there yet.
-    pub fn begin(&self) -> Held {
-        Held { memory: self.clone(), bytes: 0 }
+    pub fn begin(&self, room: Room) -> Held {
+        Held { memory: self.clone(), room, bytes: 0 }
     }
 
     /// Bytes that are held now.
@@ -38,9 +60,10 @@ impl BodyMemory {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn take(&self, bytes: usize, room: Room) -> bool {
         let Pool { limit, held } = &*self.0;
-        let taken = |now: usize| now.checked_add(bytes).filter(|then| then <= limit);
+        let most = room.of(*limit);
+        let taken = |now: usize| now.checked_add(bytes).filter(|then| *then <= most);
         held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 }
@@ -50,7 +73,7 @@ impl Held {
     #[must_use]
     pub fn set(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes {
-            if !self.memory.take(bytes - self.bytes) {
+            if !self.memory.take(bytes - self.bytes, self.room) {
                 return false;
             }
         } else {
@@ -79,7 +102,8 @@ mod tests {
     #[test]
     fn what_is_held_never_exceeds_the_limit_and_comes_back() {
         let memory = BodyMemory::new(100);
-        let (mut a, mut b) = (memory.begin(), memory.begin());
+        let begin = || memory.begin(Room::Management);
+        let (mut a, mut b) = (begin(), begin());
         assert!(a.set(60) && !b.set(41) && b.set(40) && !a.set(61));
         assert_eq!(memory.held(), 100);
         assert!(a.set(10) && b.set(90) && !b.set(usize::MAX));
@@ -87,5 +111,15 @@ mod tests {
         assert_eq!(memory.held(), 90);
         drop(b);
         assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn what_matters_more_finds_room_for_longer() {
+        let memory = BodyMemory::new(160);
+        let rooms = [Room::Copies, Room::Requests, Room::Management];
+        let [mut copies, mut requests, mut management] = rooms.map(|room| memory.begin(room));
+        assert!(!copies.set(81) && copies.set(80));
+        assert!(!requests.set(71) && requests.set(70));
+        assert!(!management.set(11) && management.set(10));
     }
 }

@@ -289,6 +289,8 @@ pub const REROUTES: usize = 16;
 pub const REROUTES_SHARE: usize = 4;
 /// Longest that a reroute waits for its turn: clients still wait themselves.
 pub const REROUTE_PATIENCE: Duration = Duration::from_secs(10);
+/// Least room that is made for a body that does not come in one piece.
+pub const BODY_ROOM: usize = 4 << 10;
 /// Bodies above this are read on threads that may wait: reading one this large takes some
 /// milliseconds at worst.
 pub const READ_INLINE: usize = 128 << 10;

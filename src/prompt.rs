@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::app::{App, Live};
 use crate::auth::{Agent, Principal};
 use crate::blocking::blocking;
-use crate::body_memory::Held;
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::limits;
@@ -63,12 +63,12 @@ impl Prompt {
     /// The same for a body as it came. A large or compressed one is read in its turn, on a thread
     /// that may wait; `held` then counts what it becomes. 413 and 503 beside 400.
     pub async fn read_in_turn(app: &App, who: &Principal, unread: Unread<'_>, headers: HeaderMap) -> Result<Self> {
-        let Unread { endpoint, body, coding, held } = unread;
+        let Unread { endpoint, body, coding, costs, held } = unread;
         if coding.is_none() && body.len() <= bounds::READ_INLINE {
             return Prompt::read(endpoint, body, headers);
         }
         let limit = app.server.limits.request_body;
-        let mut share = std::mem::replace(held, app.body_memory.begin());
+        let mut share = std::mem::replace(held, app.body_memory.begin(Room::Requests));
         let reading = move || -> Result<(Prompt, Held)> {
             let body = match coding {
                 None => body,
@@ -76,7 +76,7 @@ impl Prompt {
             };
             Ok((Prompt::read(endpoint, body, headers)?, share))
         };
-        let (prompt, share) = Box::pin(in_turn(app, who, reading)).await??;
+        let (prompt, share) = Box::pin(in_turn(app, (who, costs), reading)).await??;
         *held = share;
         Ok(prompt)
     }
@@ -123,7 +123,7 @@ impl Prompt {
         } else {
             let (body, agent) = (self.body.clone(), by.clone());
             let adding = move || with_agent(&agent, endpoint, &body, &model, most);
-            Box::pin(in_turn(app, who, adding)).await??
+            Box::pin(in_turn(app, (who, false), adding)).await??
         };
         self.through = Some(Through {
             sent: std::mem::replace(&mut self.body, body),
@@ -147,20 +147,22 @@ pub struct Unread<'a> {
     pub body: Bytes,
     /// How they are coded.
     pub coding: Option<Coding>,
+    /// Whether it may cost money: then a budget that is spent refuses it unread.
+    pub costs: bool,
     /// What is held in memory for it.
     pub held: &'a mut Held,
 }
 
 /// Does work on a large body in the caller's turn, on a thread that may wait: the data path's own
 /// threads stay free.
-async fn in_turn<T: Send + 'static>(app: &App, who: &Principal, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+async fn in_turn<T: Send + 'static>(app: &App, (who, costs): (&Principal, bool), work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let turn = app.readers.take(&app.auth.tenant(who)).await.ok_or_else(|| {
         let why = "Too many large bodies are being read; this one had no turn in time.";
         Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
     })?;
     // Of what waited behind the caller's own, some may have no room left by now.
     let draws = limits::draws(&app.auth, who);
-    app.limits.look(&draws, app.clock.now()).map_err(|refused| refused.error)?;
+    app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| refused.error)?;
     let working = move || {
         let _turn = turn;
         work()

@@ -38,7 +38,10 @@ pub(super) fn run(asked: &Arguments, env: &Env<'_>) -> Result<(), String> {
         }
         checked.warnings.extend(as_warnings(in_use));
     }
-    let stored = |server: &Server| ready::stored_document(server, &environment());
+    let stored = |server: &Server| match env {
+        Some(_) => ready::stored_document(server, &environment()),
+        None => Err("that takes the environment".to_owned()),
+    };
     checked.and_routing(asked.routing.as_deref(), env, &stored);
     // Nobody is left to tell when either output is gone.
     if checked.problems.is_empty() {

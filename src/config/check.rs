@@ -23,6 +23,9 @@ pub struct Checked {
     is_right: bool,
 }
 
+/// Gives the routing document that the store holds, if there is one, or says why it cannot be read.
+pub(super) type Stored<'a> = dyn Fn(&Server) -> Result<Option<String>, String> + 'a;
+
 impl Checked {
     /// Checks the server document. Without `env` the environment is not looked at: a variable
     /// without a default may hold anything, and what this machine lacks is only a warning.
@@ -39,7 +42,7 @@ impl Checked {
     /// Goes on to the routing document. Problems of the server document do not keep it from being
     /// checked; only where that does not say for sure which it is, none is looked at unless `path`
     /// names it. `stored` gives the one of the store.
-    pub fn and_routing(&mut self, path: Option<&Path>, env: Option<&Env<'_>>, stored: &dyn Fn(&Server) -> Option<String>) {
+    pub fn and_routing(&mut self, path: Option<&Path>, env: Option<&Env<'_>>, stored: &Stored<'_>) {
         let file = &self.file;
         if self.is_right {
             self.good.push(format!("{file}: good"));
@@ -47,7 +50,13 @@ impl Checked {
         let source = match (path, &self.server) {
             (Some(path), _) => load(path),
             (None, Some(server)) if self.is_right && server.knows("routing.file") => match server.routing.stored {
-                true => Ok(stored_routing(stored(server))),
+                true => match stored(server) {
+                    Ok(kept) => Ok(stored_routing(kept)),
+                    Err(why) => {
+                        self.unchecked = Some(format!("it is in the store, and cannot be read here: {why}"));
+                        return;
+                    }
+                },
                 false => load_routing(server),
             },
             (None, Some(server)) if server.names_its_routing() => load_routing(server),

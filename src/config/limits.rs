@@ -39,13 +39,13 @@ pub(super) fn read(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings 
         body_memory: section
             .read("body_memory", faults, |field, faults| {
                 let size = field.size(faults)?;
-                // A compressed body is held beside what it becomes.
-                if size < 2 * request_body as u64 {
-                    faults.push(field.fault("must be at least twice `request_body`"));
+                // A body is held beside its copy for a provider, or beside what it was compressed.
+                if size < 4 * request_body as u64 {
+                    faults.push(field.fault("must be at least four times `request_body`"));
                 }
                 Some(size)
             })
-            .map_or((512 << 20).max(2 * request_body), to_usize),
+            .map_or((512 << 20).max(4 * request_body), to_usize),
         connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
         connections_per_address: section.read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000)).map(to_usize),
     };

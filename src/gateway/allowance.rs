@@ -47,9 +47,9 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
 
 /// Refuses with 429 where nothing of the caller's would be let in: a body that costs work is then
 /// not even read.
-pub(super) fn look(app: &App, exchange: &mut Exchange, principal: &Principal) -> Result<()> {
+pub(super) fn look(app: &App, exchange: &mut Exchange, principal: &Principal, costs: bool) -> Result<()> {
     let draws = limits::draws(&app.auth, principal);
-    app.limits.look(&draws, app.clock.now()).map_err(|refused| {
+    app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
         refused.error
     })

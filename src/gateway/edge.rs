@@ -22,7 +22,7 @@ use super::{Gateway, allowance, gate, head, inference, panicked, reply, reroute,
 use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::body_memory::Held;
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -179,7 +179,13 @@ impl Edge {
         (handler, takes): (api::Handler, Takes),
         admitted: &Admission,
     ) -> Ended {
-        let mut held = self.app.body_memory.begin();
+        if matches!(takes, Takes::Prompt)
+            && intake::costs_work(session)
+            && let Err(error) = allowance::look(&self.app, exchange, admitted.principal(), false)
+        {
+            return refuse(session, exchange, error, true).await;
+        }
+        let mut held = self.app.body_memory.begin(Room::Management);
         let body = match self.management_body(session, takes, &mut held).await {
             Ok(body) => body,
             Err(error) => {
@@ -208,6 +214,7 @@ impl Edge {
             self.app.metrics.panic();
             Err(panicked::error())
         });
+        drop((request, held));
         match answered {
             Ok(response) => answer(session, exchange, response, true).await,
             Err(error) => refuse(session, exchange, error, true).await,

@@ -118,20 +118,22 @@ impl Session {
             self.ended = end;
             return Ok(());
         }
+        // One time for all of it: a client that takes a byte now and then does not read either.
         let patience = self.write_timeout;
-        while !data.is_empty() {
-            let writing = self.write_some(&mut data, end);
-            let written = match patience {
-                Some(patience) => timeout(patience, writing).await,
-                None => Ok(writing.await),
-            };
-            let Ok(written) = written else {
-                self.stuck.notify_one();
-                return Error::e_explain(ErrorType::WriteTimedout, "the client does not read");
-            };
-            written?;
-        }
-        Ok(())
+        let writing = async {
+            while !data.is_empty() {
+                self.write_some(&mut data, end).await?;
+            }
+            Ok(())
+        };
+        let written = match patience {
+            Some(patience) => timeout(patience, writing).await,
+            None => Ok(writing.await),
+        };
+        written.unwrap_or_else(|_| {
+            self.stuck.notify_one();
+            Error::e_explain(ErrorType::WriteTimedout, "the client does not read")
+        })
     }
 
     fn end(&mut self) -> Result<()> {

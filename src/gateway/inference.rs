@@ -27,7 +27,7 @@ use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
 use crate::auth::Principal;
-use crate::body_memory::Held;
+use crate::body_memory::{Held, Room};
 use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
@@ -51,11 +51,11 @@ pub(super) async fn run(
     let app = &edge.app;
     let Some(session) = place.as_deref_mut() else { return Ended::GONE };
     if intake::costs_work(session)
-        && let Err(error) = allowance::look(app, exchange, admitted.principal())
+        && let Err(error) = allowance::look(app, exchange, admitted.principal(), endpoint.costs())
     {
         return refuse(session, exchange, error, true).await;
     }
-    let mut held = app.body_memory.begin();
+    let mut held = app.body_memory.begin(Room::Requests);
     let reading = read(edge, exchange, session, (endpoint, admitted.principal()), &mut held).await;
     let (mut prompt, waited) = match reading {
         Ok(read) => read,
@@ -152,13 +152,17 @@ async fn read(
     let waited = began.elapsed();
     exchange.line.bytes_in = body.len() as u64;
     let coded = headers.remove(CONTENT_ENCODING).is_some();
-    let unread = Unread { endpoint, body, coding, held };
+    let unread = Unread { endpoint, body, coding, costs: endpoint.costs(), held };
     let reading = Prompt::read_in_turn(&edge.app, who, unread, headers).await;
     let mut prompt = reading.map_err(|error| (error, true))?;
     if coded && prompt.headers.contains_key(CONTENT_LENGTH) {
         // What is kept of the request is its head beside the body as it was read.
         let length = HeaderValue::from(prompt.body.len());
         prompt.headers.insert(CONTENT_LENGTH, length);
+    }
+    // A provider gets a copy, with its own name of the model.
+    if !held.set(2 * prompt.body.len()) {
+        return Err((Held::full(), true));
     }
     prompt.query = exchange.query.as_deref().and_then(without_credentials);
     Ok((prompt, waited))

@@ -59,10 +59,9 @@ fn make_room(body: &mut BytesMut, chunk: &[u8], announced: Option<u64>, held: &m
     if needed <= body.capacity() {
         return Ok(());
     }
-    let announced = announced.map_or(0, |length| usize::try_from(length).unwrap_or(0));
-    let most = if announced == 0 { usize::MAX } else { announced };
-    let ahead = if body.is_empty() { announced.min(1 << 20) } else { 2 * body.len() };
-    let capacity = ahead.min(most).max(needed);
+    // By what came and not by what is announced: room that is booked is nobody else's.
+    let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let capacity = (2 * needed).max(bounds::BODY_ROOM).min(most).max(needed);
     if !held.set(capacity) {
         return Err(Held::full());
     }

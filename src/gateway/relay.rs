@@ -9,7 +9,7 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
-use crate::body_memory::{BodyMemory, Held};
+use crate::body_memory::{BodyMemory, Held, Room};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
@@ -111,7 +111,7 @@ pub(super) struct Relay {
 impl Relay {
     /// One whose copies are held in `memory`.
     pub(super) fn within(memory: &BodyMemory) -> Self {
-        Relay { memory: Some(memory.begin()), ..Relay::default() }
+        Relay { memory: Some(memory.begin(Room::Copies)), ..Relay::default() }
     }
 
     /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed

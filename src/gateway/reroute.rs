@@ -23,7 +23,7 @@ use super::{allowance, intake, panicked};
 use crate::api::{audit, limits, replays};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
-use crate::body_memory::Held;
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
@@ -56,7 +56,7 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let id = admitted.params().first();
-    let mut held = edge.app.body_memory.begin();
+    let mut held = edge.app.body_memory.begin(Room::Requests);
     let ignored = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace(), &mut held).await;
     drop(held);
     if let Err(error) = ignored {
@@ -144,6 +144,11 @@ async fn reroute(
     shutdown: &ShutdownWatch,
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
+    let _drawn = dry_run.then(|| limits::draw(app, principal)).transpose()?;
+    if !dry_run {
+        // What is let in is seen when it is decided; what cannot be is not even looked up.
+        allowance::look(app, exchange, principal, false)?;
+    }
     // Before the look: whoever deletes the original from now on finds this replay of it.
     let announced = RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
@@ -152,7 +157,7 @@ async fn reroute(
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     note_foreign(app, exchange, principal, &original).await?;
-    let mut held = app.body_memory.begin();
+    let mut held = app.body_memory.begin(Room::Requests);
     let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
         return Err(Error::new(Kind::Forbidden, "The `limits.models` of your key or your user do not allow the captured model."));
@@ -163,7 +168,6 @@ async fn reroute(
     let mut inputs = Inputs { health, ..inputs };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     if dry_run {
-        let _drawn = limits::draw(app, principal)?;
         let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
         let decision = record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
         return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
@@ -263,7 +267,7 @@ async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &
     if !held.set(body.len()) {
         return Err(Held::full());
     }
-    let unread = Unread { endpoint, body, coding: None, held };
+    let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
     // It was read before: only the room, the turn or the limits can stand in the way.
     let mut prompt = prompt.map_err(|error| match error.kind() {

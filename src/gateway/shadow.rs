@@ -19,6 +19,7 @@ use super::inference::proxy;
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use crate::app::{App, Busy, Live};
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::Result;
 use crate::prompt::Prompt;
@@ -40,6 +41,11 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
     };
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
+    // The one that is sent, beside the request's own, which may end before it.
+    let mut held = app.body_memory.begin(Room::Copies);
+    if !held.set(2 * prompt.body.len()) {
+        return app.metrics.shadow("dropped");
+    }
     let copy = Copied {
         app: app.clone(),
         proxy: edge.proxy.clone(),
@@ -53,6 +59,7 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
         query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,
+        _held: held,
         _busy: app.begin_request(),
     };
     tokio::spawn(copy.run(shutdown.clone()));
@@ -74,6 +81,7 @@ struct Copied {
     query: Option<String>,
     record: Record,
     _turn: OwnedSemaphorePermit,
+    _held: Held,
     /// A drain waits for it, though not for long.
     _busy: Busy,
 }

@@ -16,7 +16,7 @@
 //! # What a crash may cost
 //!
 //! A budget is spent in grants (`budget.rs`). A grant is written down before anything is spent of it, in the background and
-//! ahead of need (`ledger.rs`); after a crash all that was granted counts as spent. So a crash never makes a budget larger, and
+//! ahead of need (`ledger.rs`); after a crash all that was granted counts as spent. So a crash makes a budget larger by no more than a part of one request, and
 //! takes from its owner one grant at most: a twentieth of the budget; or where that is little five cents, though no more than a
 //! quarter, or eight of its largest reserves. Where a grant is used
 //! up before the next is durable, requests are refused with 429 and `Retry-After: 1`. Leaving in order gives unspent grants back.
@@ -224,8 +224,8 @@ impl Limiter {
     }
 
     /// Whether another request could be let in at all, whatever it is: what has no room for the
-    /// least of requests needs no look at this one.
-    pub fn look(&self, draws: &[Draw], now: Timestamp) -> Result<(), Box<Refused>> {
+    /// least of requests needs no look at this one. `costs`: whether it may cost money.
+    pub fn look(&self, draws: &[Draw], costs: bool, now: Timestamp) -> Result<(), Box<Refused>> {
         if draws.is_empty() {
             return Ok(());
         }
@@ -234,7 +234,8 @@ impl Limiter {
         let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
         let mut refusal = against.max_by_key(Against::wait).map(|worst| worst.error(0));
         for (counts, held) in all.iter_mut().zip(&held) {
-            let used_up = counts.account().and_then(|account| account.used_up(held.whose, now));
+            let account = counts.account().filter(|_| costs);
+            let used_up = account.and_then(|account| account.used_up(held.whose, now));
             refusal = refusal.or(used_up);
         }
         match refusal {

@@ -130,6 +130,10 @@ impl Watcher {
                 );
             }
         }
+        if let Some(changed) = self.changed.as_mut().filter(|_| for_now) {
+            // It is tried again after as many looks as a change is.
+            changed.looks = 0;
+        }
         if !for_now {
             self.settled = found.stamp;
             self.changed = None;

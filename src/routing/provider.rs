@@ -104,7 +104,8 @@ impl Identity {
             digest.update(part);
         };
         let port = base.port.to_be_bytes();
-        let place = [protocol.as_str().as_bytes(), &[u8::from(base.tls)], base.host.as_bytes(), &port, base.path.as_bytes()];
+        let place =
+            [protocol.as_str().as_bytes(), &[u8::from(base.tls)], base.host.as_bytes(), &port, base.path.as_bytes(), base.query.as_bytes()];
         place.into_iter().for_each(&mut add);
         let mut keys: Vec<&str> = keys.iter().map(Secret::expose).collect();
         keys.sort_unstable();

@@ -85,14 +85,21 @@ fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
     }
 }
 
-/// The routing document in the store, where that is there and can be read. Blocking.
-pub fn stored_document(server: &Server, environment: &Environment) -> Option<String> {
+/// The routing document in the store, if there is one; else why it cannot be read. Blocking.
+pub fn stored_document(server: &Server, environment: &Environment) -> Result<Option<String>, String> {
     let given = given(server, environment);
     let read = |masters: &store::Masters<'_>| -> Result<_, BootError> {
-        let key = given.documents_key(&masters.rows()?)?;
-        Ok(masters.live_document(&key)?)
+        let rows = masters.rows()?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        Ok(masters.live_document(&given.documents_key(&rows)?)?)
     };
-    store::look(&server.data_dir, read).ok()??
+    match store::look(&server.data_dir, read).map_err(|why| why.to_string())? {
+        Some(document) => Ok(document),
+        None if !server.data_dir.join("accounts.db").exists() => Ok(None),
+        None => Err("the store there was written by another build".to_owned()),
+    }
 }
 
 fn given(server: &Server, environment: &Environment) -> Given {
