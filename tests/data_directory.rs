@@ -95,8 +95,14 @@ async fn a_second_process_does_not_start_whatever_became_of_the_lock_file() {
     let provider = answering().await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let lock = gateway.dir().join("data/lock");
+    // At addresses of its own: it is the directory that is in use.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let text = std::fs::read_to_string(gateway.dir().join("rerouter.yaml")).unwrap();
+    let (address, metrics) = (gateway.address().to_string(), gateway.metrics_address().to_string());
+    let text = text.replace(&address, &free()).replace(&metrics, &free());
+    std::fs::write(gateway.dir().join("second.yaml"), text).unwrap();
     let second = || {
-        let out = command(&gateway.dir().join("rerouter.yaml"), &[]).current_dir(gateway.dir()).output().unwrap();
+        let out = command(&gateway.dir().join("second.yaml"), &[]).current_dir(gateway.dir()).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
     for deleted in [false, true] {

@@ -178,11 +178,7 @@ impl<'o> Build<'o> {
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
-        let protocol = match protocol {
-            ProtocolSpec::OpenAi => Protocol::OpenAi,
-            ProtocolSpec::Anthropic => Protocol::Anthropic,
-            ProtocolSpec::Mock => Protocol::Mock,
-        };
+        let protocol = Protocol::from(protocol);
         let api_keys = self.keys(spec.api_key, spec.options.api_keys);
         let headers: Vec<_> = spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
         let provider = Provider {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
+use super::document::ProtocolSpec;
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::query::decode_leniently;
@@ -48,6 +49,16 @@ pub struct Provider {
 
 /// The name under which targets on nodes are found, as that of a provider; no provider has it.
 pub const NODES: &str = "nodes";
+
+impl From<ProtocolSpec> for Protocol {
+    fn from(written: ProtocolSpec) -> Self {
+        match written {
+            ProtocolSpec::OpenAi => Protocol::OpenAi,
+            ProtocolSpec::Anthropic => Protocol::Anthropic,
+            ProtocolSpec::Mock => Protocol::Mock,
+        }
+    }
+}
 
 impl Provider {
     /// What stands for all nodes in a document. Requests go to one of them: this one is nowhere.
