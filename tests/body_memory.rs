@@ -79,7 +79,7 @@ async fn answers_pass_whole_when_there_is_no_room_for_their_copies() {
     let ask = json!({ "model": "auto", "stream": true, "messages": [] }).to_string().into_bytes();
     let streams = futures::future::join_all((0..ANSWERS).map(|_| gateway.chat(&key, &ask)));
     let meanwhile = async {
-        let full = async || (gateway.metric(GAUGE, &[]).await > LIMIT as f64 / 2.0).then_some(());
+        let full = async || (gateway.metric(GAUGE, &[]).await > LIMIT as f64 / 4.0).then_some(());
         until("copies to take room", full).await;
         let all = async || (provider.count() == ANSWERS).then_some(());
         until("all answers to be on their way", all).await;
