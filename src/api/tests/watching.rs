@@ -159,7 +159,7 @@ async fn a_document_that_the_store_could_not_keep_is_taken_as_soon_as_it_can() {
     watched.faults.fail_writes(1);
     watched.looks(bounds::WATCH_LOOKS).await;
     assert_eq!(watched.app.revision(), before, "no capture may name what is not kept");
-    watched.looks(1).await;
+    watched.looks(bounds::WATCH_LOOKS).await;
     assert_ne!(watched.app.revision(), before, "though the file is as it was");
 }
 
