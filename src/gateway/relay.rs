@@ -270,6 +270,7 @@ impl Relay {
     fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
         match task {
+            HttpTask::Body(Some(ref bytes), _) if self.is_as_it_came(bytes, rules) => [None, Some(task)],
             HttpTask::Body(bytes, end) => {
                 let left = part(self.filter(bytes.unwrap_or_default(), end, rules));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
@@ -283,6 +284,15 @@ impl Relay {
         }
     }
 
+    /// Whether nothing is taken out of these bytes.
+    fn is_as_it_came(&self, bytes: &[u8], rules: Rules<'_>) -> bool {
+        !self.strips(rules) && rules.known_by.is_none_or(|known_by| self.mask.passes(known_by, bytes))
+    }
+
+    fn strips(&self, rules: Rules<'_>) -> bool {
+        rules.strip_usage && self.stream && self.ok()
+    }
+
     /// What of these bytes, and of those that waited for them, may leave: without what the provider
     /// knows us by, and without the usage that only we asked for.
     fn filter(&mut self, bytes: Bytes, end: bool, rules: Rules<'_>) -> Bytes {
@@ -293,7 +303,7 @@ impl Relay {
         if end {
             left = joined(left, self.mask.finish());
         }
-        if rules.strip_usage && self.stream && self.ok() {
+        if self.strips(rules) {
             left = self.strip.feed(&left);
             if end {
                 left = joined(left, self.strip.finish());
