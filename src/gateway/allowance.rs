@@ -12,7 +12,10 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{self, Left, Permit, Rates};
+use crate::limits::{self, Left, Permit, Rates, Reserve};
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::openai::Ceiling;
+use crate::protocol::tokens;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -48,32 +51,44 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
 /// and a budget that cannot be kept is refused rather than ignored.
-pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs) -> Result<()> {
-    let costs = inputs.request.charged_prompt_tokens() > 0 || inputs.request.answer_tokens() > 0;
+pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs, ceiling: &Ceiling) -> Result<()> {
+    let costs = inputs.request.endpoint != Endpoint::CountTokens.as_str();
     if !permit.has_budget() || !costs {
         return Ok(());
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let amount = dearest(&targets, inputs)?;
-    app.limits.reserve(permit, amount, app.clock.now()).map_err(|refused| *refused.error)
+    let wanted = dearest(&targets, inputs, ceiling)?;
+    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|refused| *refused.error)
 }
 
-fn dearest(targets: &[Arc<Target>], inputs: &Inputs) -> Result<NanoUsd> {
-    let (prompt_tokens, completion_tokens) = (inputs.request.charged_prompt_tokens(), inputs.request.charged_answer_tokens(u64::MAX));
-    let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
-    let mut most = 0;
+/// From what the call is likely to cost to what it costs at most.
+fn dearest(targets: &[Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> Result<Reserve> {
+    let (mut least, mut most) = (0, 0);
     for target in targets {
-        let price = target.prices.as_ref().and_then(|prices| prices.cost(&usage)).ok_or_else(|| {
-            let name = &target.name;
-            Error::new(
-                Kind::Forbidden,
-                format!("Your key has a budget, and `{name}`, which may be asked, has no price in the routing document."),
-            )
-        })?;
-        most = most.max(nano_usd(price));
+        let cost = |prompt_tokens: u64| {
+            let usage = Usage { prompt_tokens, completion_tokens: ceiling.answers, total_tokens: 0, cached_tokens: None, estimated: true };
+            cost_of(target, &usage).ok_or_else(|| {
+                let name = &target.name;
+                Error::new(
+                    Kind::Forbidden,
+                    format!("Your key has a budget, and `{name}`, which may be asked, has no price in the routing document."),
+                )
+            })
+        };
+        let (likely, dearest) = prompt_tokens(inputs.request.prompt_tokens, ceiling, target);
+        least = least.max(cost(likely)?);
+        most = most.max(cost(dearest)?);
     }
-    Ok(most)
+    Ok(Reserve::between(least, most))
+}
+
+/// Tokens that the prompt is likely to take of a target, and those that it takes at most.
+fn prompt_tokens(estimated: u64, ceiling: &Ceiling, target: &Target) -> (u64, u64) {
+    let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
+    let most = ceiling.prompt_tokens(target.context.unwrap_or(bounds::CONTEXT_TOKENS), image);
+    let likely = if ceiling.is_open { most } else { estimated.saturating_add(estimated / bounds::ESTIMATE_OFF).min(most) };
+    (likely, most)
 }
 
 /// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the

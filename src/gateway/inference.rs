@@ -61,7 +61,7 @@ pub(super) async fn run(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
-    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
+    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, (&inputs, &prompt)));
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
     let (decision, mut permit) = match decision {
@@ -98,12 +98,12 @@ pub(super) fn choose(
     exchange: &mut Exchange,
     principal: &Principal,
     live: &Live,
-    inputs: &Inputs,
+    (inputs, prompt): (&Inputs, &Prompt),
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
     app.store.faults().pass(FaultPlace::Decision);
     let decision = decide(&live.routing, inputs)?;
-    allowance::reserve(app, &mut permit, live, &decision, inputs)?;
+    allowance::reserve(app, &mut permit, live, &decision, inputs, &prompt.request.ceiling)?;
     Ok((Arc::new(decision), permit))
 }
 

@@ -172,7 +172,7 @@ async fn reroute(
     record.replay_of(&original.head, caller(principal));
     record.keeps(kept(app, principal, &original.head));
     // Whoever asks pays, whosever capture it is.
-    let decision = choose(app, exchange, principal, &live, &inputs).map_err(|error| no_target(error, &inputs.request.model));
+    let decision = choose(app, exchange, principal, &live, (&inputs, &prompt)).map_err(|error| no_target(error, &inputs.request.model));
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
     let (decision, permit) = match decision {
         Ok(decided) => decided,
@@ -244,7 +244,10 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
             headers.append(name, value);
         }
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(Error::internal)?;
+    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| {
+        // A build before this one took it.
+        Error::new(Kind::InvalidRequest, format!("The captured request would be refused now: {}", error.detail()))
+    })?;
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 

@@ -121,9 +121,16 @@ impl Account {
         self.now.spent
     }
 
-    /// Whether a request could spend so much.
-    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), Short> {
-        if self.now.spent.saturating_add(amount) > self.budget.nano {
+    /// What a request may reserve that wants `most`, and `least` at least: all that is left where that is less and nothing else is
+    /// reserved. So requests that may cost more than they reserve come one at a time.
+    pub(super) fn fit(&self, least: NanoUsd, most: NanoUsd) -> NanoUsd {
+        let room = self.budget.nano.saturating_sub(self.now.used());
+        if self.is_idle() && room >= least { most.min(room) } else { most }
+    }
+
+    /// Whether a request could spend so much; where it could spend `least` once all else is settled, not for ever.
+    pub(super) fn check(&self, least: NanoUsd, amount: NanoUsd) -> Result<(), Short> {
+        if self.now.spent.saturating_add(least) > self.budget.nano {
             Err(Short::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
             Err(Short::Held)
@@ -230,6 +237,10 @@ mod tests {
         }
     }
 
+    fn check(account: &Account, amount: NanoUsd) -> Result<(), Short> {
+        account.check(amount, amount)
+    }
+
     #[test]
     fn periods_are_days_and_months_in_utc() {
         let late = at("2026-12-31T23:59:30Z");
@@ -243,19 +254,38 @@ mod tests {
     fn nothing_is_spent_that_is_not_granted() {
         let now = at("2026-11-21T12:00:00Z");
         let mut account = Account::open(day(1_000), now, 0);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(check(&account, 1), Err(Short::NotGranted));
         assert!(account.expect(40));
         assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 320 }]);
         grant(&mut account, now);
-        assert_eq!((account.check(320), account.check(321)), (Ok(()), Err(Short::NotGranted)));
+        assert_eq!((check(&account, 320), check(&account, 321)), (Ok(()), Err(Short::NotGranted)));
         let period = account.reserve(320);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(check(&account, 1), Err(Short::NotGranted));
         assert_eq!(
-            (account.check(680), account.check(681), account.check(1_001)),
+            (check(&account, 680), check(&account, 681), check(&account, 1_001)),
             (Err(Short::NotGranted), Err(Short::Held), Err(Short::Spent))
         );
         account.settle(period, 320, 30);
-        assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
+        assert_eq!((account.spent(), check(&account, 290)), (30, Ok(())));
+    }
+
+    #[test]
+    fn what_is_left_goes_to_one_request_at_a_time() {
+        let now = at("2026-11-21T12:00:00Z");
+        let mut account = Account::open(day(1_000), now, 0);
+        account.expect(1_000);
+        grant(&mut account, now);
+        assert_eq!((account.fit(100, 600), account.fit(100, 2_000)), (600, 1_000));
+        let period = account.reserve(600);
+        // Less is left than the next one wants: it has to wait, and is not refused for good.
+        assert_eq!((account.fit(100, 600), account.check(100, 600)), (600, Err(Short::Held)));
+        account.settle(period, 600, 550);
+        assert_eq!((account.fit(100, 600), account.check(100, 450)), (450, Ok(())));
+        account.reserve(450);
+        assert_eq!(account.check(100, account.fit(100, 600)), Err(Short::Held));
+        account.settle(period, 450, 430);
+        assert_eq!(account.check(100, account.fit(100, 600)), Err(Short::Spent));
+        assert_eq!(account.fit(20, 600), 20);
     }
 
     #[test]
@@ -267,10 +297,10 @@ mod tests {
         let period = account.reserve(80);
         account.settle(period, 80, 10);
         // More than half of the budget is granted, and less than this.
-        assert_eq!(account.check(800), Err(Short::NotGranted));
+        assert_eq!(check(&account, 800), Err(Short::NotGranted));
         assert!(account.expect(800));
         grant(&mut account, now);
-        assert_eq!(account.check(800), Ok(()));
+        assert_eq!(check(&account, 800), Ok(()));
     }
 
     #[test]
@@ -285,14 +315,14 @@ mod tests {
     fn a_new_period_begins_with_what_was_granted_ahead() {
         let late = at("2026-11-30T23:59:50Z");
         let mut account = Account::open(day(1_000), late, 1_000);
-        assert_eq!(account.check(1), Err(Short::Spent));
+        assert_eq!(check(&account, 1), Err(Short::Spent));
         let ahead = account.wants(late);
         assert_eq!(ahead, [Grant { period: 20_261_201, counted: 250 }]);
         grant(&mut account, late);
         assert!(account.wants(late).is_empty());
         let stale = account.reserve(0);
         account.turn(at("2026-12-01T00:00:00Z"));
-        assert_eq!((account.spent(), account.check(50)), (0, Ok(())));
+        assert_eq!((account.spent(), check(&account, 50)), (0, Ok(())));
         account.settle(stale, 0, 400);
         assert_eq!(account.spent(), 0, "what began yesterday is yesterday's");
         account.reserve(50);
@@ -307,7 +337,7 @@ mod tests {
         grant(&mut account, now);
         account.settle(20_261_121, 0, 3);
         assert_eq!(account.close(), [Grant { period: 20_261_121, counted: 10 }]);
-        assert_eq!(account.check(1), Err(Short::NotGranted));
+        assert_eq!(check(&account, 1), Err(Short::NotGranted));
     }
 
     proptest! {
@@ -323,7 +353,7 @@ mod tests {
                     0 => grant(&mut account, now),
                     1 => {
                         account.expect(amount);
-                        if account.check(amount).is_ok() {
+                        if check(&account, amount).is_ok() {
                             open.push((account.reserve(amount), amount));
                         }
                     }

@@ -79,6 +79,26 @@ pub struct Rates {
     pub tokens: Option<Left>,
 }
 
+/// What a request reserves of every budget that it draws on: `most`, or, where less is left of one of them and nobody else has
+/// reserved of it, all that is left there. It is refused where that is less than `least`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    least: NanoUsd,
+    most: NanoUsd,
+}
+
+impl Reserve {
+    /// So much or nothing.
+    pub fn exactly(amount: NanoUsd) -> Self {
+        Reserve { least: amount, most: amount }
+    }
+
+    /// From `least` to `most`.
+    pub fn between(least: NanoUsd, most: NanoUsd) -> Self {
+        Reserve { least: least.min(most), most }
+    }
+}
+
 /// A request that is not let in.
 #[derive(Debug)]
 pub struct Refused {
@@ -251,13 +271,17 @@ impl Limiter {
         Ok(Permit { slot, held, tokens, rates })
     }
 
-    /// Reserves money from every budget that the permit draws on, or from none.
-    pub fn reserve(&self, permit: &mut Permit, amount: NanoUsd, now: Timestamp) -> Result<(), Refused> {
+    /// Reserves the same sum from every budget that the permit draws on, or nothing from any.
+    pub fn reserve(&self, permit: &mut Permit, wanted: Reserve, now: Timestamp) -> Result<(), Refused> {
         let mut all: Vec<MutexGuard<'_, Counts>> = permit.held.iter().map(|held| held.counted.counts()).collect();
-        let mut short = None;
+        let mut amount = wanted.most;
         for account in all.iter_mut().filter_map(|counts| counts.account()) {
             account.turn(now);
-            let found = account.check(amount).err().map(|found| (found, account.budget()));
+            amount = amount.min(account.fit(wanted.least, wanted.most));
+        }
+        let mut short = None;
+        for account in all.iter_mut().filter_map(|counts| counts.account()) {
+            let found = account.check(wanted.least, amount).err().map(|found| (found, account.budget()));
             // What is spent is spent; the others pass.
             short = match (short, found) {
                 (Some((Short::Spent, budget)), _) => Some((Short::Spent, budget)),

@@ -66,7 +66,7 @@ impl Run {
 
     fn reserve(&mut self, by: usize, amount: NanoUsd) {
         let mut permit = self.limiter.admit(&self.world.draws(&self.keys[by]), 1, self.now()).unwrap();
-        if self.limiter.reserve(&mut permit, amount, self.now()).is_ok() {
+        if self.limiter.reserve(&mut permit, Reserve::exactly(amount), self.now()).is_ok() {
             self.open.push(Open { by, day: self.today(), amount, permit });
         }
     }

@@ -187,7 +187,7 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let limiter = world.start().await;
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     assert!(permit.has_budget());
-    limiter.reserve(&mut permit, 400_000_000, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(400_000_000), at(0)).unwrap();
     permit.settle(None, Some(100_000_000));
 
     // As after SIGKILL: another process, the same store.
@@ -195,16 +195,20 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     let spent = |limiter: &Limiter| limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent();
     assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    let refused = after.reserve(&mut permit, 9_500_000_001, at(0)).unwrap_err();
+    let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
     assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
-    assert_eq!(after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap_err().error.retry_after_s(), Some(1), "more than is granted");
+    assert_eq!(
+        after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap_err().error.retry_after_s(),
+        Some(1),
+        "more than is granted"
+    );
     after.write(&world.store, at(0)).await.unwrap();
-    after.reserve(&mut permit, 9_500_000_000, at(0)).unwrap();
+    after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap();
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    assert_eq!(after.reserve(&mut permit, 1, at(0)).unwrap_err().error.retry_after_s(), Some(1), "closed");
+    assert_eq!(after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().error.retry_after_s(), Some(1), "closed");
 
     let last = world.start().await;
     assert_eq!(spent(&last), 500_000_001);
@@ -224,9 +228,9 @@ async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
     let second = Limiter::default();
     second.open(&world.auth, &world.store, evening).await.unwrap();
     let mut permit = second.admit(&draws, 1, midnight).unwrap();
-    assert!(second.reserve(&mut permit, 9_000, midnight).is_err(), "the first grant is smaller");
+    assert!(second.reserve(&mut permit, Reserve::exactly(9_000), midnight).is_err(), "the first grant is smaller");
     second.write(&world.store, midnight).await.unwrap();
-    second.reserve(&mut permit, 9_000, midnight).unwrap();
+    second.reserve(&mut permit, Reserve::exactly(9_000), midnight).unwrap();
     permit.settle(None, Some(9_000));
     second.close(&world.store).await.unwrap();
     let third = Limiter::default();
@@ -245,7 +249,7 @@ async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     // Within the wide budget, were it alone; both refuse the last.
     for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
-        let refused = limiter.reserve(&mut permit, amount, at(0)).unwrap_err();
+        let refused = limiter.reserve(&mut permit, Reserve::exactly(amount), at(0)).unwrap_err();
         assert_eq!(refused.error.kind(), Kind::InsufficientQuota);
     }
     limiter.write(&world.store, at(0)).await.unwrap();
@@ -266,13 +270,13 @@ async fn without_a_durable_grant_nothing_is_spent() {
     limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
     let draws = world.draws(&key);
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
-    let refused = limiter.reserve(&mut permit, 10, at(0)).unwrap_err();
+    let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
     assert_eq!((refused.error.kind(), refused.error.retry_after_s(), refused.error.is_hopeless()), (Kind::RateLimited, Some(1), false));
     assert!(limiter.write(&world.store, at(0)).await.is_err());
-    assert!(limiter.reserve(&mut permit, 10, at(0)).is_err());
+    assert!(limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).is_err());
     world.faults.clear();
     limiter.write(&world.store, at(0)).await.unwrap();
-    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
 }
 
 #[tokio::test]
@@ -286,7 +290,7 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
         limiter.expect_key(&world.auth, key, &world.store, at(0)).await;
         let mut permit = limiter.admit(&world.draws(key), 1, at(0)).unwrap();
         if permit.has_budget() {
-            limiter.reserve(&mut permit, 10, at(0)).unwrap();
+            limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
         }
         limiter.sweep(&world.auth, at(0));
         assert!(limiter.counted.contains_key(&world.draws(key)[0].subject), "in use");
@@ -361,7 +365,7 @@ async fn usage_beyond_measure_holds_nothing_up() {
     }
     limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
     let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
-    limiter.reserve(&mut permit, 10, at(0)).unwrap();
+    limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
     let query = UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
     let sum = world.store.usage(query).await.unwrap()[0].own;
     assert_eq!(sum.requests, 3);
@@ -380,7 +384,7 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
     let pay = |draw: &Draw, now| {
         let mut permit = limiter.admit(std::slice::from_ref(draw), 1, now).unwrap();
-        let paid = limiter.reserve(&mut permit, 200, now).is_ok();
+        let paid = limiter.reserve(&mut permit, Reserve::exactly(200), now).is_ok();
         permit.settle(None, Some(150));
         paid
     };
@@ -421,7 +425,7 @@ async fn threads_never_go_over_together() {
             for round in 0..2_000 {
                 let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
                 assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
-                let paid = limiter.reserve(&mut permit, 10, at(round)).is_ok();
+                let paid = limiter.reserve(&mut permit, Reserve::exactly(10), at(round)).is_ok();
                 running.fetch_sub(1, Ordering::SeqCst);
                 if paid && round % 3 > 0 {
                     spent.fetch_add(7, Ordering::SeqCst);

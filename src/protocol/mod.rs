@@ -5,6 +5,8 @@ pub mod anthropic;
 pub mod coding;
 pub mod endpoint;
 pub mod json;
+pub mod known;
+pub mod media;
 pub mod mock;
 pub mod openai;
 pub mod sse;
