@@ -12,7 +12,9 @@ use rerouter::protocol::{openai, tokens};
 use serde_json::{Value, json};
 
 use crate::fuzzing::targets::lenient::{self, Rules};
+use crate::support::client::Answer;
 use crate::support::documents::provider;
+use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::recorded;
@@ -28,13 +30,13 @@ const DOLLAR: f64 = 1e9;
 /// dollar.
 type Billed = Arc<Mutex<HashMap<String, u64>>>;
 
-/// A provider that takes any spelling and bills all that it could. It takes its time, so that
-/// requests are there at once.
-async fn lenient_provider() -> (Provider, Billed) {
+/// A provider that takes any spelling and bills all that it could, text at a token for so many
+/// bytes. It takes its time, so that requests are there at once.
+async fn lenient_provider(bytes_a_token: u64) -> (Provider, Billed) {
     let billed = Billed::default();
     let sums = Arc::clone(&billed);
     let provider = Provider::start(move |request, _| {
-        let (prompt, answers) = bill(request);
+        let (prompt, answers) = bill(request, bytes_a_token);
         let user = request.json()["user"].as_str().unwrap().to_owned();
         *sums.lock().unwrap().entry(user).or_default() += prompt * PRICES.0 * 1_000 + answers * PRICES.1 * 1_000;
         let steps = scripted::json_answer(200, &answer(request, prompt, answers));
@@ -49,9 +51,8 @@ fn endpoint(request: &Received) -> Endpoint {
     Endpoint::ALL.into_iter().find(|endpoint| request.target.ends_with(endpoint.path())).unwrap()
 }
 
-/// Text counts as it does with most tokenizers.
-fn bill(request: &Received) -> (u64, u64) {
-    let rules = Rules { bytes_a_token: 4, image: 765, ..Rules::dearest(CONTEXT) };
+fn bill(request: &Received, bytes_a_token: u64) -> (u64, u64) {
+    let rules = Rules { bytes_a_token, image: 765, ..Rules::dearest(CONTEXT) };
     let bill = lenient::bill(endpoint(request), &request.body, rules).unwrap();
     // No model writes more than its context, as often as it is asked to.
     (bill.prompt, bill.answers.min(CONTEXT * 128))
@@ -98,16 +99,20 @@ async fn key(gateway: &Gateway) -> Key {
     Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
 }
 
-/// A burst of one request with a key of a dollar a day: how many were answered, and how many
-/// refused as bad.
-async fn burst(gateway: &Gateway, path: &str, body: &str) -> (usize, usize) {
-    let key = key(gateway).await;
+async fn ask(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("anthropic-version", "2023-06-01")];
-    // Who is told to come back soon does, as long as the first ones wait for their answers.
+    gateway.send("POST", path, &headers, Some(body.as_bytes())).await
+}
+
+/// A burst of one request with a key of a dollar a day: how many were answered.
+async fn burst(gateway: &Gateway, path: &str, body: &str) -> usize {
+    let key = key(gateway).await;
+    // Who is told to come back soon does, as long as the first ones wait for their answers, and
+    // then some.
     let once = async |_| {
-        for _ in 0..30 {
-            let answer = gateway.send("POST", path, &headers, Some(body.as_bytes())).await;
+        for _ in 0..60 {
+            let answer = ask(gateway, &key, path, body).await;
             assert!([200, 400, 429].contains(&answer.status), "{}: {body:.300}", answer.text());
             if answer.status != 429 || answer.header("x-should-retry").is_some() {
                 return answer.status;
@@ -117,75 +122,94 @@ async fn burst(gateway: &Gateway, path: &str, body: &str) -> (usize, usize) {
         429
     };
     let statuses = futures::future::join_all((0..BURST).map(once)).await;
-    let count = |status: u16| statuses.iter().filter(|found| **found == status).count();
-    (count(200), count(400))
+    statuses.into_iter().filter(|status| *status == 200).count()
 }
 
-/// Bodies that ask for more than they seem to; a mark stands for what is added to a plain one.
-fn attacks() -> Vec<(&'static str, &'static str, String)> {
-    const CHAT: &str = "/v1/chat/completions";
-    let chat = |more: &str| format!(r#"{{"model":"open","messages":[{{"role":"user","content":"Say a word."}}]{more}}}"#);
-    let responses = |more: &str| format!(r#"{{"model":"open","input":"Say a word."{more}}}"#);
-    let messages = |more: &str| format!(r#"{{"model":"claude","messages":[{{"role":"user","content":"Say a word."}}]{more}}}"#);
+const CHAT: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
+const MESSAGES: &str = "/v1/messages";
+
+/// A plain request of the endpoint with more in it.
+fn with(path: &str, more: &str) -> String {
+    let said = r#"[{"role":"user","content":"Say a word."}]"#;
+    match path {
+        CHAT => format!(r#"{{"model":"open","messages":{said}{more}}}"#),
+        RESPONSES => format!(r#"{{"model":"open","input":{said}{more}}}"#),
+        _ => format!(r#"{{"model":"claude","messages":{said}{more}}}"#),
+    }
+}
+
+/// Spellings that some reader takes for a hundred thousand tokens or a hundred answers, with the
+/// member that they are refused for.
+const MISSPELLED: [(&str, &str, &str); 21] = [
+    (CHAT, r#","max_tokens":"100000""#, "max_tokens"),
+    (CHAT, r#","max_tokens":1e5"#, "max_tokens"),
+    (CHAT, r#","max_tokens":100000.0"#, "max_tokens"),
+    (CHAT, r#","max_tokens":[100000]"#, "max_tokens"),
+    (CHAT, r#","max_tokens":18446744073709551616"#, "max_tokens"),
+    (CHAT, r#","MAX_TOKENS":100000"#, "max_tokens"),
+    (CHAT, r#","max_tokens":5,"max_token\u0073\u0000":100000"#, "max_tokens"),
+    (CHAT, r#","max_tokens":5,"max_tokens":100000"#, "max_tokens"),
+    (CHAT, r#","maxTokens":100000"#, "max_tokens"),
+    (CHAT, r#","max_completion_tokens":"100000""#, "max_completion_tokens"),
+    (CHAT, r#","max_tokens":5,"max_new_tokens":1e5"#, "max_new_tokens"),
+    (CHAT, r#","max_tokens":5,"extra_body":{"max_tokens":100000}"#, "extra_body.max_tokens"),
+    (CHAT, r#","n":"128""#, "n"),
+    (CHAT, r#","n":1e2"#, "n"),
+    (CHAT, r#","N":128"#, "n"),
+    (CHAT, r#","n":"128","max_tokens":"100000""#, "n"),
+    (RESPONSES, r#","max_output_tokens":"100000""#, "max_output_tokens"),
+    (RESPONSES, r#","MAX_OUTPUT_TOKENS":100000"#, "max_output_tokens"),
+    (MESSAGES, r#","max_tokens":"100000""#, "max_tokens"),
+    (MESSAGES, r#","max_tokens":5,"thinking":{"budget_tokens":"100000"}"#, "thinking.budget_tokens"),
+    (MESSAGES, r#","max_tokens":5,"thinking":{"BUDGET_TOKENS":100000}"#, "thinking.budget_tokens"),
+];
+
+/// Requests that cost more than they seem to.
+fn dear() -> Vec<(&'static str, &'static str, String)> {
     let prose = "The members agreed to postpone the vote until next month. ".repeat((400 << 10) / 58);
     let pdf = format!("JVBERi0xLjQK{}", "A".repeat(200 << 10));
-    let mut all: Vec<(&str, &str, String)> = vec![
-        ("max_tokens 50000", CHAT, chat(r#","max_tokens":50000"#)),
-        ("max_tokens \"100000\"", CHAT, chat(r#","max_tokens":"100000""#)),
-        ("max_tokens 1e5", CHAT, chat(r#","max_tokens":1e5"#)),
-        ("max_tokens 100000.0", CHAT, chat(r#","max_tokens":100000.0"#)),
-        ("max_tokens [100000]", CHAT, chat(r#","max_tokens":[100000]"#)),
-        ("max_tokens 2^64", CHAT, chat(r#","max_tokens":18446744073709551616"#)),
-        ("MAX_TOKENS", CHAT, chat(r#","MAX_TOKENS":100000"#)),
-        ("max_token\\u0073 twice", CHAT, chat(r#","max_tokens":5,"max_token\u0073\u0000":100000"#)),
-        ("maxTokens", CHAT, chat(r#","maxTokens":100000"#)),
-        ("max_completion_tokens \"100000\"", CHAT, chat(r#","max_completion_tokens":"100000""#)),
-        ("max_new_tokens", CHAT, chat(r#","max_tokens":5,"max_new_tokens":100000"#)),
-        ("extra_body", CHAT, chat(r#","max_tokens":5,"extra_body":{"max_tokens":100000}"#)),
-        ("thinking_budget", CHAT, chat(r#","max_tokens":5,"thinking_budget":100000"#)),
-        ("n \"128\"", CHAT, chat(r#","n":"128""#)),
-        ("n 1e2", CHAT, chat(r#","n":1e2"#)),
-        ("N 128", CHAT, chat(r#","N":128"#)),
-        ("best_of 128", CHAT, chat(r#","best_of":128"#)),
-        ("n \"128\", max_tokens \"100000\"", CHAT, chat(r#","n":"128","max_tokens":"100000""#)),
-        ("max_output_tokens \"100000\"", "/v1/responses", responses(r#","max_output_tokens":"100000""#)),
-        ("MAX_OUTPUT_TOKENS", "/v1/responses", responses(r#","MAX_OUTPUT_TOKENS":100000"#)),
-        ("previous_response_id", "/v1/responses", responses(r#","previous_response_id":"resp_1","max_output_tokens":5"#)),
-        ("messages max_tokens \"100000\"", "/v1/messages", messages(r#","max_tokens":"100000""#)),
-        (
-            "thinking.budget_tokens \"100000\"",
-            "/v1/messages",
-            messages(r#","max_tokens":5,"thinking":{"type":"enabled","budget_tokens":"100000"}"#),
-        ),
-        ("thinking.BUDGET_TOKENS", "/v1/messages", messages(r#","max_tokens":5,"thinking":{"type":"enabled","BUDGET_TOKENS":100000}"#)),
-        (
-            "a PDF",
-            "/v1/messages",
-            json!({"model": "claude", "max_tokens": 5, "messages": [{"role": "user", "content": [
-            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pdf}}]}]})
-            .to_string(),
-        ),
-    ];
+    let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pdf}});
     let function = json!({"name": "f", "description": prose, "parameters": {}});
-    all.push(("functions", CHAT, chat(&format!(r#","max_tokens":5,"functions":[{function}]"#))));
-    let prediction = json!({"type": "content", "content": prose});
-    all.push(("prediction", CHAT, chat(&format!(r#","max_tokens":5,"prediction":{prediction}"#))));
-    let refused =
-        json!({"model": "open", "max_tokens": 5, "messages": [{"role": "assistant", "content": [{"type": "refusal", "refusal": prose}]}]});
-    all.push(("refusal parts", CHAT, refused.to_string()));
-    let upper = json!({"model": "open", "max_tokens": 5, "messages": [{"role": "user", "CONTENT": prose}]});
-    all.push(("CONTENT", CHAT, upper.to_string()));
-    let said = json!({"model": "open", "max_tokens": 5, "messages": [{"role": "user", "content": prose}]});
-    all.push(("text", CHAT, said.to_string()));
-    all
+    let saying = |message: Value| json!({"model": "open", "max_tokens": 5, "messages": [message]}).to_string();
+    let document = json!({"model": "claude", "max_tokens": 5, "messages": [{"role": "user", "content": [pdf]}]}).to_string();
+    vec![
+        ("max_tokens 50000", CHAT, with(CHAT, r#","max_tokens":50000"#)),
+        ("max_new_tokens 100000", CHAT, with(CHAT, r#","max_tokens":5,"max_new_tokens":100000"#)),
+        ("thinking_budget 100000", CHAT, with(CHAT, r#","max_tokens":5,"thinking_budget":100000"#)),
+        ("best_of 128", CHAT, with(CHAT, r#","best_of":128"#)),
+        ("previous_response_id", RESPONSES, with(RESPONSES, r#","previous_response_id":"resp_1","max_output_tokens":5"#)),
+        ("a PDF", MESSAGES, document),
+        ("functions", CHAT, with(CHAT, &format!(r#","max_tokens":5,"functions":[{function}]"#))),
+        ("prediction", CHAT, with(CHAT, &format!(r#","max_tokens":5,"prediction":{{"content":"{prose}"}}"#))),
+        ("refusal parts", CHAT, saying(json!({"role": "assistant", "content": [{"type": "refusal", "refusal": prose}]}))),
+        ("text", CHAT, saying(json!({"role": "user", "content": prose}))),
+    ]
 }
 
 #[tokio::test]
-async fn no_spelling_makes_a_burst_cost_more_than_the_budget() {
-    let (provider, billed) = lenient_provider().await;
+async fn a_number_in_another_spelling_is_refused_and_no_provider_is_asked() {
+    let (provider, _) = lenient_provider(4).await;
+    let gateway = gateway(&provider.url()).await;
+    let key = key(&gateway).await;
+    for (path, more, field) in MISSPELLED {
+        let answer = ask(&gateway, &key, path, &with(path, more)).await;
+        match path {
+            MESSAGES => envelope::anthropic(&answer, 400, "invalid_request_error"),
+            _ => envelope::openai(&answer, 400, "invalid_request_error", None),
+        }
+        assert!(answer.text().contains(&format!("`{field}`")) || answer.json()["error"]["param"] == field, "{more}: {}", answer.text());
+    }
+    assert_eq!(provider.count(), 0);
+}
+
+#[tokio::test]
+async fn no_burst_costs_more_than_the_budget() {
+    let (provider, billed) = lenient_provider(4).await;
     let gateway = gateway(&provider.url()).await;
     let gateway = &gateway;
-    let ends = futures::stream::iter(attacks()).map(async |(name, path, body)| {
+    let misspelled = MISSPELLED.into_iter().map(|(path, more, _)| (more, path, with(path, more)));
+    let ends = futures::stream::iter(dear().into_iter().chain(misspelled)).map(async |(name, path, body)| {
         let member = format!(r#","user":{}}}"#, json!(name));
         let body = format!("{}{member}", body.strip_suffix('}').unwrap());
         (name, burst(gateway, path, &body).await)
@@ -193,14 +217,29 @@ async fn no_spelling_makes_a_burst_cost_more_than_the_budget() {
     let ends: Vec<_> = ends.buffered(6).collect().await;
     let billed = billed.lock().unwrap();
     let mut beyond = Vec::new();
-    for (name, (answered, refused)) in ends {
+    for (name, answered) in ends {
         let cost = billed.get(name).map_or(0.0, |billed| *billed as f64 / DOLLAR);
-        eprintln!("{name:40} {cost:10.2} USD, {answered} answered, {refused} refused as bad");
+        eprintln!("{name:60} {cost:10.2} USD, {answered} answered");
         if cost > 1.0 {
             beyond.push((name, cost));
         }
     }
     assert!(beyond.is_empty(), "cost more than a dollar: {beyond:?}");
+}
+
+/// Text that takes far more tokens than text usually does: the last request of a budget, and no
+/// more than one, goes beyond it, by no more than its own prompt.
+#[tokio::test]
+async fn only_the_last_request_goes_beyond_the_budget() {
+    let (provider, billed) = lenient_provider(1).await;
+    let gateway = gateway(&provider.url()).await;
+    let text = "qzxjvkw ".repeat(10_625);
+    let said = json!({"model": "open", "max_tokens": 5, "user": "dear text", "messages": [{"role": "user", "content": text}]});
+    let answered = burst(&gateway, CHAT, &said.to_string()).await;
+    let one = 85_000.0 * PRICES.0 as f64 / 1e6;
+    let cost = *billed.lock().unwrap().values().next().unwrap() as f64 / DOLLAR;
+    eprintln!("{answered} answered, {cost:.3} USD");
+    assert!(answered == 4 && (1.0..1.0 + one).contains(&cost), "{answered} cost {cost}");
 }
 
 /// A name as some reader takes it: as it is, in another case, in camel case, with an escape, before
@@ -360,8 +399,8 @@ fn no_recorded_prompt_took_more_than_its_ceiling() {
     for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
         let request = openai::read_request(exchange.request.get().as_bytes(), exchange.endpoint()).unwrap();
         let Some(counted) = exchange.counted() else { continue };
-        let ceiling = request.ceiling.prompt_tokens(u64::MAX, tokens::dearest_image(&request.model));
-        closed += u64::from(!request.ceiling.is_open);
+        let ceiling = request.ceiling.prompt_tokens(1_000_000, tokens::dearest_image(&request.model));
+        closed += u64::from(ceiling < 1_000_000);
         let adds = request.model.starts_with("compound") || exchange.request.get().contains("\"models\"");
         if counted > ceiling && !adds {
             beyond.push(format!("{} {}: {counted} of {ceiling}: {:.900}", exchange.id, request.model, exchange.request.get()));

@@ -36,6 +36,8 @@ pub(super) struct Prompt {
     /// Whether its bytes set no bound to it: a PDF of many small pages, a part that is named by id
     /// or address.
     pub(super) is_open: bool,
+    /// Whether there is a tool that the provider runs, which adds what it finds.
+    pub(super) finds: bool,
 }
 
 /// Whose rule an image counts by.

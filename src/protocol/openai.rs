@@ -83,12 +83,14 @@ pub struct ModelRequest {
 /// The most that a request can come to, as far as its bytes tell: what a budget reserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceiling {
-    /// Tokens of the prompt but for images: no tokenizer makes more than one of a byte.
+    /// Tokens of the prompt but for images: one for each byte, which is more than tokenizers make of any
+    /// text (but for a few characters that some of them write out). No bound where the provider adds what
+    /// it finds.
     pub prompt: u64,
     /// Images.
     pub images: u64,
-    /// Whether only the model's context bounds the prompt: a part of it is not in the request (an earlier response, a file by its
-    /// id or address, what a tool of the provider finds), or is a file whose pages nobody counts here.
+    /// Whether nobody can tell how long the prompt is: a part of it is not in the request (an earlier
+    /// response, a file by its id or address), or is a file whose pages are not counted here.
     pub is_open: bool,
     /// Tokens of all answers together, and what costs as such: thoughts beyond an answer's limit, predictions.
     pub answers: u64,
@@ -191,7 +193,7 @@ impl Facts {
         request.prompt_tokens = framing + prompt.tokens + self.system_tokens + self.tool_tokens + self.format_tokens + instructions;
         let written = (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
         request.ceiling = Ceiling {
-            prompt: written,
+            prompt: if prompt.finds || counts.finds { u64::MAX } else { written },
             images: prompt.images,
             is_open: prompt.is_open || counts.is_open,
             answers: counts.answers(endpoint),
@@ -215,7 +217,7 @@ pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(
             None | Some("function" | "custom") => {}
             Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => facts.prompt.beside += TOKENS_PER_CLIENT_TOOL,
             // The provider runs it, and adds what it finds.
-            Some(_) => facts.prompt.is_open = true,
+            Some(_) => facts.prompt.finds = true,
         }
         Ok(())
     })
@@ -223,13 +225,17 @@ pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(
 
 /// What the definition of a tool or function takes.
 fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts, kind: &mut Option<String>) -> Result<u64, Fault> {
-    cursor.shape()?;
+    let is_name = cursor.shape()? == Shape::String;
     let start = cursor.place();
     let mut known = Known::of("tools.", &["type"]);
-    cursor.members(|cursor, name| match known.find(&name)? {
-        "type" => read_word(cursor).map(|word| *kind = word),
-        _ => cursor.pass(),
-    })?;
+    if is_name {
+        *kind = read_word(cursor)?;
+    } else {
+        cursor.members(|cursor, name| match known.find(&name)? {
+            "type" => read_word(cursor).map(|word| *kind = word),
+            _ => cursor.pass(),
+        })?;
+    }
     let span = start..cursor.place();
     facts.has_tools = true;
     // Templates write it anew, with blanks of their own.
@@ -237,7 +243,8 @@ fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts, kind: &mut Option
     Ok(tokens::estimate(cursor.raw(&span)))
 }
 
-/// The form that the answer has to have: what `field` (which ends in a dot) says of it, with its schema in the member `schema`.
+/// The form that the answer has to have: `known` are its type and its schema, which is the member of that
+/// name.
 pub(super) fn read_format(cursor: &mut Cursor<'_>, mut known: Known, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
     let mut kind = None;
     cursor.members(|cursor, name| {

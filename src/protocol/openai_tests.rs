@@ -191,24 +191,30 @@ fn what_cannot_be_seen_is_open() {
         (chat, said(r#"{"type":"text","text":"x","file_id":"file_1"}"#)),
         (chat, said(r#"{"type":"unheard_of","unheard_of":"x"}"#)),
         (chat, r#"{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}"#.to_owned()),
-        (chat, beside(r#""web_search_options":{}"#)),
-        (chat, beside(r#""tools":[{"type":"web_search"}]"#)),
-        (chat, beside(r#""plugins":[{"id":"web"}]"#)),
         (responses, beside(r#""previous_response_id":"resp_1""#)),
         (responses, beside(r#""conversation":{"id":"conv_1"}"#)),
         (responses, beside(r#""prompt":{"id":"pmpt_1"}"#)),
-        (responses, beside(r#""tools":[{"type":"file_search"}]"#)),
         (responses, item(r#"{"type":"item_reference","id":"msg_1"}"#)),
         (responses, item(r#"{"id":"msg_1"}"#)),
         (responses, item(r#"{"role":"user","content":[{"type":"input_file","file_url":"https://a.test/b.pdf"}]}"#)),
-        (messages, beside(r#""mcp_servers":[{"url":"https://a.test"}]"#)),
-        (messages, beside(r#""tools":[{"type":"web_search_20260209","name":"web_search"}]"#)),
         (messages, said(r#"{"type":"document","source":{"type":"url","url":"https://a.test/b.pdf"}}"#)),
         (messages, said(r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0x"}}"#)),
         (messages, said(r#"{"type":"container_upload","file_id":"file_1"}"#)),
         (Endpoint::Embeddings, r#"{"model":"m","input":[{"image":"https://a.test/b.png"}]}"#.to_owned()),
     ] {
         assert!(read_request(body.as_bytes(), endpoint).unwrap().ceiling.is_open, "{body}");
+    }
+    for (endpoint, body) in [
+        (chat, beside(r#""web_search_options":{}"#)),
+        (chat, beside(r#""tools":[{"type":"web_search"}]"#)),
+        (chat, beside(r#""tools":["web_search"]"#)),
+        (chat, beside(r#""plugins":[{"id":"web"}]"#)),
+        (responses, beside(r#""tools":[{"type":"file_search"}]"#)),
+        (messages, beside(r#""mcp_servers":[{"url":"https://a.test"}]"#)),
+        (messages, beside(r#""tools":[{"type":"web_search_20260209","name":"web_search"}]"#)),
+    ] {
+        let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
+        assert_eq!((ceiling.prompt_tokens(1_000, 0), ceiling.is_open), (1_000, false), "{body}");
     }
     for (endpoint, body) in [
         (chat, said(r#"{"type":"text","text":"x"},{"type":"refusal","refusal":"x"},"x""#)),
@@ -239,7 +245,8 @@ fn what_cannot_be_seen_is_open() {
         (messages, said(r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},{"type":"thinking","thinking":"x"}"#)),
         (messages, beside(r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]"#)),
     ] {
-        assert!(!read_request(body.as_bytes(), endpoint).unwrap().ceiling.is_open, "{body}");
+        let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
+        assert!(!ceiling.is_open && ceiling.prompt < 2_000, "{body}");
     }
 }
 

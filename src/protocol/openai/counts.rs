@@ -35,11 +35,12 @@ pub(super) const NAMES: &[&str] = &[
     "previous_response_id",
     "conversation",
     "prompt",
-    "mcp_servers",
     "container",
-    "web_search_options",
-    "plugins",
     "preset",
+    // What the provider adds.
+    "web_search_options",
+    "mcp_servers",
+    "plugins",
     "data_sources",
 ];
 
@@ -56,6 +57,8 @@ pub(super) struct Counts {
     predicted: u64,
     /// Whether a part of the prompt is not in the request.
     pub(super) is_open: bool,
+    /// Whether the provider is to add what it finds.
+    pub(super) finds: bool,
 }
 
 impl Counts {
@@ -75,22 +78,12 @@ impl Counts {
                 self.is_open |= cursor.shape()? == Shape::Object;
                 cursor.pass()?;
             }
-            "previous_response_id"
-            | "conversation"
-            | "mcp_servers"
-            | "container"
-            | "web_search_options"
-            | "plugins"
-            | "preset"
-            | "data_sources" => {
-                let span = cursor.skip()?;
-                let is_nothing = match cursor.raw(&span) {
-                    b"null" => true,
-                    // Without options there is a search all the same.
-                    b"[]" | b"{}" | b"\"\"" => name != "web_search_options",
-                    _ => false,
-                };
-                self.is_open |= !is_nothing;
+            "previous_response_id" | "conversation" | "container" | "preset" => self.is_open |= is_there(cursor)?,
+            "mcp_servers" | "plugins" | "data_sources" => self.finds |= is_there(cursor)?,
+            "web_search_options" => {
+                // Without options there is a search all the same.
+                self.finds |= cursor.shape()? != Shape::Null;
+                cursor.pass()?;
             }
             _ => self.limit = self.limit.max(read_count(cursor, "", name)?),
         }
@@ -129,6 +122,12 @@ impl Counts {
         let one = if endpoint.is_anthropic() { limit.max(self.thinking) } else { limit.saturating_add(self.thinking) };
         one.saturating_add(self.predicted).saturating_mul(self.choices().unwrap_or(1))
     }
+}
+
+/// Whether there is something in a value.
+fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
+    let span = cursor.skip()?;
+    Ok(!matches!(cursor.raw(&span), b"null" | b"[]" | b"{}" | b"\"\""))
 }
 
 /// A count: a whole number in digits. Null says nothing.
