@@ -362,8 +362,19 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_some_families_cost_more() {
+    fn runs_of_one_sign_or_blank_are_not_free() {
+        // At least a half of what OpenAI's o200k_base counts of three thousand.
+        for (counted, one) in [(750, "'"), (1500, "}"), (48, "-"), (188, "\n"), (24, " "), (188, "\t"), (3000, "\u{7f}"), (3000, "\u{1}")] {
+            for found in both(&one.repeat(3_000)) {
+                assert!(found * 2 >= counted, "{found} for {counted}: {one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tools_and_images_of_some_families_cost_more() {
         assert_eq!((tool_instructions("anthropic/Claude-sonnet-5"), tool_instructions("gpt-5")), (420, 0));
+        assert_eq!(["GPT-4o-mini", "claude-opus-5", "qwen3-vl"].map(dearest_image), [48_169, 4_784, 16_384]);
     }
 
     proptest! {

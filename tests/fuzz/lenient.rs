@@ -101,31 +101,31 @@ struct Found {
 impl Found {
     fn request(&mut self, endpoint: Endpoint, members: &[(String, Node)]) {
         for (name, value) in members {
-            let is = |known: &&str| reads(name, known);
-            if LIMITS.iter().any(|known| is(&known)) {
+            let is = |known: &str| reads(name, known);
+            if LIMITS.iter().any(|known| is(known)) {
                 self.limit = self.limit.max(count(value));
-            } else if CHOICES.iter().any(|known| is(&known)) {
+            } else if CHOICES.iter().any(|known| is(known)) {
                 self.choices = self.choices.max(count(value).unwrap_or(0));
-            } else if is(&"best_of") {
+            } else if is("best_of") {
                 self.best_of = self.best_of.max(count(value).unwrap_or(0));
-            } else if is(&"thinking_budget") {
+            } else if is("thinking_budget") {
                 self.thinking = self.thinking.max(count(value).unwrap_or(0));
-            } else if is(&"thinking") {
+            } else if is("thinking") {
                 self.nested(value, "budget_tokens");
-            } else if is(&"reasoning") {
+            } else if is("reasoning") {
                 self.nested(value, "max_tokens");
-            } else if is(&"prediction") {
+            } else if is("prediction") {
                 self.predicted = self.predicted.saturating_add(text(value));
-            } else if let (true, Node::Object(members)) = (is(&"extra_body"), value) {
+            } else if let (true, Node::Object(members)) = (is("extra_body"), value) {
                 self.request(endpoint, members);
-            } else if is(&conversation(endpoint)) || (endpoint.is_anthropic() && is(&"system")) {
+            } else if is(conversation(endpoint)) || (endpoint.is_anthropic() && is("system")) {
                 self.said(value, true);
             } else {
-                if is(&"tools") || is(&"functions") {
+                if is("tools") || is("functions") {
                     // Written anew, with blanks between all that it holds.
                     self.bytes += 2 * nodes(value);
                 }
-                self.elsewhere |= ELSEWHERE.iter().any(|known| is(&known)) && !matches!(value, Node::Null);
+                self.elsewhere |= ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
                 self.bytes += text(value);
             }
         }
