@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::auth::{Auth, Passwords, Throttle};
+use crate::body_memory::BodyMemory;
 use crate::bounds;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
@@ -28,6 +29,7 @@ use crate::routing::inputs::TargetHealth;
 use crate::routing::recipe::Routing;
 use crate::secret::Secret;
 use crate::store::Store;
+use crate::turns::Turns;
 
 /// What a reload replaces, all at once. A request takes it once and keeps it to its end.
 pub struct Live {
@@ -80,14 +82,18 @@ pub struct App {
     pub captures: CaptureQueue,
     /// Where captures are read.
     pub archive: Archive,
-    /// A permit for each connection.
-    pub connections: Arc<Semaphore>,
-    /// A permit for each reroute under way.
-    pub reroutes: Semaphore,
+    /// What bodies take in memory.
+    pub body_memory: BodyMemory,
+    /// Turns at reading large bodies.
+    pub readers: Turns,
+    /// Turns at rerouting.
+    pub reroutes: Turns,
     /// A permit for each shadow under way.
     pub shadows: Arc<Semaphore>,
-    /// A permit for each evaluation under way.
-    pub evaluations: Arc<Semaphore>,
+    /// Turns at evaluating.
+    pub evaluations: Turns,
+    /// Turns at evaluating a change before it goes live.
+    pub gates: Turns,
     /// A permit for the one import that may be under way: a body of it is large.
     pub imports: Semaphore,
     /// Where the in-process mock provider listens.
@@ -133,7 +139,7 @@ impl Drop for Busy {
 impl App {
     /// Puts a gateway together.
     pub fn new(parts: Parts) -> Self {
-        let connections = Arc::new(Semaphore::new(parts.server.limits.connections));
+        let body_memory = BodyMemory::new(parts.server.limits.body_memory);
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
         let since = parts.clock.now();
@@ -155,10 +161,12 @@ impl App {
             bias: Bias::default(),
             captures: parts.captures,
             archive: parts.archive,
-            connections,
-            reroutes: Semaphore::new(bounds::REROUTES),
+            body_memory,
+            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_PATIENCE),
+            reroutes: Turns::new(bounds::REROUTES, bounds::REROUTES_SHARE, bounds::REROUTE_PATIENCE),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
-            evaluations: Arc::new(Semaphore::new(bounds::EVALUATIONS)),
+            evaluations: Turns::new(bounds::EVALUATIONS, bounds::EVALUATIONS_SHARE, bounds::EVALUATE_PATIENCE),
+            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_PATIENCE),
             imports: Semaphore::new(1),
             mock: parts.mock,
             variables: parts.variables,

@@ -1,7 +1,11 @@
 //! Every limit in the program that no document sets, named, with its reason. A limit that operators set has
 //! its default in `config/`; nothing is unbounded.
 
+mod connections;
+
 use std::time::Duration;
+
+pub use connections::*;
 
 /// A configuration document, in bytes: large routing tables stay far below.
 pub const DOCUMENT_BYTES: usize = 1 << 20;
@@ -81,8 +85,6 @@ pub const HEADER_LINES: usize = 128;
 pub const TARGET_BYTES: usize = 8 << 10;
 /// How long a kept-alive connection may stay silent.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// How long a fresh connection may stay silent.
-pub const FIRST_BYTE: Duration = Duration::from_secs(15);
 /// Longest silence within a request body, whatever its rate so far.
 pub const BODY_SILENCE: Duration = Duration::from_secs(10);
 /// What is drained of an unread body to keep its connection.
@@ -289,8 +291,30 @@ pub const USAGE_TOKENS: u64 = 1_000_000_000;
 pub const USAGE_ENDING: usize = 16 << 10;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
+/// Those of one caller: four callers may be at it at once.
+pub const REROUTES_SHARE: usize = 4;
+/// Longest that a reroute waits for its turn: clients still wait themselves.
+pub const REROUTE_PATIENCE: Duration = Duration::from_secs(10);
+/// Least room that is made for a body that does not come in one piece.
+pub const BODY_ROOM: usize = 4 << 10;
+/// Bodies above this are read on threads that may wait: reading one this large takes some
+/// milliseconds at worst.
+pub const READ_INLINE: usize = 128 << 10;
+/// Large and compressed bodies that are read at once: the data path keeps a core where there are two.
+pub const READERS: usize = 2;
+/// Those of one caller.
+pub const READERS_SHARE: usize = 1;
+/// Longest that a large body waits to be read.
+pub const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Evaluations at once: each keeps a thread busy that requests could use.
 pub const EVALUATIONS: usize = 2;
+/// Those of one caller.
+pub const EVALUATIONS_SHARE: usize = 1;
+/// Longest that an evaluation, or a gated change, waits for its turn.
+pub const EVALUATE_PATIENCE: Duration = Duration::from_secs(30);
+/// Gated changes that are evaluated at once. They have a place of their own: evaluations never hold
+/// up a change of the routing.
+pub const GATES: usize = 1;
 /// Captures that an evaluation asks where nothing else is said, the newest first.
 pub const EVALUATE_DEFAULT: u64 = 100_000;
 /// Most captures that an evaluation may be asked for.
@@ -427,8 +451,20 @@ pub const LOG_BUFFER: usize = 64 << 10;
 /// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of
 /// mounted configuration, which file notifications miss.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Looks at the file, one [`WATCH_INTERVAL`] after the other, that have to find it the same before
+/// a change is taken: two seconds. Whoever writes into it in place pauses for less, as a rule.
+pub const WATCH_LOOKS: u32 = 5;
+/// Time between the two readings of the file that SIGHUP asks for.
+pub const HANGUP_APART: Duration = Duration::from_millis(250);
 /// How long a resolved address of a provider is used before it is looked up again.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
+/// How often what the write-ahead logs of the store hold is moved into its databases: damage to a log, or a copy without it,
+/// costs no more than what was written since.
+pub const CHECKPOINT: Duration = Duration::from_secs(120);
+/// Times that `rerouter backup` begins to copy a database that is busy, and a list of segments of which one has left meanwhile.
+pub const BACKUP_TRIES: usize = 50;
+/// Its wait before it tries again.
+pub const BACKUP_WAIT: Duration = Duration::from_millis(100);
 /// How often sessions that are over are ended, and the use of the others is written down.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 

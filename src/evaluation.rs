@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::app::{App, Live};
 use crate::bounds;
@@ -23,11 +23,13 @@ use crate::error::{Error, Kind, Result};
 use crate::id::RequestId;
 use crate::prompt::Prompt;
 use crate::protocol::endpoint::Endpoint;
+use crate::replay::cost::PriceList;
 use crate::replay::evaluate::{Question, Skipped, Standing};
 use crate::replay::explain;
-use crate::replay::report::{PriceList, Report};
+use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
 use crate::store::{CaptureFilter, Place, Store};
+use crate::turns::{Turn, Turns};
 
 /// A document that captures are decided under.
 #[derive(Clone)]
@@ -110,26 +112,29 @@ pub enum Told {
     Done(Result<Report>),
 }
 
-/// Begins an evaluation; it ends with its last capture, or soon after the receiver is dropped. 429 while as many as may are
-/// under way, 503 while captures are there that the index does not know.
-pub fn begin(app: &App, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
+/// Waits for a turn at `turns`; 429 where there was none for too long.
+pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
+    turns.take(caller).await.ok_or_else(|| {
+        let why = "Too many evaluations are running; none ended in time.";
+        Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
+    })
+}
+
+/// Begins an evaluation in its turn; it ends with its last capture, or soon after the receiver is
+/// dropped. 503 while captures are there that the index does not know.
+pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
     app.archive.check_complete()?;
-    let permit = app.evaluations.clone().try_acquire_owned().map_err(|_| {
-        let most = bounds::EVALUATIONS;
-        Error::new(Kind::RateLimited, format!("{most} evaluations are under way already.")).retry_after(bounds::LIMIT_RETRY)
-    })?;
     let (tell, told) = mpsc::channel(4);
-    let live = app.live();
     let work = Work {
         evaluation,
         archive: app.archive.clone(),
-        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock, live },
+        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock },
         traffic: app.traffic(),
         handle: Handle::current(),
         tell,
         last: LastBlock::default(),
     };
-    let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(permit));
+    let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(turn));
     started.map_err(Error::internal)?;
     Ok(told)
 }
@@ -155,10 +160,10 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, permit: OwnedSemaphorePermit) {
+    fn run(mut self, turn: Turn) {
         let report = self.evaluate().transpose();
         // Whoever has its report may begin another one.
-        drop(permit);
+        drop(turn);
         if let Some(report) = report {
             // Whoever asked may have left meanwhile.
             let _gone = self.tell.blocking_send(Told::Done(report));
@@ -209,7 +214,7 @@ impl Work {
     fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
         let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } = &self.evaluation;
         if *without_imported && head.imported {
-            return report.skip(Skipped::Imported);
+            return report.skip(Skipped::Imported, head);
         }
         let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
         let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
@@ -219,9 +224,9 @@ impl Work {
             user_text(head, bodies??.request)
         };
         match question.judge(head, recorded.as_deref(), &text) {
-            Err(skipped) => report.skip(skipped),
+            Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
-                let prices = PriceList { candidate: question.candidate, other: question.baseline.or(Some(&self.documents.live.routing)) };
+                let prices = PriceList { candidate: question.candidate, baseline: question.baseline };
                 let before = question.baseline.or(recorded.as_deref());
                 report.add(head, &judged, &prices, || {
                     let mut reasons = explain::explain(&judged, before, question.candidate);
@@ -257,9 +262,9 @@ impl Offline {
         let recorded = [Some(&*candidate), baseline.as_ref()].into_iter().flatten().find(|known| Some(known.revision()) == revision);
         let text = || user_text(head, capture.bodies.request.clone());
         match question.judge(head, recorded, &text) {
-            Err(skipped) => report.skip(skipped),
+            Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
-                let prices = PriceList { candidate, other: baseline.as_ref() };
+                let prices = PriceList { candidate, baseline: baseline.as_ref() };
                 report.add(head, &judged, &prices, || explain::explain(&judged, baseline.as_ref().or(recorded), candidate));
             }
         }
@@ -286,7 +291,6 @@ struct Documents {
     store: Store,
     server: Server,
     mock: Option<std::net::SocketAddr>,
-    live: Arc<Live>,
 }
 
 impl Documents {

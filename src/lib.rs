@@ -5,7 +5,7 @@
 //!
 //! | layer | rooms |
 //! |---|---|
-//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
+//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
@@ -23,8 +23,11 @@
 //! Each step is a call that can be searched for; all files are in `src/gateway/` unless another room is named.
 //!
 //! ```text
-//! edge.rs       Edge::process_new_http    one request of a connection; the head under its deadline
-//!               └ Edge::serve             gate::check: framing, Host, target (400, 421, 431)
+//! door.rs       Door::process_new         a connection: its place (places.rs), TLS, one deadline to its first request
+//! head.rs       └ read                    HTTP/1: a head, each line of it ending in CRLF; chunks.rs: the lines of its body
+//! http2.rs      └ serve                   HTTP/2: the streams of a connection, and its end; http2_stream.rs: one of them
+//! edge.rs       Edge::serve               one request
+//!               └ Edge::request           gate::check: framing, Host, target (400, 421, 431)
 //!                 └ Edge::admit           api::find (method, path) → Auth::identify → Admission::of, by the route's policy; no body is read yet
 //! inference.rs  └ run                     all that follows
 //!                 ├ read                  intake::read_body: whole, bounded; Prompt::read: one pass, no copy
@@ -39,7 +42,7 @@
 //! mod.rs          │ └ Gateway (ProxyHttp) for each target of the plan:
 //! attempt.rs      │   ├ peer              the target's permit (under_way.rs, routing/health/), its address (reach.rs)
 //!                 │   ├ write_head        head, credential and body (`model` renamed) for this provider
-//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; tee, usage, errors in-band
+//! relay.rs        │   ├ Relay::observe    hold until the first content event, then through; our key starred, tee, usage, errors in-band
 //! attempt.rs      │   └ failed            may the next target be tried? never after the commit
 //!                 ├ Outcome::take         record.rs: how it went
 //!                 ├ allowance::settle     what was used, for what was reserved
@@ -66,10 +69,10 @@
 //! # One reload
 //!
 //! ```text
-//! reload.rs     Watcher::look, ::reload   the file changed, or SIGHUP
+//! reload/watch.rs  Watcher::look, ::reload  the file changed and stood still, or SIGHUP
 //! config/       load, read_routing        text → tree with positions → RoutingSpec (as written), every problem at once
 //! routing/      Routing::build            RoutingSpec → Routing (as run): names resolved, CEL compiled
-//! store/        keep_document             the text is kept before any capture can name its revision
+//! store/        keep_document             the text is kept, sealed, before any capture can name its revision
 //! app.rs        App::replace              one atomic swap; a request keeps the Live that it took (App::live)
 //! ```
 //!
@@ -89,12 +92,15 @@
 //! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
 //! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
 //! | a limit of the program | `bounds.rs` |
+//! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
+//! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |
 //! | a limit of keys and users | `store/limits.rs` (the record), `api/limits.rs` (its bounds), `limits/` (how it is counted) |
 
 pub mod api;
 pub mod app;
 pub mod auth;
 pub mod blocking;
+pub mod body_memory;
 pub mod bounds;
 pub mod capture;
 pub mod cli;
@@ -118,3 +124,4 @@ pub mod routing;
 pub mod secret;
 pub mod server;
 pub mod store;
+pub mod turns;

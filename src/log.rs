@@ -5,9 +5,9 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::net::IpAddr;
 use std::panic::PanicHookInfo;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -61,6 +61,26 @@ pub fn may_be_written(target: &str, level: log::Level) -> bool {
     level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
 }
 
+/// Says something that may happen very often: at most once in [`bounds::SELDOM`], with how often it happened.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+
+impl Seldom {
+    /// It has happened once more; `say` is given the count since it was last said.
+    pub fn tell(&self, say: impl FnOnce(u64)) {
+        let count = {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            told.1 += 1;
+            if told.0.is_some_and(|last| last.elapsed() < bounds::SELDOM) {
+                return;
+            }
+            told.0 = Some(Instant::now());
+            std::mem::take(&mut told.1)
+        };
+        say(count);
+    }
+}
+
 #[derive(Serialize)]
 struct Diagnostic<'a> {
     at: String,
@@ -98,11 +118,21 @@ pub struct AccessLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served_model: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub usage_estimated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,9 +165,14 @@ impl AccessLine {
             user: None,
             model: None,
             recipe: None,
+            rule: None,
             provider: None,
             served_model: None,
             attempts: None,
+            prompt_tokens: None,
+            completion_tokens: None,
+            usage_estimated: false,
+            cost_usd: None,
             routing_us: None,
             ttft_ms: None,
             state: None,
@@ -257,8 +292,6 @@ fn write_lines(out: impl Write, lines: &Receiver<Message>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[derive(Clone, Default)]
@@ -293,6 +326,17 @@ mod tests {
         ] {
             assert_eq!(may_be_written(target, level), written, "{target} {level}");
         }
+    }
+
+    #[test]
+    fn what_happens_often_is_said_seldom() {
+        let (seldom, mut said) = (Seldom::default(), Vec::new());
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1]);
+        let long_ago = Instant::now().checked_sub(bounds::SELDOM);
+        seldom.0.lock().unwrap().0 = long_ago;
+        (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
+        assert_eq!(said, [1, 100]);
     }
 
     fn blank(id: &str) -> AccessLine {

@@ -13,6 +13,7 @@
 //! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
 //! | `rerouter_inflight` | provider, model | tries under way |
 //! | `rerouter_breaker_open` | provider, model | 1 while the breaker lets nobody through, or one to try |
+//! | `rerouter_connections_refused_total` | reason | connections that found no place: all are taken (`all`), or the address has its share (`address`); they were closed, or had one request answered |
 //! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
@@ -22,9 +23,11 @@
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
 //! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
 //! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
+//! | `rerouter_body_memory_bytes` | | bytes of bodies that are held now, of `limits.body_memory` |
 //! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
 //! | `rerouter_routing_info` | revision | 1 for the live routing document |
 //! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
+//! | `rerouter_names_gone_total` | | names of models (aliases and targets) that clients could ask for and that a new routing document took away |
 //! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
 //! | `rerouter_panics_total` | | mistakes of ours that ended a request, which was answered with 500 or cut off, or a round of work beside requests |
 
@@ -42,6 +45,8 @@ const TARGET: &[&str] = &["provider", "model"];
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
 const CAPTURES: [&str; 6] = ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
+/// Why a connection finds no place.
+const REFUSED: [&str; 2] = ["all", "address"];
 /// What becomes of a copy that is drawn for a shadow.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
@@ -64,6 +69,7 @@ pub struct Metrics {
     cost: CounterVec,
     inflight: IntGaugeVec,
     breaker_open: IntGaugeVec,
+    connections_refused: IntCounterVec,
     shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
@@ -73,11 +79,13 @@ pub struct Metrics {
     agent_open: IntGauge,
     captures: IntCounterVec,
     blocks_damaged: IntCounter,
+    body_memory: Gauge,
     capture_queue: Gauge,
     routing: IntGaugeVec,
     /// Held while the live revision changes and while series are read: nobody sees two, or none.
     changing: Arc<Mutex<()>>,
     reloads: IntCounterVec,
+    names_gone: IntCounter,
     log_dropped: IntCounter,
     panics: IntCounter,
 }
@@ -115,6 +123,7 @@ impl Metrics {
             cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
             inflight: gauges("inflight", "Tries under way.", TARGET)?,
             breaker_open: gauges("breaker_open", "1 while the breaker is open or half-open.", TARGET)?,
+            connections_refused: counters("connections_refused_total", "Connections that found no place.", &["reason"])?,
             shadows: counters("shadows_total", "Copies of requests for shadows by what became of them.", &["outcome"])?,
             auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
@@ -131,10 +140,12 @@ impl Metrics {
                 r,
                 IntCounter::with_opts(opts("capture_blocks_damaged_total", "Blocks of captures that could not be read.")),
             )?,
+            body_memory: kept(r, Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies that are held now.")))?,
             capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
+            names_gone: kept(r, IntCounter::with_opts(opts("names_gone_total", "Names of models that a new routing document took away.")))?,
             panics: kept(
                 r,
                 IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request, or a round of work beside requests.")),
@@ -145,6 +156,7 @@ impl Metrics {
         // There from the start, at zero: a rate sees the first failure only if it knows what was before.
         RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
         CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
+        REFUSED.iter().for_each(|reason| drop(made.connections_refused.with_label_values(&[reason])));
         SHADOWS.iter().for_each(|outcome| drop(made.shadows.with_label_values(&[outcome])));
         Ok(made)
     }
@@ -197,6 +209,11 @@ impl Metrics {
         self.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
     }
 
+    /// Counts a connection that found no place.
+    pub fn connection_refused(&self, reason: &str) {
+        self.connections_refused.with_label_values(&[reason]).inc();
+    }
+
     /// This became of a copy that was drawn for a shadow.
     pub fn shadow(&self, outcome: &str) {
         self.shadows.with_label_values(&[outcome]).inc();
@@ -247,6 +264,12 @@ impl Metrics {
         self.blocks_damaged.inc();
     }
 
+    /// So many bytes of bodies are held.
+    pub fn body_memory(&self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        self.body_memory.set(bytes as f64);
+    }
+
     /// So many bytes wait for the capture writer.
     pub fn capture_queue_bytes(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
@@ -263,6 +286,11 @@ impl Metrics {
     /// A routing document was offered: `success`, `unchanged` or `failure`.
     pub fn reload(&self, result: &str) {
         self.reloads.with_label_values(&[result]).inc();
+    }
+
+    /// A new routing document took so many names of models away.
+    pub fn names_gone(&self, count: usize) {
+        self.names_gone.inc_by(count as u64);
     }
 
     /// This revision is the live one, and no other.
@@ -430,19 +458,22 @@ mod tests {
         metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
+        metrics.connection_refused("all");
         metrics.captures("stored", 2);
         metrics.capture_queue_bytes(10);
+        metrics.body_memory(10);
         metrics.live_revision("r");
         metrics.reload("success");
+        metrics.names_gone(1);
         metrics.log_line_dropped();
         metrics.panic();
         let text = metrics.render();
         let source = include_str!("metrics.rs");
         let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
-        assert_eq!(listed.len(), 24);
+        assert_eq!(listed.len(), 27);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 24);
+        assert_eq!(text.matches("# TYPE").count(), 27);
     }
 }

@@ -1,14 +1,22 @@
 //! A request of the data plane as it is decided on: its body understood, and everything that a decision may look at copied
 //! out. Live calls and `/v1/router/decide` come through here, so that they are told the same.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
 
 use crate::app::{App, Live};
 use crate::auth::{Agent, Principal};
+use crate::blocking::blocking;
+use crate::body_memory::{Held, Room};
+use crate::bounds;
 use crate::error::{Error, Kind, Result};
+use crate::limits;
 use crate::protocol::agent::{self, Preset};
+use crate::protocol::coding::{Coding, Decoder};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai::{self, ModelRequest};
 use crate::routing::decide::Refusal;
@@ -29,6 +37,8 @@ pub struct Prompt {
     pub request: ModelRequest,
     /// The client's headers.
     pub headers: HeaderMap,
+    /// What of the client's query goes to a provider.
+    pub query: Option<String>,
     /// What there was before an agent.
     through: Option<Through>,
 }
@@ -47,7 +57,28 @@ impl Prompt {
     /// Reads a whole body, or says with 400 what is wrong with it.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = openai::read_request(&body, endpoint)?;
-        Ok(Prompt { endpoint, body, request, headers, through: None })
+        Ok(Prompt { endpoint, body, request, headers, query: None, through: None })
+    }
+
+    /// The same for a body as it came. A large or compressed one is read in its turn, on a thread
+    /// that may wait; `held` then counts what it becomes. 413 and 503 beside 400.
+    pub async fn read_in_turn(app: &App, who: &Principal, unread: Unread<'_>, headers: HeaderMap) -> Result<Self> {
+        let Unread { endpoint, body, coding, costs, held } = unread;
+        if coding.is_none() && body.len() <= bounds::READ_INLINE {
+            return Prompt::read(endpoint, body, headers);
+        }
+        let limit = app.server.limits.request_body;
+        let mut share = std::mem::replace(held, app.body_memory.begin(Room::Requests));
+        let reading = move || -> Result<(Prompt, Held)> {
+            let body = match coding {
+                None => body,
+                Some(coding) => decode(coding, &body, limit, &mut share)?,
+            };
+            Ok((Prompt::read(endpoint, body, headers)?, share))
+        };
+        let (prompt, share) = Box::pin(in_turn(app, (who, costs), reading)).await??;
+        *held = share;
+        Ok(prompt)
     }
 
     /// The body as the client sent it.
@@ -67,31 +98,33 @@ impl Prompt {
 
     /// Where an agent is asked for, makes it a request for the agent's alias, with the agent's part in it. 404 where there is no
     /// such agent, or none that may be called; 400 and 413 where the two do not go together. What was refused is as it was.
-    pub fn take_agent(&mut self, app: &App) -> Result<()> {
+    pub async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
         let Some(name) = self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none()) else { return Ok(()) };
         let agent = app.auth.agents().named(name).filter(|agent| may_call(app, agent));
         let agent = agent.ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.clone() })?;
-        self.go_through(app, &agent)
+        self.go_through(app, who, agent).await
     }
 
     /// The same for a request that went through an agent before: 409 where that is no more what it was.
-    pub fn take_agent_again(&mut self, app: &App, seen: &AgentRef) -> Result<()> {
+    pub async fn take_agent_again(&mut self, app: &App, who: &Principal, seen: &AgentRef) -> Result<()> {
         let agent = app.auth.agents().find(&seen.id).filter(|agent| agent.etag() == seen.etag && may_call(app, agent));
         let agent = agent.ok_or_else(|| {
             let name = &seen.name;
             Error::new(Kind::AgentGone, format!("The agent `{name}` that the request went through was changed or deleted since."))
         })?;
-        self.go_through(app, &agent)
+        self.go_through(app, who, agent).await
     }
 
-    fn go_through(&mut self, app: &App, by: &Agent) -> Result<()> {
-        let preset = Preset { model: &by.model, instructions: by.instructions.as_deref(), defaults: &by.defaults, tools: &by.tools };
-        let body = agent::apply(&preset, self.endpoint, &self.body, &self.request.model_span)?;
+    async fn go_through(&mut self, app: &App, who: &Principal, by: Arc<Agent>) -> Result<()> {
         let most = app.server.limits.request_body;
-        if body.len() > most {
-            return Err(Error::new(Kind::PayloadTooLarge, format!("With what the agent adds the body is larger than {most} bytes.")));
-        }
-        let request = openai::read_request(&body, self.endpoint)?;
+        let (endpoint, model) = (self.endpoint, self.request.model_span.clone());
+        let (body, request) = if self.body.len() <= bounds::READ_INLINE {
+            with_agent(&by, endpoint, &self.body, &model, most)?
+        } else {
+            let (body, agent) = (self.body.clone(), by.clone());
+            let adding = move || with_agent(&agent, endpoint, &body, &model, most);
+            Box::pin(in_turn(app, (who, false), adding)).await??
+        };
         self.through = Some(Through {
             sent: std::mem::replace(&mut self.body, body),
             asked: std::mem::replace(&mut self.request, request).model,
@@ -104,6 +137,66 @@ impl Prompt {
     pub fn last_user_text(&self) -> String {
         openai::last_user_text(&self.body, &self.request)
     }
+}
+
+/// A body as it came, not read yet.
+pub struct Unread<'a> {
+    /// Which endpoint it is for.
+    pub endpoint: Endpoint,
+    /// Its bytes.
+    pub body: Bytes,
+    /// How they are coded.
+    pub coding: Option<Coding>,
+    /// Whether it may cost money: then a budget that is spent refuses it unread.
+    pub costs: bool,
+    /// What is held in memory for it.
+    pub held: &'a mut Held,
+}
+
+/// Does work on a large body in the caller's turn, on a thread that may wait: the data path's own
+/// threads stay free.
+async fn in_turn<T: Send + 'static>(app: &App, (who, costs): (&Principal, bool), work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let turn = app.readers.take(&app.auth.tenant(who)).await.ok_or_else(|| {
+        let why = "Too many large bodies are being read; this one had no turn in time.";
+        Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
+    })?;
+    // Of what waited behind the caller's own, some may have no room left by now.
+    let draws = limits::draws(&app.auth, who);
+    app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| refused.error)?;
+    let working = move || {
+        let _turn = turn;
+        work()
+    };
+    Ok(blocking(working).await?)
+}
+
+/// Decodes a body; `held` follows what it becomes.
+fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result<Bytes> {
+    let mut decoder = Decoder::new(coding, limit);
+    decoder.push(body);
+    while decoder.step()? {
+        if !held.set(body.len() + decoder.decoded()) {
+            return Err(Held::full());
+        }
+    }
+    let decoded = decoder.finish()?;
+    if !held.set(decoded.len()) {
+        return Err(Held::full());
+    }
+    Ok(decoded)
+}
+
+/// The body with what an agent adds, and what is understood of that.
+fn with_agent(by: &Agent, endpoint: Endpoint, body: &Bytes, model: &Range<usize>, most: usize) -> Result<(Bytes, ModelRequest)> {
+    let instructions = by.instructions.as_deref();
+    let preset = Preset { model: &by.model, instructions, defaults: &by.defaults, tools: &by.tools };
+    let body = agent::apply(&preset, endpoint, body, model)?;
+    if body.len() > most {
+        let why = format!("With what the agent adds the body is larger than {most} bytes.");
+        return Err(Error::new(Kind::PayloadTooLarge, why));
+    }
+    let request = openai::read_request(&body, endpoint)?;
+    Ok((body, request))
 }
 
 /// Whether requests may go through the agent: nobody spends money by what somebody wrote who showed no credential, unless this is

@@ -1,11 +1,13 @@
 //! Reload of the routing document: watch, parse, check, keep the text, swap. A bad document changes nothing but a
 //! counter and the log.
 
+mod watch;
+
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::SystemTime;
+
+pub use watch::Watcher;
 
 use crate::app::App;
 use crate::auth::Principal;
@@ -15,107 +17,6 @@ use crate::config::{self, Problem};
 use crate::error::Error;
 use crate::routing::recipe::Routing;
 use crate::store::{Event, Store};
-
-/// Follows the routing document's file.
-pub struct Watcher {
-    app: Arc<App>,
-    file: Option<PathBuf>,
-    seen: Option<Stamp>,
-}
-
-/// What tells two states of a file apart without reading it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    inode: u64,
-}
-
-/// Why a state of the file was not taken.
-struct Refused {
-    problems: Vec<String>,
-    /// Not by what it says: the same may be taken a moment later.
-    for_now: bool,
-}
-
-impl Watcher {
-    /// A watcher that has not looked yet.
-    pub fn new(app: Arc<App>) -> Self {
-        let file = config::routing_path(&app.server);
-        Watcher { app, file, seen: None }
-    }
-
-    /// Reads the file once more if it has changed since the last look.
-    pub async fn look(&mut self) {
-        let Some(file) = self.file.clone() else { return };
-        let now = stamp(&file).await;
-        let (first, before) = (self.seen.is_none(), self.seen);
-        if now.is_some() && self.seen != now {
-            self.seen = now;
-            // The first look reads too: between the reading of the document at the start and now, it may have changed.
-            if !self.take(&file, first).await {
-                self.seen = before;
-            }
-        }
-    }
-
-    /// Reads the file whatever its state (SIGHUP).
-    pub async fn reload(&self) {
-        let Some(file) = &self.file else {
-            log::info!("the built-in routing document is live; there is no file to read again");
-            return;
-        };
-        self.take(file, false).await;
-    }
-
-    /// Gives whether it is settled what this state of the file is worth; if not, it is worth another look.
-    async fn take(&self, file: &Path, first: bool) -> bool {
-        let taken = self.replace(file).await;
-        let settled = !matches!(&taken, Err(Refused { for_now: true, .. }));
-        match taken {
-            Ok(None) if first => {}
-            Ok(Some(revision)) => log::info!("routing document {} is live as revision {revision}", file.display()),
-            Ok(None) => {
-                self.app.metrics.reload("unchanged");
-                log::info!("routing document {} says what it said before", file.display());
-            }
-            Err(Refused { problems, .. }) => {
-                self.app.metrics.reload("failure");
-                for problem in &problems {
-                    log::error!("routing document not taken: {problem}");
-                }
-                log::error!(
-                    "routing document {} has {} problem(s); revision {} stays live",
-                    file.display(),
-                    problems.len(),
-                    self.app.revision()
-                );
-            }
-        }
-        settled
-    }
-
-    async fn replace(&self, file: &Path) -> Result<Option<String>, Refused> {
-        let said = |problems: Vec<Problem>| Refused { problems: problems.iter().map(ToString::to_string).collect(), for_now: false };
-        let for_now = |why: String| Refused { problems: vec![why], for_now: true };
-        // Not while a document that came by the API is being written into this file.
-        let _turn = self.app.configuring.acquire().await.map_err(|closed| for_now(closed.to_string()))?;
-        // A megabyte at most, on a thread that serves no requests.
-        let source = config::load(file).map_err(said)?;
-        let app = &self.app;
-        let routing = config::read_routing(&source.file, &source.text, &app.server, &*app.variables, app.mock).map_err(said)?;
-        let revision = routing.revision().to_string();
-        if revision == app.revision() {
-            // Values behind `${…}` may have changed all the same: the new one is taken, quietly.
-            app.replace(routing);
-            return Ok(None);
-        }
-        keep(app, &routing).await.map_err(|error| for_now(error.to_string()))?;
-        app.replace(routing);
-        app.metrics.reload("success");
-        Ok(Some(revision))
-    }
-}
 
 /// Keeps the text of a document before any capture can name its revision.
 pub async fn keep(app: &App, routing: &Routing) -> Result<(), Error> {
@@ -229,11 +130,23 @@ pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<
         None => keep_in(&noted, app, &routing).await.map_err(NotTaken::Failed)?,
         Some(file) => put(app, &noted, file, &routing, &previous.routing).await?,
     }
-    let warnings = gone(&previous.routing, &routing);
-    app.replace(routing);
+    let odd = config::warnings(config::NO_FILE, &routing);
+    let mut warnings = swap(app, routing);
+    warnings.extend(odd.into_iter().map(|odd| Problem { warning: false, ..odd }.to_string()));
     app.metrics.reload(if revision == live { "unchanged" } else { "success" });
     log::info!("routing document is live as revision {revision}, before it {live}");
     Ok(Taken { revision, previous: live, warnings })
+}
+
+/// Makes a document live that is kept and checked. Gives what clients may notice; that is logged
+/// and counted, too.
+fn swap(app: &App, routing: Routing) -> Vec<String> {
+    let mut warnings = gone(&app.live().routing, &routing);
+    app.replace(routing);
+    app.metrics.names_gone(warnings.len());
+    warnings.truncate(bounds::DOCUMENT_PROBLEMS);
+    warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    warnings
 }
 
 /// Keeps a document, writes it to its file, and notes that. What fails leaves the file and the newest document as they were.
@@ -263,7 +176,7 @@ async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTak
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
     let reading = blocking(move || match coming {
         Coming::Given => config::read_given(&text, &server, &*variables, mock),
-        Coming::Kept => config::read_routing("document", &text, &server, &*variables, mock),
+        Coming::Kept => config::read_routing(config::NO_FILE, &text, &server, &*variables, mock),
     });
     reading.await.map_err(|lost| NotTaken::Failed(lost.into()))?.map_err(NotTaken::Problems)
 }
@@ -317,12 +230,7 @@ fn gone(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = aliases.map(|name| format!("the alias `{name}` is gone: requests for it are refused with 404"));
     let targets = before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
     let targets = targets.map(|name| format!("`{name}` is gone: requests for it by that name are refused with 404"));
-    aliases.chain(targets).take(bounds::DOCUMENT_PROBLEMS).collect()
-}
-
-async fn stamp(file: &Path) -> Option<Stamp> {
-    let found = tokio::fs::metadata(file).await.ok()?;
-    Some(Stamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })
+    aliases.chain(targets).collect()
 }
 
 /// How often [`Watcher::look`] is called.

@@ -1,6 +1,8 @@
 //! Values that must never be printed, and comparison that takes the same time for any input.
 
 mod keyring;
+mod mask;
+mod names;
 
 use std::fmt;
 
@@ -9,6 +11,8 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub use keyring::{Keyring, Part, Retired, fingerprint, open_retired, seal_retired};
+pub use mask::{Mask, Masking};
+pub use names::is_credential;
 
 /// A secret string: no `Display`, `Debug` shows nothing of it, the memory is cleared on drop.
 #[derive(Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 //! - **Environment**: nothing is read from the process; [`Environment`] says it all. Without an `agent_key` AGENT is open.
 //! - **Listeners and threads** are those of the server document, not of your [`ServerConf`]; of that are taken: size of the
 //!   connection pool, local addresses, CA file, work stealing. Pingora binds in `run`, and panics there when an address is taken.
+//! - **Open files**: the limit of your process stays as it is. Connections that do not fit into it are not taken, and the log says so.
 //! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. The access log is on standard output, or where
 //!   [`Environment::access_log`] writes, unless the document says `access_log: { format: off }`.
 //! - **Signals**: leaving is your server's affair. SIGHUP is taken, to reload the documents.
@@ -24,9 +25,13 @@
 
 mod admin;
 mod announce;
+mod backup;
 mod boot;
+mod checkpoints;
+mod descriptors;
 mod master;
 mod master_file;
+pub mod ready;
 mod tls;
 
 use std::future::Future;
@@ -39,14 +44,16 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use jiff::Timestamp;
 use log::{info, warn};
-use pingora::apps::http_app::HttpServer;
+use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
+pub use backup::{BackedUp, back_up};
 pub use boot::{BootError, Environment};
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 
@@ -54,10 +61,11 @@ use crate::app::App;
 use crate::bounds;
 use crate::capture::queue::CaptureWriter;
 use crate::config;
-use crate::gateway::{Edge, Upkeep};
+use crate::gateway::{Door, Edge, Identities, Room, Upkeep};
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
 use crate::store::{FaultPlace, Faults};
+use checkpoints::Checkpointing;
 
 /// A gateway that is ready to serve, but not bound to its addresses yet.
 pub struct Gateway {
@@ -89,23 +97,29 @@ impl Gateway {
         let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
         let edge = Edge::new(self.app.clone(), proxy);
         let reroutes = edge.sweeper();
-        let mut service = Service::new("rerouter".to_string(), edge);
-        service.threads = Some(threads(&self.app.server));
-        let mut identities = Vec::new();
+        let (mut identities, mut acceptors) = (Vec::new(), Identities::new());
         for listener in &self.app.server.listeners {
-            let address = listener.address.to_string();
-            match &listener.tls {
-                None => service.add_tcp(&address),
-                Some(files) => {
-                    let identity = tls::Identity::load(files).map_err(BootError)?;
-                    service.add_tls_with_settings(&address, None, identity.settings().map_err(BootError)?);
-                    identities.push(identity);
-                }
+            if let Some(files) = &listener.tls {
+                let identity = tls::Identity::load(files).map_err(BootError)?;
+                acceptors.insert(listener.address, identity.acceptor().map_err(BootError)?);
+                identities.push(identity);
             }
         }
+        let limits = &self.app.server.limits;
+        let most = descriptors::fit(limits.connections);
+        let share = limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
+        let room = Room { most, share, limit: "limits.connections" };
+        let mut service = Service::new("rerouter".to_string(), Door::new(self.app.clone(), edge, room, acceptors));
+        service.threads = Some(threads(&self.app.server));
+        for listener in &self.app.server.listeners {
+            service.add_listener(endpoint(listener.address, listener.tls.is_some()));
+        }
         server.add_service(service);
-        let mut metrics = Service::new("metrics".to_string(), HttpServer::new_app(admin::Admin::new(self.app.clone())));
-        metrics.add_tcp(&self.app.server.metrics.to_string());
+        let most = bounds::METRICS_CONNECTIONS;
+        let room = Room { most, share: most, limit: "those of the metrics listener" };
+        let admin = admin::Admin::new(self.app.clone());
+        let mut metrics = Service::new("metrics".to_string(), Door::new(self.app.clone(), admin, room, Identities::new()));
+        metrics.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(metrics);
         server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
         server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
@@ -114,9 +128,17 @@ impl Gateway {
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
         server.add_service(background_service("captures", Tending { app: self.app.clone() }));
+        server.add_service(background_service("checkpoints", Checkpointing::of(&self.app)));
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
     }
+}
+
+/// Where Pingora accepts. Its buffer of 64 KiB before each connection is nothing to those who say nothing: what reads from a
+/// connection without TLS has one of its own, and with TLS a record is enough.
+fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
+    let ahead = if tls { bounds::TLS_READ_AHEAD } else { 0 };
+    ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
 }
 
 /// How our proxy connects: as the server it is in, with as many threads as we have.
@@ -143,9 +165,10 @@ fn threads(server: &config::Server) -> usize {
 /// Runs the gateway until it is told to leave; the binary's `serve`.
 pub fn run(gateway: Gateway) -> Result<(), BootError> {
     let app = gateway.app.clone();
+    descriptors::raise();
     for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
         // Pingora panics when an address is taken; this says which and why.
-        bindable(address)?;
+        ready::bindable(address).map_err(|(_, why)| BootError(why))?;
     }
     let conf = ServerConf {
         threads: threads(&app.server),
@@ -161,10 +184,6 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(Leaving) });
     Ok(())
-}
-
-fn bindable(address: SocketAddr) -> Result<(), BootError> {
-    TcpListener::bind(address).map(drop).map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
 }
 
 /// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
@@ -194,6 +213,8 @@ pub async fn drained(app: &App) {
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
     }
+    // A store that hangs has hung before.
+    let _late = tokio::time::timeout(bounds::LEAVING_TRIES, checkpoints::make(app)).await;
 }
 
 /// Its number on Linux and macOS, but for MIPS; it comes with a write beyond the limit on the size of files (setrlimit(2)).
@@ -302,12 +323,13 @@ struct Reloading {
 impl BackgroundService for Reloading {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut watcher = Watcher::new(self.app.clone());
-        watcher.look().await;
         let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-            warn!("SIGHUP cannot be received; reload is by file change only");
+            warn!("SIGHUP cannot be received; no document is reloaded");
             return;
         };
         let mut tick = tokio::time::interval(reload::INTERVAL);
+        // Looks are to be apart from each other, also after one that took long.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = shutdown.changed() => return,

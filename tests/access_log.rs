@@ -24,7 +24,8 @@ async fn line(gateway: &Gateway, request_id: &str) -> Value {
 async fn a_request_has_one_line_that_says_how_it_went() {
     let bad = Provider::always(scripted::failure(500, "broken")).await;
     let good = Provider::always(scripted::completion("well")).await;
-    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], "")).start().await;
+    let prices = "models:\n  good/model: { input_per_mtok: 2.0, output_per_mtok: 10.0 }\n";
+    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], prices)).start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
@@ -35,7 +36,8 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     let expected = json!({
         "client_request_id": "the client's own", "client": "127.0.0.1", "method": "POST", "route": "/v1/chat/completions",
         "path": "/v1/chat/completions", "status": 200, "bytes_in": body.len(), "bytes_out": answer.body.len(), "interface": "router",
-        "key": key.id, "model": "auto", "recipe": "main", "provider": "good", "served_model": "model", "attempts": 2, "state": "completed",
+        "key": key.id, "model": "auto", "recipe": "main", "rule": "default", "provider": "good", "served_model": "model", "attempts": 2,
+        "prompt_tokens": 7, "completion_tokens": 3, "cost_usd": 0.000_044, "state": "completed",
     });
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&told[name], value, "{name}: {told}");
@@ -55,6 +57,33 @@ async fn a_request_has_one_line_that_says_how_it_went() {
 }
 
 #[tokio::test]
+async fn what_is_not_known_is_not_in_the_line() {
+    let a = Provider::always(scripted::json_answer(200, &json!({"choices": []}))).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "models:\n  a/model: {}\n")).start().await;
+    let key = gateway.create_key().await;
+    let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
+    let told = line(&gateway, &direct.request_id()).await;
+    for name in ["rule", "prompt_tokens", "completion_tokens", "cost_usd"] {
+        assert_eq!(told.get(name), None, "{told}");
+    }
+    assert_eq!(told["recipe"], "direct");
+}
+
+/// The word of an error is the one that its client reads.
+#[tokio::test]
+async fn an_error_has_one_word_in_the_log_and_in_the_body() {
+    let gateway = Setup::new(&in_order(&[("a", "http://127.0.0.1:9/v1")], "")).start().await;
+    let key = gateway.create_key().await;
+    for (model, status, word) in [("auto", 502, "provider_error"), ("nothing", 404, "model_not_found")] {
+        let answer = gateway.chat(&key, chat_body(model, false).as_bytes()).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (status, &json!(word)));
+        assert_eq!(line(&gateway, &answer.request_id()).await["error"], word);
+    }
+    assert!(gateway.log().contains("provider_error: No provider answered"), "{}", gateway.log());
+    assert!(!gateway.log().contains("provider_failed"), "{}", gateway.log());
+}
+
+#[tokio::test]
 async fn a_secret_in_the_wrong_place_is_not_written_down() {
     let good = Provider::always(scripted::completion("well")).await;
     let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).start().await;
@@ -67,6 +96,47 @@ async fn a_secret_in_the_wrong_place_is_not_written_down() {
     let redacted = json!(format!("{}…{}", &key.secret[..8], &key.secret[36..]));
     assert_eq!((&told["model"], &told["client_request_id"]), (&redacted, &redacted), "{told}");
     assert!(!gateway.log().contains(&key.secret));
+}
+
+/// Keys of the environment have no form, and are known by their value.
+#[tokio::test]
+async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
+    let agent_key = "agent/canary+b9719d911017c592abcdef01==";
+    let good = Provider::always(scripted::completion("well")).await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).env("AGENT_CLOUD_API_KEY", agent_key).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let mut ids = Vec::new();
+    for secret in [gateway.admin_key.as_str(), agent_key, key.secret.as_str()] {
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", secret)];
+        for model in [secret.to_owned(), format!("good/{secret}"), format!("agent/{secret}")] {
+            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body(&model, false).as_bytes())).await;
+            assert_eq!(answer.status, 404, "{}", answer.text());
+            ids.push(answer.request_id());
+        }
+        let coded = secret.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
+        for path in [format!("/v1/router/keys/{secret}"), format!("/v1/router/replay/{coded}"), format!("/{coded}")] {
+            let answer = gateway.manage("GET", &path, &gateway.admin_key, None).await;
+            assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text());
+            let told = line(&gateway, &answer.request_id()).await;
+            assert!(told["path"].as_str().is_some_and(|path| path.contains("***") || path.contains('…')), "{told}");
+        }
+    }
+    for id in &ids {
+        let mut capture = gateway.capture(id).await;
+        // What clients write there is theirs.
+        for part in ["request", "response"] {
+            assert!(capture[part]["body"].take().is_string());
+        }
+        let shown = capture.to_string();
+        assert!(!shown.contains("canary") && !shown.contains(&key.secret), "{shown}");
+        line(&gateway, id).await;
+    }
+    let list = gateway.manage("GET", "/v1/router/replay?limit=100", &gateway.admin_key, None).await;
+    assert_eq!(list.json()["data"].as_array().unwrap().len(), ids.len());
+    for text in [list.text(), gateway.log(), gateway.metrics().await] {
+        assert!(!text.contains("canary") && !text.contains(&key.secret), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -414,12 +414,16 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
     let gateway = setup.start().await;
     let key = gateway.create_key().await;
     let chat = json!({"model": "auto", "stream": true, "messages": [{"role": "user", "content": "my card is 5000-4321"}]});
-    let answer = gateway.chat(&key, chat.to_string().as_bytes()).await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str())];
+    let answer = gateway.send("POST", "/v1/chat/completions?card=6000-7654", &headers, Some(chat.to_string().as_bytes())).await;
+    assert_eq!(provider.last().target, "/v1/chat/completions?card=6000-7654");
     assert!(answer.text().contains("4000-1234") && provider.last().json()["messages"][0]["content"] == "my card is 5000-4321");
     let id = answer.request_id();
     let capture = gateway.capture(&id).await;
     assert!(!capture.to_string().contains("4000-1234") && !capture.to_string().contains("5000-4321"), "{capture}");
     assert!(capture["request"]["body"].as_str().unwrap().contains("my card is [redacted]"), "{capture}");
+    assert_eq!(capture["request"]["query"], "card=[redacted]");
     assert_eq!((&capture["redacted"], &capture["not_replayable"]), (&json!(true), &json!("redacted")));
     assert_eq!(capture["response"]["body"], Value::Null, "a stream is kept as what it amounts to");
     assert_eq!(capture["response"]["assembled"]["choices"][0]["message"]["content"], "card [redacted] and so on");
@@ -427,6 +431,32 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
     crate::support::envelope::management(&reroute, 409, "redacted");
     let plain = gateway.chat(&key, &json!({"model": "auto", "messages": []}).to_string().into_bytes()).await.request_id();
     assert_eq!(gateway.capture(&plain).await["request"]["body"], json!({"model": "auto", "messages": []}).to_string());
+}
+
+/// Where nothing was decided, what was asked for stands for the alias.
+#[tokio::test]
+async fn a_list_by_alias_has_what_was_refused() {
+    let provider = answering().await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
+    let limited = json!({"limits": {"rpm": 1}});
+    let limited = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limited)).await.json();
+    let key = Key { id: limited["id"].as_str().unwrap().to_owned(), secret: limited["key"].as_str().unwrap().to_owned() };
+    let admin = Key { id: String::new(), secret: gateway.admin_key.clone() };
+    let mut asked = Vec::new();
+    for (model, status) in [("nothing", 404), (key.secret.as_str(), 404), ("auto", 200), ("auto", 429)] {
+        let answer = gateway.chat(&key, crate::support::documents::chat_body(model, false).as_bytes()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        gateway.capture(&answer.request_id()).await;
+        asked.push(answer.request_id());
+    }
+    assert_eq!(listed_by(&gateway, &admin, "alias=auto").await, [asked[3].as_str(), &asked[2]]);
+    assert_eq!(listed_by(&gateway, &admin, "alias=nothing").await, [asked[0].as_str()]);
+    assert_eq!(listed_by(&gateway, &admin, "alias=auto&state=refused").await, [asked[3].as_str()]);
+    assert_eq!(listed_by(&gateway, &admin, &format!("alias={}", key.secret)).await, [""; 0]);
+    gateway.restart().await;
+    for path in files(&gateway.dir().join("data")) {
+        assert!(find(&std::fs::read(&path).unwrap(), key.secret.as_bytes()).is_none(), "{}", path.display());
+    }
 }
 
 /// Registers and logs in; the session's token, and a ROUTER key of that user.

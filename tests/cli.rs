@@ -216,7 +216,7 @@ r.yaml:8:3: models[\"opnai/gpt-5-mini\"]: unknown provider `opnai` (did you mean
 r.yaml:12:29: recipes.main.rules[0].when: unknown signal `prompt_token` (did you mean `prompt_tokens`?)
 r.yaml:12:94: recipes.main.rules[0].targets[0].weight: `priority` does not use weights (strategy: weighted)
 r.yaml:13:17: recipes.main.rules[1].name: a rule `long` comes before (choose another name)
-r.yaml:13:29: recipes.main.rules[1].when: not an expression, at its character 10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER… (CEL over the signals, for example `prompt_tokens > 1000 && !stream`)
+r.yaml:13:29: recipes.main.rules[1].when: not an expression, at its character 10: it ends too early (CEL over the signals, for example `prompt_tokens > 1000 && !stream`)
 r.yaml:13:42: recipes.main.rules[1].stratgy: unknown key (did you mean `strategy`?)
 r.yaml:13:81: recipes.main.rules[1].targets[0].target: a target is `provider/model` (for example `openai/gpt-5-mini`)
 r.yaml:14:17: recipes.main.rules[2].name: the last rule must have no `when` (add a last rule without `when`, for what no other rule matches)

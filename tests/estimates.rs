@@ -1,10 +1,15 @@
-//! How near the estimate of a prompt is to what providers counted, over the recorded exchanges, printed by host.
+//! How near the estimate of a prompt is to what providers counted, over the recorded exchanges,
+//! printed by host; and how it learns from live requests.
 
 use std::collections::BTreeMap;
 
+use rerouter::protocol::endpoint::Endpoint;
 use rerouter::protocol::openai;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::support::documents::in_order;
+use crate::support::gateway::Setup;
+use crate::support::provider::{self as scripted, Provider};
 use crate::support::recorded;
 
 /// Whether the prompt is text alone, and none of it the provider's own: no images or files, no tools that it runs itself.
@@ -67,4 +72,46 @@ fn estimates_are_near_what_providers_count() {
     assert!(prompts.len() >= 10 && hosts.len() >= 2, "too few to say: {} of {} hosts", prompts.len(), hosts.len());
     assert!(near >= 0.5, "the median is off by more than 15 % and 20 tokens");
     assert!(far >= 0.9, "more than one in ten is off by more than 35 % and 50 tokens");
+}
+
+#[tokio::test]
+async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_exact() {
+    let body =
+        |model: &str| json!({ "model": model, "messages": [{ "role": "user", "content": "a long story ".repeat(100) }] }).to_string();
+    let estimate = openai::read_request(body("auto").as_bytes(), Endpoint::ChatCompletions).unwrap().prompt_tokens;
+    // What a live request is said to have had is half of it; what a reroute had, much more.
+    let counting = |share: f64| {
+        let mut answer = scripted::completion_body("well");
+        answer["usage"]["prompt_tokens"] = json!((estimate as f64 * share) as u64);
+        scripted::json_answer(200, &answer)
+    };
+    let (live, rerouted) = (counting(0.5), counting(4.0));
+    let provider = Provider::start(move |_, n| if (1..4).contains(&n) { rerouted.clone() } else { live.clone() }).await;
+    let long = format!("- {{ name: long, when: \"prompt_tokens > {}\", targets: [ {{ target: a/long }} ] }}", estimate - 1);
+    let text = in_order(&[("a", &provider.url())], "").replace("rules:\n", &format!("rules:\n      {long}\n"));
+    let gateway = Setup::new(&text.replace("{ auto: main }", "{ auto: main, twin: main }")).start().await;
+    let key = gateway.create_key().await;
+    let ask = async |model: &str| {
+        let answer = gateway.chat(&key, body(model).as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let capture = gateway.capture(&answer.request_id()).await;
+        let of =
+            |field: &Value| (field["rule"].as_str().unwrap().to_owned(), capture["inputs"]["request"]["prompt_tokens"].as_u64().unwrap());
+        (answer.request_id(), of(&capture["decision"]))
+    };
+    let (first, decided) = ask("auto").await;
+    assert_eq!(decided, ("long".to_owned(), estimate));
+    for _ in 0..3 {
+        let again = gateway.manage("POST", &format!("/v1/router/replay/{first}/reroute"), &gateway.admin_key, None).await;
+        assert_eq!((again.status, &again.json()["decision"]["rule"]), (200, &json!("long")), "{}", again.text());
+    }
+    let (_, learnt) = ask("auto").await;
+    assert!(learnt.0 == "default" && learnt.1 < estimate, "{learnt:?}");
+    // A name for which nothing was run again has learnt the same.
+    ask("twin").await;
+    assert_eq!(ask("twin").await.1, learnt);
+    for asked in [json!({}), json!({ "baseline": "current" })] {
+        let evaluated = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&asked)).await.json();
+        assert_eq!((&evaluated["evaluated"], &evaluated["changed"]), (&json!(4), &json!(0)), "{evaluated}");
+    }
 }

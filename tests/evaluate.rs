@@ -208,11 +208,11 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     let (mut matched, mut delta, mut before) = (0, 0.0, 0.0);
     let prices: BTreeMap<&str, (f64, f64)> = BTreeMap::from([("well/a", (1.0, 2.0)), ("other/a", (3.0, 4.0)), ("other/b", (2.0, 8.0))]);
     for capture in scene.captures().await {
-        let decision = &capture["decision"];
-        let target = format!("{}/{}", decision["provider"].as_str().unwrap(), decision["model"].as_str().unwrap());
+        let (decision, served) = (&capture["decision"], &capture["served"]);
+        let target = format!("{}/{}", served["provider"].as_str().unwrap(), served["model"].as_str().unwrap());
         let (prompt, completion) =
             (capture["usage"]["prompt_tokens"].as_f64().unwrap(), capture["usage"]["completion_tokens"].as_f64().unwrap());
-        let Some((input, output)) = prices.get(target.as_str()) else { continue };
+        let (input, output) = prices[target.as_str()];
         let cost = (prompt * input + completion * output) / 1e6;
         before += cost;
         if decision["rule"] == "long" {
@@ -233,8 +233,9 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
         reasons,
         ["rule priority.long has other/a no more", "rule priority.long has other/b now", "rule priority.long has well/a no more"]
     );
-    // What goes to a provider that fails has no price: it is left out of the sums and counted.
-    assert_eq!(report["cost"]["unpriced"], 4);
+    // What failed over cost what the target that served it charged, though the one that came first
+    // has no price.
+    assert_eq!((&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]), (&json!(0), &json!([])));
 
     // Another threshold: the rule is another one, and the reason names its condition.
     let narrower = scene.given.replace("prompt_tokens > 60", "prompt_tokens > 60000");
@@ -243,6 +244,11 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     let reason = &report["by_change"][0]["reasons"][0];
     assert_eq!((&reason["reason"], &reason["count"]), (&json!("rule"), &json!(4)));
     assert_eq!(reason["detail"], "rule priority.default instead of priority.long: priority.long does not match (prompt_tokens > 60000)");
+    // What it would cost where no price is known is not known, and is said to be.
+    let missing = json!([{ "target": "bad/m", "lacks": "price", "count": 4 }]);
+    assert_eq!((&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]), (&json!(4), &missing));
+    assert_eq!((&report["by_change"][0]["unpriced"], &report["by_change"][0]["cost_delta_usd"]), (&json!(4), &Value::Null));
+    assert_eq!(report["cost"]["after"], report["cost"]["before"], "what is not known changes no sum");
 
     // A keyword set that the captures know nothing of is looked up in their text.
     let other_words = scene.given.replace("code: [refactor]", "code: [story]");
@@ -431,12 +437,22 @@ async fn a_gate_lets_pass_what_changes_little() {
     let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
     let empty = scene.put("?max_changed=0.5", &moved).await;
     envelope::management(&empty, 409, "no_captures");
-    for bad in ["?max_changed=2", "?max_changed=x", "?forbid_unroutable=yes", "?allow_empty=true"] {
+    for bad in ["?forbid_unroutable=yes", "?allow_empty=true"] {
         assert_eq!(scene.put(bad, &moved).await.status, 400, "{bad}");
+    }
+    for bad in ["2", "200%25", "200%", "-1", "1.5", "x", ""] {
+        let refused = scene.put(&format!("?max_changed={bad}"), &moved).await;
+        envelope::management(&refused, 400, "invalid_request");
+        assert!(refused.text().contains("like 2%, or a fraction from 0 to 1, like 0.02"), "{bad}: {}", refused.text());
     }
     scene.traffic(3).await;
     let before = scene.gateway.revision().await;
     // 3 of 27 requests would go elsewhere.
+    for written in ["2%25", "2%", "0.02"] {
+        let refused = scene.put(&format!("?forbid_unroutable=true&max_changed={written}"), &moved).await;
+        assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{written}: {}", refused.text());
+        assert!(refused.text().contains("(11.11 %) would go elsewhere; at most 2.00 % may"), "{}", refused.text());
+    }
     let refused = scene.put("?max_changed=0.02&forbid_unroutable=true", &moved).await;
     assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{}", refused.text());
     let report = &refused.json()["report"];

@@ -405,9 +405,9 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
         assert_eq!(answer.status, 200, "{}: {}", credential.0, answer.text());
         let id = answer.request_id();
         assert!(id.starts_with("req_") && id.len() == 30, "{id}");
-        let named =
-            ["provider", "model", "recipe", "revision", "attempts"].map(|n| answer.header(&format!("x-rerouter-{n}")).map(str::to_owned));
-        assert_eq!(named, ["a", "model", "main", revision.as_str(), "1"].map(|value| Some(value.to_owned())));
+        let named = ["provider", "model", "recipe", "rule", "revision", "attempts"]
+            .map(|n| answer.header(&format!("x-rerouter-{n}")).map(str::to_owned));
+        assert_eq!(named, ["a", "model", "main", "default", revision.as_str(), "1"].map(|value| Some(value.to_owned())));
         let received = a.last();
         assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/v1/chat/completions"));
         assert_eq!(received.header("authorization"), Some(format!("Bearer {UPSTREAM_KEY}")));
@@ -419,7 +419,7 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
         assert!(!format!("{:?}", received.headers).contains(secret));
         assert_eq!(received.json()["model"], "model");
         let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
-        assert_eq!(direct.header("x-rerouter-recipe"), Some("direct"));
+        assert_eq!((direct.header("x-rerouter-recipe"), direct.header("x-rerouter-rule")), (Some("direct"), None));
     }
 }
 

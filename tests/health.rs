@@ -318,3 +318,73 @@ async fn when_every_key_rests_so_does_the_target() {
     let log = gateway.log();
     assert!(!log.contains("sk-x") && !log.contains("sk-y"));
 }
+
+/// Whatever requests met at the address or with the key before says nothing of those after.
+#[tokio::test]
+async fn another_address_or_key_of_a_provider_starts_afresh() {
+    let a = by_key(&[("sk-x", 429), ("sk-y", 200)]).await;
+    let elsewhere = by_key(&[("sk-x", 200)]).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let text = document(&a, &b, "api_key: sk-x").replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    let gateway = Setup::new(&text).start().await;
+    let key = gateway.create_key().await;
+    assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("2")));
+    for other in [
+        text.replace(&a.url(), &elsewhere.url()),
+        text.replace("api_key: sk-x", "api_key: sk-y"),
+        text.replace("api_key: sk-x", "headers: { authorization: \"Bearer sk-y\" }"),
+    ] {
+        let limited = chat(&gateway, &key).await;
+        assert_eq!((served(&limited), against_a(&gateway, &limited).await), ((Some("b"), Some("1")), json!("cooldown")));
+        gateway.write_routing(&other).await;
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+        gateway.write_routing(&text).await;
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("2")), "it has been left, and is asked anew");
+    }
+}
+
+#[tokio::test]
+async fn a_reroute_that_is_limited_keeps_no_live_request_out() {
+    let limited = scripted::answer(429, &[("retry-after", "60")], b"{}");
+    let unavailable = scripted::answer(503, &[("retry-after", "60")], b"{}");
+    let a = Provider::start(move |_, n| match n {
+        1 => limited.clone(),
+        3 => unavailable.clone(),
+        _ => scripted::completion("from a"),
+    })
+    .await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = over(&a, &b, "breaker: { consecutive: 1 }").await;
+    let id = chat(&gateway, &key).await.request_id();
+    gateway.capture(&id).await;
+    for asked in [2, 4] {
+        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+        assert_eq!((answer.status, &answer.json()["decision"]["attempts"][1]["provider"], a.count()), (200, &json!("b"), asked));
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_a_breaker_is_logged_once() {
+    let a = Provider::start(|_, n| if n < 3 { scripted::failure(500, "broken") } else { scripted::completion("from a") }).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = over(&a, &b, "breaker: { consecutive: 2, open: 300ms }").await;
+    until("the target to answer again", async || {
+        let answer = chat(&gateway, &key).await;
+        (served(&answer) == (Some("a"), Some("1"))).then_some(())
+    })
+    .await;
+    for _ in 0..5 {
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+    }
+    let log = gateway.log();
+    let told: Vec<&str> = log.lines().filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next()).collect();
+    let expected = [
+        "open for 300ms: 2 errors in a row, the last: server_error",
+        "half-open: one request may try it",
+        "open for 600ms: the request that tried it failed: server_error",
+        "half-open: one request may try it",
+        "closed: it answers again",
+    ];
+    assert_eq!(told, expected);
+}

@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 const ROWS: &[&[&str]] = &[
     &["bounds"],
     &["clock", "error", "id", "interface"],
-    &["blocking"],
+    &["blocking", "turns", "body_memory"],
     &["secret"],
     &["log"],
     &["metrics"],
@@ -44,7 +44,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("prometheus", &["metrics"]),
     ("clap", &["cli"]),
-    ("rustix", &["cli/terminal"]),
+    ("h2", &["gateway/http2", "gateway/http2_stream"]),
+    ("rustix", &["cli/terminal", "server/descriptors"]),
     ("ureq", &["cli/client", "cli/node"]),
     ("saphyr_parser", &["config"]),
     ("flate2", &["capture/coded_tests", "protocol/coding", "protocol/coding_tests"]),
@@ -59,7 +60,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("ring", &["secret"]),
     ("cel", &["routing/condition"]),
     ("regex", &["capture/redact", "routing/condition"]),
-    ("aho_corasick", &["routing/keywords"]),
+    ("aho_corasick", &["routing/keywords", "secret/mask"]),
     ("whatlang", &["routing/language"]),
     ("env_logger", &["log"]),
     ("mimalloc", &["main"]),
@@ -70,6 +71,8 @@ const DOORS: &[(&str, &[&str])] = &[
 
 /// Lines of a source file above its tests.
 const LINES: usize = 500;
+/// A flat list of constants: longer than other files, and still read at a glance.
+const LIST: &str = "bounds.rs";
 
 fn row(room: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&room))
@@ -91,7 +94,7 @@ fn violations(path: &str, source: &str, crates: &BTreeSet<String>) -> Vec<String
         found.push(format!("{path}: does not begin with a line of `//!`"));
     }
     let lines = lines_without_tests(source);
-    if lines > LINES {
+    if lines > LINES && path != LIST {
         found.push(format!("{path}: {lines} lines, more than {LINES}"));
     }
     match syn::parse_file(source) {

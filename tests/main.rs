@@ -15,12 +15,21 @@ mod agent_surface;
 mod agents;
 /// Traffic of nodes and agents, evaluated while they are there, changed and gone.
 mod agents_on_nodes;
+/// What of a provider's answer is for nobody but the gateway.
+mod answers;
 /// Who did what: the rows of the audit, and who reads them.
 mod audit;
+/// Costs of evaluations are what was billed, over random traffic.
+mod billing;
 /// Bodies of any size and framing reach the provider whole, also after a failover; over the limit 413.
 mod bodies;
+/// The bound on bodies in memory: 503 beyond it, and answers whole though their copies are cut.
+mod body_memory;
 /// Pages of other origins, by a table over every route and by a real browser: they achieve nothing.
 mod browsers;
+/// What limits say of themselves: refusals, headers, keys; small budgets, and refusals that cost
+/// nothing.
+mod budgets;
 /// Bytes of captures that go bad on the disk, with their index or without: what they held is lost, and nothing else.
 mod capture_damage;
 /// The memory of the gateway's process while captures cannot be written.
@@ -29,6 +38,8 @@ mod capture_memory;
 mod capture_secrets;
 /// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is kept out of them, and who.
 mod captures;
+/// `rerouter check`: what `serve` would stop at, and what is hardly meant.
+mod check;
 /// What `rerouter serve` says about bad documents.
 mod cli;
 /// Users and nodes, whatever is asked for of them: nobody has more than they were given.
@@ -39,6 +50,10 @@ mod codings;
 mod compatibility;
 /// The routing document by the API: read, replaced, looked at, rolled back; in a file and in the store; under load.
 mod configuration;
+/// Connections of those who want no answer: how many there may be, how long they last, who is served meanwhile.
+mod connections;
+/// The data directory: write-ahead logs, the lock, marks of nodes, backups.
+mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
 /// Every end of a key or a session, while clients ask with it.
@@ -123,9 +138,11 @@ mod replay_cli;
 mod replay_output;
 /// Captures compared and deleted.
 mod replays;
+/// `response` of a reroute, whatever a provider answers.
+mod reroute_answers;
 /// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further than by its own.
 mod routes;
-/// The official SDKs and LangChain, unmodified, against the gateway.
+/// The official SDKs, LangChain and LiteLLM, unmodified, against the gateway.
 mod sdk;
 /// Nothing secret in logs, metrics, captures, the data directory or an answer that is not to carry it.
 mod secrets;
@@ -151,3 +168,6 @@ mod streams;
 mod tour;
 /// Users as admins see to them: made, changed, shut out and let in again.
 mod users;
+/// A routing document's file while somebody writes into it, under load; what a document must have,
+/// and what one takes away.
+mod whole_documents;

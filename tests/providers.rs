@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
-use crate::support::provider::{self as scripted, Provider};
+use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::tls_provider::TlsProvider;
 use crate::support::{envelope, until};
 
@@ -82,9 +82,40 @@ async fn a_health_check_opens_the_breaker_and_lets_it_close_again() {
     assert_eq!(provider().await.as_deref(), Some("b"));
     health.store(200, Ordering::SeqCst);
     until("the check to let it try", async || provider().await.filter(|name| name == "a")).await;
-    assert!(gateway.log().contains("provider a is not well: a status of 5xx") && gateway.log().contains("provider a is well again"));
+    let log = gateway.log();
+    assert!(log.contains("provider a is not well: a status of 5xx") && log.contains("provider a is well again"));
+    let told = log.lines().filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next());
+    let expected =
+        ["open for 60s: its health check failed: a status of 5xx", "half-open: one request may try it", "closed: it answers again"];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
     gateway.write_routing(&in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("auto: main", "auto: main, more: main")).await;
     assert_eq!(json!(provider().await), json!("a"));
+}
+
+#[tokio::test]
+async fn a_health_check_of_an_address_that_was_left_says_nothing_of_the_next() {
+    let silent = Provider::always(vec![Step::Hang]).await;
+    let a = Provider::start(|request, _| match request.method.as_str() {
+        "GET" => scripted::answer(200, &[], b""),
+        _ => scripted::completion("from a"),
+    })
+    .await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let text =
+        in_order(&[("a", &silent.url()), ("b", &b.url())], "").replace("connect: 2s, first_byte: 20s", "connect: 1s, first_byte: 5s");
+    let first = format!("base_url: {}\n", silent.url());
+    let options = "    health: { path: /well, interval: 1s }\n    breaker: { open: 60s }\n";
+    let text = text.replacen(&first, &format!("{first}{options}"), 1);
+    let gateway = Gateway::start(&text).await;
+    let key = gateway.create_key().await;
+    until("a check to begin", async || (silent.count() == 1).then_some(())).await;
+    gateway.write_routing(&text.replace(&silent.url(), &a.url())).await;
+    silent.abandoned(0).await;
+    let asked = a.count();
+    until("two checks of the next", async || (a.count() >= asked + 2).then_some(())).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((answer.header("x-rerouter-provider"), answer.header("x-rerouter-attempts")), (Some("a"), Some("1")));
+    assert!(!gateway.log().contains("is not well") && !gateway.log().contains("the breaker of"));
 }
 
 #[tokio::test]
@@ -131,4 +162,96 @@ async fn operators_are_shown_what_targets_are_doing() {
         metrics.contains("rerouter_breaker_open{model=\"model\",provider=\"b\"} 0") && !metrics.contains("provider=\"a\""),
         "{metrics}"
     );
+}
+
+/// What stands behind `?` is for the provider, but for credentials and what its `base_url` sets.
+#[tokio::test]
+async fn the_query_goes_to_the_provider_without_credentials() {
+    let a = Provider::always(scripted::completion("from a")).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let azure = format!("{}/deployments/gpt?api-version=2024-10-21&x=%20y", b.url());
+    let document = in_order(&[("a", &a.url()), ("b", &azure)], "models:\n  b/model: {}\n");
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let ask = async |model: &str, query: &str| {
+        let answer =
+            gateway.send("POST", &format!("/v1/chat/completions{query}"), &headers, Some(chat_body(model, false).as_bytes())).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.request_id()
+    };
+    let (hidden, odd) = (format!("?a=1&b=x{}y&c=2", key.secret), format!("?beta=true&{}", key.secret.replace('_', "%5f")));
+    for (query, sent) in [
+        ("", ""),
+        ("?", ""),
+        ("?beta=true", "?beta=true"),
+        ("?b=%2F%zz&&a=1;c=2&a=+&d", "?b=%2F%zz&&a=1;c=2&a=+&d"),
+        ("?key=sk-1&beta=true&api_key=2", "?beta=true"),
+        ("?%6bey=sk-1&X-Api-Key=2&access_token=3", ""),
+        ("?a=1;key=sk-1&b=2", "?b=2"),
+        (hidden.as_str(), "?a=1&c=2"),
+        (odd.as_str(), "?beta=true"),
+    ] {
+        let id = ask("auto", query).await;
+        assert_eq!(a.last().target, format!("/v1/chat/completions{sent}"), "{query}");
+        let capture = gateway.capture(&id).await;
+        assert_eq!(capture["request"].get("query"), sent.strip_prefix('?').map(|sent| json!(sent)).as_ref(), "{query}: {capture}");
+        assert_eq!(capture["replayable"], true);
+    }
+    // Again as it came.
+    let id = ask("auto", "?beta=true&key=1").await;
+    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    assert_eq!((rerouted.status, a.last().target.as_str()), (200, "/v1/chat/completions?beta=true"), "{}", rerouted.text());
+    // What the operator wrote stands, and first.
+    let base = "/v1/deployments/gpt/chat/completions?api-version=2024-10-21&x=%20y";
+    for (query, sent) in [("", ""), ("?beta=true", "&beta=true"), ("?api-version=2023-01-01&beta=true&x", "&beta=true")] {
+        ask("b/model", query).await;
+        assert_eq!(b.last().target, format!("{base}{sent}"), "{query}");
+    }
+    assert!(!gateway.log().contains("beta="), "{}", gateway.log());
+}
+
+/// Anthropic's SDK asks for its beta features this way.
+#[tokio::test]
+async fn the_query_of_messages_goes_to_their_provider() {
+    let claude = Provider::start(crate::endpoints::reply).await;
+    let document = format!(
+        "providers:\n  claude: {{ protocol: anthropic, base_url: \"{}\", api_key: sk-a }}\nmodels:\n  claude/opus: {{}}\nrecipes: {{}}\naliases: {{}}\n",
+        claude.url().trim_end_matches("/v1")
+    );
+    let gateway = Gateway::start(&document).await;
+    let key = gateway.create_key().await;
+    let body = crate::endpoints::body("/v1/messages", "claude/opus");
+    let answer = crate::endpoints::post(&gateway, &key, "/v1/messages?beta=true", &[], &body).await;
+    assert_eq!((answer.status, claude.last().target.as_str()), (200, "/v1/messages?beta=true"), "{}", answer.text());
+}
+
+/// By default no provider is this machine by no address, nor where clouds tell machines their credentials, in whatever spelling.
+#[tokio::test]
+async fn what_is_denied_by_default_is_never_connected_to() {
+    let listener = tokio::net::TcpListener::bind("[::]:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let hosts = [
+        "[::]",
+        "0.0.0.0",
+        "[::ffff:0.0.0.0]",
+        "[2002:a9fe:a9fe::]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[::ffff:169.254.169.254]",
+        "100.100.100.200",
+        "168.63.129.16",
+    ];
+    // Each by a name of its own: what failed is not asked again at once.
+    let document = |number: usize, host: &str| in_order(&[(&format!("a{number}"), &format!("http://{host}:{port}/v1"))], "");
+    let gateway = Gateway::start(&document(99, "192.0.2.1")).await;
+    let key = gateway.create_key().await;
+    for (number, host) in hosts.iter().enumerate() {
+        gateway.write_routing(&document(number, host)).await;
+        envelope::openai(&gateway.chat(&key, chat_body("auto", false).as_bytes()).await, 502, "server_error", Some("provider_error"));
+        let denied = || gateway.log().matches("no address to connect to: Denied").count();
+        until(&format!("{host} to be denied"), async || (denied() > number).then_some(())).await;
+    }
+    let arrived = tokio::time::timeout(std::time::Duration::from_millis(100), listener.accept()).await;
+    assert!(arrived.is_err(), "somebody connected: {arrived:?}");
 }

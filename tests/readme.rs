@@ -49,10 +49,15 @@ async fn the_tour_works_as_written() {
     ] {
         assert!(said.contains(expected), "no {expected} in:\n{said}");
     }
-    // Decided under the changed document, whichever model the old one drew.
+    // The change shows to each reader: neither decision depends on a draw.
     let rerouted = said.lines().find(|line| line.contains("\"new_id\"")).unwrap();
     let rerouted: serde_json::Value = serde_json::from_str(rerouted).unwrap();
-    assert_eq!(rerouted["decision"]["model"], "large", "{rerouted}");
+    let (now, then) = (&rerouted["decision"], &rerouted["original"]["decision"]);
+    assert_eq!((&then["model"], &now["model"]), (&json!("large"), &json!("small")), "{rerouted}");
+    assert_eq!((&now["rule"], &now["propensity"]), (&json!("code"), &json!(1.0)), "{rerouted}");
+    let captured = said.lines().find(|line| line.contains("Please refactor") && line.contains("propensity")).unwrap();
+    let captured: serde_json::Value = serde_json::from_str(captured).unwrap();
+    assert_eq!((&captured["decision"]["rule"], &captured["decision"]["propensity"]), (&json!("code"), &json!(1.0)), "{captured}");
     assert_ne!(rerouted["decision"]["revision"], rerouted["original"]["decision"]["revision"], "{rerouted}");
 }
 

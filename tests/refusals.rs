@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::client::{self, Answer, Connection};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
+use crate::support::frames::{self, Frames};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
@@ -91,6 +92,117 @@ async fn a_bad_chunk_is_400_and_closes() {
         check_closed(&mut connection, chunks).await;
     }
     assert_eq!(a.count(), 0);
+}
+
+#[tokio::test]
+async fn a_line_feed_without_its_carriage_return_is_400_and_closes() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    let line = "POST /v1/chat/completions HTTP/1.1\r\n";
+    let headers = "host: HOST\r\nauthorization: Bearer KEY\r\n";
+    let body = chat_body("auto", false);
+    let length = format!("content-length: {}\r\n\r\n{body}", body.len());
+    let chunked = format!("{line}{headers}transfer-encoding: chunked\r\n\r\n");
+    let (size, rest) = (format!("{:x}", body.len()), "0\r\n\r\n");
+    let cases = [
+        format!("{}{headers}{length}", line.replace("\r\n", "\n")),
+        format!("{line}{}{length}", headers.replace("\r\n", "\n")),
+        format!("{line}{}{length}", headers.replacen("\r\n", "\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n", "\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n\r\n", "\r\n\n", 1)),
+        format!("{line}{headers}{}", length.replacen("\r\n\r\n", "\n\n", 1)),
+        format!("{line}{headers}{length}").replacen("\r\n", "\n", 5),
+        format!("{line}{headers}x: a\nb: c\r\n{length}"),
+        format!("{line}{headers}x: a\rb: c\r\n{length}"),
+        format!("{chunked}{size};\nfoo\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size};a=\rb\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size}\n{body}\r\n{rest}"),
+        format!("{chunked}{size}\r\n{body}\n{rest}"),
+        format!("{chunked}{size}\r\n{body}\r\n0;\nfoo\r\n\r\n"),
+        format!("{chunked}{size}\r\n{body}\r\n0\r\nx: y\n\r\n"),
+    ];
+    for case in cases {
+        let bytes = raw(&case, &gateway, &key.secret);
+        // In one piece, and byte by byte.
+        for size in [bytes.len(), 1] {
+            let mut connection = gateway.connect().await;
+            for piece in bytes.chunks(size).take(bytes.len().div_ceil(size) - 1) {
+                if !connection.try_send(piece).await {
+                    break;
+                }
+            }
+            let last = bytes.chunks(size).next_back().unwrap();
+            let answer = connection.try_exchange(last).await.unwrap_or_else(|| panic!("no answer to {case:?}"));
+            envelope::openai(&answer, 400, "invalid_request_error", None);
+            check_closed(&mut connection, &case).await;
+        }
+    }
+    // What is refused there is not refused in its proper form.
+    for case in [
+        format!("\r\n{line}{headers}{length}"),
+        format!("{chunked}{size};foo\r\n{body}\r\n{rest}"),
+        format!("{chunked}{size};a=b;c=\"d\"\r\n{body}\r\n0;e\r\nx: y\r\n\r\n"),
+    ] {
+        let mut connection = gateway.connect().await;
+        for _ in 0..2 {
+            assert_eq!(connection.exchange(&raw(&case, &gateway, &key.secret)).await.status, 200, "{case:?}");
+        }
+    }
+    assert_eq!(a.count(), 6);
+}
+
+#[tokio::test]
+async fn an_expectation_that_is_not_known_is_400() {
+    let (gateway, a) = gateway().await;
+    let key = gateway.create_key().await;
+    for expectations in ["expect: foo\r\n", "expect: 100-continue\r\nexpect: foo\r\n", "expect: foo\r\nexpect: 100-continue\r\n"] {
+        let text = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{expectations}content-length: 2\r\n\r\n{{}}"
+        );
+        let mut connection = gateway.connect().await;
+        let answer = connection.exchange(&raw(&text, &gateway, &key.secret)).await;
+        envelope::openai(&answer, 400, "invalid_request_error", None);
+        check_closed(&mut connection, expectations).await;
+    }
+    assert_eq!(a.count(), 0);
+}
+
+/// What a client library would not send: each of these heads is answered on its stream, and the connection goes on.
+#[tokio::test]
+async fn over_http2_a_bad_head_has_its_envelope_too() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).tls().start().await;
+    let (address, tls) = gateway.tls();
+    let ours = format!("localhost:{}", address.port());
+    let mut connection = Frames::open(tls.dial(address, b"h2").await.expect("a handshake"), &[]).await;
+    let long = "x".repeat(70 << 10);
+    let get = [(":method", "GET"), (":scheme", "https")];
+    let (path, authority) = ((":path", "/v1/models"), (":authority", ours.as_str()));
+    let user = format!("user@{ours}");
+    let cases: &[(&[(&str, &str)], u16)] = &[
+        (&[path], 400),
+        (&[path, (":authority", &user)], 400),
+        (&[path, ("host", &user)], 400),
+        (&[path, authority, ("host", "other.example")], 400),
+        (&[path, authority, ("host", &ours), ("host", &ours)], 400),
+        (&[path, ("host", &ours), ("host", "other.example")], 400),
+        (&[path, authority, ("x-long", &long)], 431),
+        (&[path, authority, ("content-length", "0"), ("content-length", "0")], 400),
+    ];
+    let mut stream = 1;
+    for (fields, status) in cases {
+        let fields: Vec<(&str, &str)> = get.iter().chain(*fields).copied().collect();
+        let shown = format!("{:?}", &fields[2..]);
+        assert!(connection.send(&frames::request(stream, &fields)).await);
+        let ended = connection.ended(stream).await.unwrap_or_else(|| panic!("closed after {:.200}", shown));
+        assert_eq!(ended.status, Some(*status), "{shown:.200}");
+        let body: Value = serde_json::from_slice(&ended.body).unwrap_or_else(|error| panic!("{error} for {shown:.200}"));
+        assert_eq!(body["error"]["type"], "invalid_request_error", "{shown:.200}: {body}");
+        stream += 2;
+    }
+    let good: Vec<(&str, &str)> = get.iter().chain(&[(":path", "/health"), authority, ("host", &ours)]).copied().collect();
+    assert!(connection.send(&frames::request(stream, &good)).await);
+    assert_eq!(connection.ended(stream).await.and_then(|ended| ended.status), Some(200));
 }
 
 #[tokio::test]
@@ -403,4 +515,49 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
     assert_eq!(preflight.header("access-control-allow-origin"), None);
     let refused: Value = post("/v1/agents", &cross, "{}").await.json();
     assert!(matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")), "{refused}");
+}
+
+/// Clients and their frameworks look for these words of OpenAI and Anthropic.
+#[tokio::test]
+async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let document = in_order(&[("a", &a.url())], "models:\n  a/model: { context: 100 }\n");
+    let claude =
+        document.replace("providers:\n", "providers:\n  claude: { protocol: anthropic, base_url: \"http://127.0.0.1:9\", api_key: x }\n");
+    let claude = claude.replace("{ target: a/model }", "{ target: a/model }, { target: claude/opus }");
+    let claude = claude.replace("models:\n", "models:\n  claude/opus: { context: 200 }\n");
+    let gateway = Gateway::start(&claude).await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let post = async |path: &str, bearer: &str, body: &str| {
+        let headers = [("authorization", bearer), ("content-type", "application/json")];
+        let answer = gateway.send("POST", path, &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.request_id().len(), 30, "{}", answer.text());
+        answer.json()["error"]["message"].as_str().unwrap().to_owned()
+    };
+    let long = "word ".repeat(300);
+    let said =
+        |text: &str, most: u64| json!({"model": "auto", "max_tokens": most, "messages": [{"role": "user", "content": text}]}).to_string();
+    let wrong = "Bearer rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
+    for (path, words) in [("/v1/chat/completions", "Incorrect API key provided: "), ("/v1/messages", "invalid x-api-key: ")] {
+        let message = post(path, wrong, &said("hi", 1)).await;
+        assert!(message.starts_with(words) && !message.contains("AbCd"), "{message}");
+    }
+    for (path, most) in [("/v1/chat/completions", 100), ("/v1/messages", 200)] {
+        let message = post(path, &bearer, &said(&long, 1)).await;
+        for words in
+            [&format!("This model's maximum context length is {most} tokens"), "prompt is too long: ", &format!(" tokens > {most} maximum")]
+        {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+        let message = post(path, &bearer, &said("hi", 1000)).await;
+        let words = format!("input length and `max_tokens` exceed context limit: 9 + 1000 > {most}");
+        assert!(message.contains(&words) && message.contains("context_length_exceeded"), "{message}");
+        assert!(message.contains(&format!("This model's maximum context length is {most} tokens")), "{message}");
+        let message = post(path, &bearer, &said("hi", 1).replace("auto", "nothing")).await;
+        assert!(message.contains("The model `nothing` does not exist or you do not have access to it"), "{message}");
+    }
+    let answer = gateway.chat(&key, said(&long, 1).as_bytes()).await;
+    envelope::openai(&answer, 400, "invalid_request_error", Some("context_length_exceeded"));
+    assert_eq!(a.count(), 0);
 }

@@ -207,6 +207,8 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         };
         let good = gate(&["--max-changed", "20%", "--forbid-unroutable", "--max-cost-increase", "5%"]).await.well();
         assert!(good.contains("11 captures decided") && good.contains("2 changed (18.18 %)") && good.contains("p/large"), "{good}");
+        assert!(good.contains(" after (") && good.contains(" % less)") && !good.contains("priced"), "{good}");
+        assert!(good.contains("main.code does not match ('code' in keywords)\n") || way[0] == "--corpus", "a reason is whole: {good}");
         assert!(scene.read("out.xml").contains("tests=\"4\" failures=\"0\" errors=\"0\""), "{}", scene.read("out.xml"));
         let bad = gate(&["--max-changed", "0.02", "--forbid-unroutable"]).await;
         assert_eq!(bad.code, Some(1), "{}{}", bad.out, bad.error);
@@ -227,6 +229,52 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     scene.replay(&[&empty[..], &["--allow-empty"]].concat()).await.well();
     let live = scene.replay(&["evaluate", "--live", "--max-changed", "0"]).await.well();
     assert!(live.contains("0 changed"), "{live}");
+}
+
+/// A document's own prices count, with a gateway and without; what it has no price for is named,
+/// and no bound on costs passes.
+#[tokio::test]
+async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
+    let scene = scene().await;
+    for n in 0..3 {
+        scene.ask(&format!("Say {n}.")).await;
+    }
+    scene.replay(&["export", "--out", "corpus.jsonl"]).await.well();
+    let unpriced = scene.text.replace("  p/large: { input_per_mtok: 3.0, output_per_mtok: 4.0 }\n", "");
+    assert_ne!(unpriced, scene.text);
+    scene.write("current.yaml", &scene.text);
+    scene.write("same.yaml", &unpriced);
+    scene.write("moved.yaml", &unpriced.replace("{ target: p/small }, ", ""));
+    scene.write("dear.yaml", &scene.text.replace("{ target: p/small }, ", ""));
+    let ways = [
+        [&["--baseline", "recorded"][..], &["--corpus", "corpus.jsonl"]],
+        [&["--baseline", "current"], &["--corpus", "corpus.jsonl", "--against", "current.yaml"]],
+    ];
+    // Three answers of seven tokens in and three out.
+    let (cost, missing) = (3.0 * 13e-6, json!([{ "target": "p/large", "lacks": "price", "count": 3 }]));
+    let (known, unknown) = ((3.0 * 33e-6, json!([])), (cost, missing));
+    for (document, (after, missing)) in [("same.yaml", (cost, json!([]))), ("dear.yaml", known), ("moved.yaml", unknown)] {
+        for way in ways.concat() {
+            let asked = [&["evaluate", "--document", document, "--json"][..], way].concat();
+            let report: Value = serde_json::from_str(&scene.replay(&asked).await.well()).unwrap();
+            let told = &report["cost"];
+            let close = |name: &str, expected: f64| (told[name].as_f64().unwrap() - expected).abs() < 1e-12;
+            assert!(close("before", cost) && close("after", after), "{document} {way:?}: {told}");
+            assert_eq!(
+                (&told["unpriced_targets"], &told["unpriced"]),
+                (&missing, &json!(if missing == json!([]) { 0 } else { 3 })),
+                "{way:?}"
+            );
+        }
+    }
+    for way in ways.concat() {
+        let asked = [&["evaluate", "--document", "moved.yaml", "--max-cost-increase", "100%"][..], way].concat();
+        let gate = scene.replay(&asked).await;
+        assert!(gate.code == Some(1) && gate.out.contains("3 captures not priced: no price of p/large (3)"), "{}{}", gate.out, gate.error);
+        let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at a cost that is not known: no price of p/large (3)";
+        assert!(gate.out.contains(why), "{}", gate.out);
+        scene.replay(&[&["evaluate", "--document", "same.yaml", "--max-cost-increase", "0"][..], way].concat()).await.well();
+    }
 }
 
 /// The commands of the page on gates are run as they stand there, by a shell, the workflow's too.
@@ -384,9 +432,14 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
         (&["list", "--colour", "red"], "--colour"),
         (&["show", "../keys"], "the id of a capture"),
         (&["evaluate", "--document", "none.yaml"], "none.yaml"),
-        (&["evaluate", "--document", "bad.yaml"], "document:1:"),
+        (&["evaluate", "--document", "bad.yaml"], "bad.yaml:1:"),
         (&["evaluate"], "--document"),
-        (&["evaluate", "--document", "good.yaml", "--max-changed", "many"], "a share like 2%"),
+        (&["evaluate", "--document", "good.yaml", "--max-changed", "many"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (&["evaluate", "--document", "good.yaml", "--max-changed", "2"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (&["evaluate", "--document", "good.yaml", "--max-changed=-1"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (&["evaluate", "--document", "good.yaml", "--max-changed", "200%"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (&["evaluate", "--document", "good.yaml", "--max-cost-increase", "5"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (&["evaluate", "--document", "good.yaml", "--max-cost-increase", "150%"], "like 2%, or a fraction from 0 to 1, like 0.02"),
         (&["evaluate", "--document", "bad.yaml", "--corpus", "corpus.jsonl"], "bad.yaml:1:"),
         (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl"], "corpus.jsonl:1: not a capture"),
         (&["evaluate", "--document", "good.yaml", "--corpus", "none.jsonl"], "none.jsonl"),

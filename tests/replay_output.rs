@@ -139,9 +139,23 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
     for word in ["TIME", &id, "STATUS", "SERVED BY", "no room for", "RULE"] {
         assert!(narrow.contains(word), "no {word} in {narrow}");
     }
+    scene.write(
+        "candidate.yaml",
+        &scene.text.replace("name: default", "name: a-rule-with-a-name-that-takes-some-room").replace("{ target: p/small }, ", ""),
+    );
+    let why = "rule main.a-rule-with-a-name-that-takes-some-room instead of main.default: main.default is gone";
+    let wide = shown(140, "evaluate --document candidate.yaml").await;
+    assert!(wide.contains(why), "a reason is cut although there is room: {wide}");
+    let narrow = shown(80, "evaluate --document candidate.yaml").await;
+    assert!(
+        !narrow.contains(why) && narrow.lines().filter(|line| line.contains("p/large")).all(|line| line.trim_end().chars().count() <= 80),
+        "{narrow}"
+    );
     let wide = shown(200, "list").await;
     assert!(wide.contains("main.default") && !wide.contains("no room for"), "{wide}");
-    let (since, open) = (shown(100, "export --since 1h --out a.jsonl").await, shown(100, "export --out b.jsonl").await);
-    assert!(since.contains(" %") && since.contains("2 captures, ") && since.contains("/s, back to 20"), "{since}");
-    assert!(!open.contains(" %") && open.contains("2 captures, ") && open.contains("/s, back to 20"), "{open}");
+    // Nobody knows how many there are: no bar stands at 0 % until the end.
+    for export in ["export --out a.jsonl", "export --since 24h --out a.jsonl", "export --limit 1000 --out a.jsonl"] {
+        let told = shown(100, export).await;
+        assert!(!told.contains(" %") && told.contains("2 captures, ") && told.contains("/s, back to 20"), "{told}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The official SDKs of OpenAI and Anthropic for Python and Node and LangChain's ChatOpenAI, unmodified, with an `rtr_` key against the real
+//! The official SDKs of OpenAI and Anthropic for Python and Node, LangChain's ChatOpenAI and LiteLLM, unmodified, with an `rtr_` key against the real
 //! binary: the scripts in `tests/sdk/` assert, this starts what they talk to. And schemathesis, which makes up requests from
 //! the OpenAPI document. `./test` installs them.
 
@@ -10,21 +10,51 @@ use serde_json::json;
 
 use crate::support::documents::provider;
 use crate::support::gateway::Gateway;
+use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::recorded::{self, Recorded};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The mock behind `auto`, and every recorded model by its name.
-fn document(recorded: &Recorded) -> String {
+/// A provider whose filter finds every request wanting, in the words of its API.
+fn strict(received: &Received) -> Vec<Step> {
+    let body = if received.target.starts_with("/v1/messages") {
+        json!({"type": "error", "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}})
+    } else {
+        let message = "Invalid prompt: your prompt was flagged as potentially violating our usage policy.";
+        json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": "invalid_prompt"}})
+    };
+    scripted::json_answer(400, &body)
+}
+
+/// Keys that are refused, each for a reason of its own.
+async fn refused_keys(gateway: &Gateway) -> serde_json::Value {
+    let mut keys = serde_json::Map::new();
+    for (name, asked) in [
+        ("forbidden", json!({"scopes": ["replay"]})),
+        ("hasty", json!({"limits": {"rpm": 1}})),
+        ("broke", json!({"limits": {"budget": {"usd": 0.01, "per": "day"}}})),
+    ] {
+        let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&asked)).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        keys.insert(name.to_owned(), made.json()["key"].clone());
+    }
+    keys.into()
+}
+
+/// The mock behind `auto`, the strict provider, and every recorded model by its name.
+fn document(recorded: &Recorded, strict: &Provider) -> String {
     let models: BTreeSet<String> = recorded::all().iter().map(|known| format!("{}/{}", known.provider(), known.model())).collect();
     let models: String = models.iter().map(|model| format!("  {}: {{}}\n", serde_json::to_string(model).unwrap())).collect();
     format!(
-        "providers:\n  demo: {{ protocol: mock }}\n{}{}models:\n{models}  demo/status-429: {{}}\nrecipes:\n  main:\n    \
+        "providers:\n  demo: {{ protocol: mock }}\n{}{}{}{}models:\n{models}  demo/status-429: {{}}\n  demo/short: {{ context: 100 }}\n  \
+         demo/dear: {{ input_per_mtok: 1000000, output_per_mtok: 1000000 }}\n  strict/filter: {{}}\n  ant-strict/filter: {{}}\nrecipes:\n  main:\n    \
          rules: [ {{ name: only, targets: [ {{ target: demo/echo }} ] }} ]\naliases: {{ auto: main }}\n",
         provider("rec", &recorded.url(), "sk-recorded"),
         provider("ant", &recorded.url(), "sk-recorded").replace("protocol: openai", "protocol: anthropic"),
+        provider("strict", &strict.url(), "sk-strict"),
+        provider("ant-strict", &strict.url(), "sk-strict").replace("protocol: openai", "protocol: anthropic"),
     )
 }
 
@@ -40,7 +70,8 @@ fn installed() {
 async fn run(program: &Path, script: &str) -> String {
     installed();
     let recorded = Recorded::start(0).await;
-    let gateway = Gateway::start(&document(&recorded)).await;
+    let strict = Provider::start(|received, _| strict(received)).await;
+    let gateway = Gateway::start(&document(&recorded, &strict)).await;
     let key = gateway.create_key().await;
     let agent = r#"{"name":"brief","model":"auto","instructions":"Be brief.","defaults":{"max_tokens":64}}"#;
     let made = gateway.send("POST", "/v1/agents", &[("content-type", "application/json")], Some(agent.as_bytes())).await;
@@ -54,6 +85,7 @@ async fn run(program: &Path, script: &str) -> String {
     let node = gateway.manage("POST", "/v1/nodes", &gateway.admin_key, Some(&json!({"name": "script"}))).await.json();
     command.env("REROUTER_NODE_ID", node["id"].as_str().unwrap()).env("REROUTER_NODE_SECRET", node["secret"].as_str().unwrap());
     command.env("REROUTER_KEY", &key.secret).env("REROUTER_KEY_ID", &key.id);
+    command.env("REROUTER_REFUSED_KEYS", refused_keys(&gateway).await.to_string());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{script}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -95,6 +127,12 @@ async fn langchain() {
     assert!(said.contains("AuthenticationError after revocation"), "{said}");
 }
 
+#[tokio::test]
+async fn litellm() {
+    let said = run(&python(), "litellm_sdk.py").await;
+    assert!(said.contains("openai: ContextWindowExceededError") && said.contains("anthropic: ContextWindowExceededError"), "{said}");
+}
+
 /// A node whose signatures another implementation of RFC 9421 makes.
 #[tokio::test]
 async fn http_message_signatures() {
@@ -106,7 +144,8 @@ async fn http_message_signatures() {
 async fn generated(credential: &str, more: &[&str]) -> String {
     installed();
     let recorded = Recorded::start(0).await;
-    let gateway = Gateway::start(&document(&recorded)).await;
+    let strict = Provider::start(|received, _| strict(received)).await;
+    let gateway = Gateway::start(&document(&recorded, &strict)).await;
     let secret = if credential == "admin" { gateway.admin_key.clone() } else { gateway.create_key().await.secret };
     let cases = if crate::support::full() { "300" } else { "15" };
     let mut command = Command::new("timeout");

@@ -220,7 +220,8 @@ fn check_derived(stored: &[(String, Vec<u8>)], key: &Key) {
     assert!(stored.iter().any(|(_, bytes)| find(bytes, &digest).is_some()), "the pepper was in play");
     let keys = Keyring::new(&master, 1, Vec::new());
     let captures = keys.captures().into_iter().map(|(_, key)| *key.expose());
-    for secret in [*keys.pepper().expose(), *keys.nodes().expose(), *master.expose()].into_iter().chain(captures) {
+    let others = [keys.pepper(), keys.nodes(), keys.documents(), &master].map(|key| *key.expose());
+    for secret in others.into_iter().chain(captures) {
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         for form in [secret.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes()] {
             let place = stored.iter().find(|(_, bytes)| find(bytes, &form).is_some());
@@ -320,4 +321,53 @@ async fn no_canary_comes_out_anywhere() {
     let canaries = of_shape.chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
     check_absent(&stored, &canaries);
     check_derived(&stored, &key);
+}
+
+/// Where the files of the data directory hold one of these.
+fn found_in(gateway: &Gateway, canaries: &[&str]) -> Vec<String> {
+    let mut stored = Vec::new();
+    files(&gateway.dir().join("data"), &mut stored);
+    assert!(stored.iter().any(|(name, bytes)| name.ends_with("accounts.db-wal") && !bytes.is_empty()) || stored.len() > 3);
+    let holds = |bytes: &[u8]| canaries.iter().any(|canary| find(bytes, canary.as_bytes()).is_some());
+    stored.into_iter().filter(|(_, bytes)| holds(bytes)).map(|(name, _)| name).collect()
+}
+
+#[tokio::test]
+async fn a_literal_credential_of_a_document_is_sealed_in_the_store() {
+    const LITERAL: [&str; 3] =
+        ["sk-literal-canary-1679091c5a880faf", "sk-listed-canary-8f14e45fceea167a", "Bearer header-canary-c9f0f895fb98ab91"];
+    let provider = Provider::always(scripted::completion("well")).await;
+    let text = in_order(&[("a", &provider.url()), ("b", &provider.url()), ("c", &provider.url())], "");
+    let mut kinds = [
+        format!("api_key: {}", LITERAL[0]),
+        format!("api_keys: [ {} ]", LITERAL[1]),
+        format!("headers: {{ authorization: {} }}", LITERAL[2]),
+    ]
+    .into_iter();
+    let literal: String = text
+        .split_inclusive('\n')
+        .map(|line| if line.contains("api_key:") { format!("    {}\n", kinds.next().unwrap()) } else { line.to_owned() })
+        .collect();
+    let mut gateway = Setup::new(&literal).start().await;
+    let key = gateway.create_key().await;
+    assert_eq!(found_in(&gateway, &LITERAL), Vec::<String>::new());
+    let first = gateway.revision().await;
+    gateway.write_routing(&literal.replace("auto: main", "auto: main, other: main")).await;
+    assert_eq!(found_in(&gateway, &LITERAL), Vec::<String>::new());
+    gateway.kill_9();
+    assert_eq!(found_in(&gateway, &LITERAL), Vec::<String>::new());
+    gateway.start_again().await;
+    // The store has the document itself, not what is shown of it.
+    let back = json!({ "revision": first });
+    let rolled = gateway.manage("POST", "/v1/router/config/rollback", &gateway.admin_key, Some(&back)).await;
+    assert_eq!((rolled.status, &rolled.json()["revision"]), (200, &json!(first)), "{}", rolled.text());
+    for (name, credential) in
+        [("a", format!("Bearer {}", LITERAL[0])), ("b", format!("Bearer {}", LITERAL[1])), ("c", LITERAL[2].to_owned())]
+    {
+        let answer = gateway.chat(&key, chat_body(&format!("{name}/model"), false).as_bytes()).await;
+        assert_eq!((answer.status, provider.last().header("authorization")), (200, Some(credential)), "{}", answer.text());
+    }
+    gateway.restart().await;
+    assert_eq!(found_in(&gateway, &LITERAL), Vec::<String>::new());
+    assert!(!gateway.log().contains("canary"));
 }

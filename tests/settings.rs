@@ -36,8 +36,10 @@ const SHOWN: &[(&str, &str)] = &[
     ("data_dir", "examples::the_laptop_s_documents_serve_a_user_who_registers"),
     ("egress.deny", "settings::a_denied_network_is_not_connected_to"),
     ("hosts", "refusals::a_host_that_is_not_ours_is_421"),
+    ("limits.body_memory", "body_memory::a_body_that_finds_no_room_is_503_and_the_others_go_on"),
     ("limits.body_min_rate", "settings::a_body_slower_than_the_rate_is_408"),
-    ("limits.connections", "settings::a_connection_too_many_is_closed"),
+    ("limits.connections", "connections::health_and_management_are_answered_where_there_is_no_place_left"),
+    ("limits.connections_per_address", "connections::an_address_has_its_share_of_connections_and_a_trusted_proxy_all"),
     ("limits.header_timeout", "refusals::a_slow_head_is_cut_off"),
     ("limits.request_body", "bodies::a_body_over_the_limit_is_413_and_the_connection_closes"),
     ("listeners[].address", "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener"),
@@ -144,6 +146,16 @@ async fn metrics_are_at_their_address_only() {
             let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
             let answer = connection.exchange(&client::request("GET", path, &name, &[], None)).await;
             assert!(answer.status == 200 && answer.text().contains(expected), "{path} of {name}: {}", answer.text());
+        }
+        // The same without a body: what follows on the connection is the next answer.
+        let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
+        for _ in 0..2 {
+            let head = connection.exchange(&client::request("HEAD", path, &metrics.to_string(), &[], None)).await;
+            assert_eq!((head.status, head.body.len()), (200, 0), "{path}: {head:?}");
+            assert!(head.header("content-length").unwrap().parse::<usize>().unwrap() > 0, "{path}: {head:?}");
+            let answer = connection.exchange(&client::request("GET", path, &metrics.to_string(), &[], None)).await;
+            assert!(answer.status == 200 && answer.text().contains(expected), "{path}: {}", answer.text());
+            assert_eq!(head.header("content-type"), answer.header("content-type"));
         }
         assert_eq!(gateway.send("GET", path, &[], None).await.status, 404, "{path} where clients are");
         // As a page does whose name leads to loopback.
@@ -256,25 +268,6 @@ async fn a_body_slower_than_the_rate_is_408() {
         let line = String::from_utf8_lossy(&answer).into_owned();
         assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{rate}: {line}");
     }
-}
-
-#[tokio::test]
-async fn a_connection_too_many_is_closed() {
-    let (gateway, _provider) = start(|setup| setup.server("limits: { connections: 2 }")).await;
-    let request = client::request("GET", "/health", &gateway.host(), &[], None);
-    // Whoever asked before may not be gone yet.
-    let admitted = async || {
-        until("a connection to be free", async || {
-            let mut connection = gateway.connect().await;
-            connection.try_exchange(&request).await.map(|answer| (connection, answer))
-        })
-        .await
-    };
-    let (first, second) = (admitted().await, admitted().await);
-    assert_eq!((first.1.status, second.1.status), (200, 200));
-    assert!(gateway.connect().await.try_exchange(&request).await.is_none(), "a third one is answered");
-    first.0.abandon();
-    assert_eq!(admitted().await.1.status, 200);
 }
 
 #[tokio::test]

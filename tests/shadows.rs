@@ -182,6 +182,18 @@ async fn a_shadow_that_is_dead_or_fails_is_nobodys_concern() {
 }
 
 #[tokio::test]
+async fn a_shadow_that_is_limited_keeps_no_live_request_out() {
+    let limited = scripted::answer(429, &[("retry-after", "60")], b"{}");
+    let s = Provider::start(move |_, n| if n == 0 { limited.clone() } else { scripted::completion("live") }).await;
+    let a = answering().await;
+    let (gateway, key) = start(&a, &s.url(), 100.0).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!(shadow_of(&gateway, &answer.request_id()).await["status"], 429);
+    let direct = gateway.chat(&key, chat_body("s/copy", false).as_bytes()).await;
+    assert_eq!((direct.status, s.count()), (200, 2), "{}", direct.text());
+}
+
+#[tokio::test]
 async fn a_slow_shadow_delays_nobody_and_outlives_its_client() {
     let (a, gate) = (answering().await, Arc::new(Notify::new()));
     let waits: Vec<Step> = std::iter::once(Step::Wait(gate.clone())).chain(scripted::completion("late")).collect();

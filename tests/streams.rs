@@ -117,6 +117,57 @@ async fn what_was_seen_of_a_stream_that_broke_off_or_was_left_is_accounted() {
     }
 }
 
+/// Behind the end of every choice there may be more to come, such as the usage.
+#[tokio::test]
+async fn a_chat_is_whole_by_done_or_by_its_ended_choices_and_a_proper_end() {
+    let never = Arc::new(Notify::new());
+    let ended = scripted::last_events().replace("data: [DONE]\n\n", "");
+    let done = "data: [DONE]\n\n";
+    let provider = Provider::start(move |_, n| {
+        let said = [scripted::stream_head(), chunk(scripted::content_event("twelve bytes")), chunk(ended.clone())];
+        let wait = Step::Wait(Arc::clone(&never));
+        let end = match n {
+            0 => vec![chunk("")],
+            1 => vec![Step::Cut],
+            2 => vec![chunk(done), Step::Cut],
+            3 => vec![wait],
+            _ => vec![chunk(done), wait],
+        };
+        said.into_iter().chain(end).collect()
+    })
+    .await;
+    let (gateway, key) = over(&provider).await;
+    let mut ids = Vec::new();
+    for (broken, has_done) in [(false, false), (true, false), (false, true)] {
+        let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+        assert!(answer.whole && answer.text().contains("\"stop\""), "{}", answer.text());
+        assert_eq!((answer.text().contains("\"error\""), answer.text().contains("[DONE]")), (broken, has_done), "{}", answer.text());
+        ids.push(answer.request_id());
+    }
+    let bearer = format!("Bearer {}", key.secret);
+    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
+    for last in ["\"stop\"", "[DONE]"] {
+        let mut connection = gateway.connect().await;
+        connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+        ids.push(connection.head().await.unwrap().request_id());
+        let mut text = String::new();
+        while !text.contains(last) {
+            text.push_str(&String::from_utf8(connection.piece().await.expect("an event")).unwrap());
+        }
+        connection.abandon();
+    }
+    for (id, (state, error)) in ids.iter().zip([
+        ("completed", Value::Null),
+        ("failed", json!("cut")),
+        ("completed", Value::Null),
+        ("aborted", json!("client_gone")),
+        ("completed", Value::Null),
+    ]) {
+        let capture = gateway.capture(id).await;
+        assert_eq!((&capture["state"], &capture["error"]), (&json!(state), &error), "{capture}");
+    }
+}
+
 #[tokio::test]
 async fn a_document_of_success_that_holds_an_error_is_a_failed_call() {
     let body = json!({"error": {"message": "The model gave up.", "code": 502}, "user_id": "u"});

@@ -251,7 +251,7 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     let all = async |gateway: &Gateway| reloads(&gateway.metrics().await, &[]);
     let before = all(&gateway).await;
     gateway.replace_routing(&format!("# a comment\n{}", document(&a, &b, "after", "b")));
-    gateway.hup();
+    gateway.hup().await;
     until("the reload by SIGHUP", async || (all(&gateway).await > before).then_some(())).await;
     assert_eq!(gateway.revision().await, second);
 
@@ -263,7 +263,7 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     for bad in ["recipes: [", "providers: {}\nrecipes: {}\naliases: { auto: missing }\n", &document(&a, &b, "after", "unknown")] {
         let counted = refused(&gateway).await;
         gateway.replace_routing(bad);
-        gateway.hup();
+        gateway.hup().await;
         until("the reload to be refused", async || (refused(&gateway).await > counted).then_some(())).await;
         assert_eq!(gateway.revision().await, second, "{bad:?}");
         assert_eq!(who(&gateway).await, ("b".to_owned(), second.clone()));

@@ -9,9 +9,10 @@ use super::answer;
 use super::page::Query;
 use crate::app::App;
 use crate::auth::Principal;
+use crate::body_memory::Room;
 use crate::capture::record;
 use crate::error::{Error, Result};
-use crate::prompt::{Prompt, gather, may_ask_for};
+use crate::prompt::{Prompt, Unread, gather, may_ask_for};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::decide;
 
@@ -28,9 +29,14 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
             Error::invalid("endpoint", format!("endpoint must be one of {known}."))
         })?,
     };
-    let mut prompt = Prompt::read(endpoint, request.body().clone(), request.headers().clone())?;
+    // The body itself is counted where it was read in.
+    let mut held = app.body_memory.begin(Room::Requests);
+    let body = request.body().clone();
+    let unread = Unread { endpoint, body, coding: None, costs: false, held: &mut held };
+    let mut prompt = Prompt::read_in_turn(app, who, unread, request.headers().clone()).await?;
     may_ask_for(who, prompt.asked())?;
-    prompt.take_agent(app)?;
+    prompt.take_agent(app, who).await?;
+    let _drawn = super::limits::draw(app, who)?;
     let live = app.live();
     let began = Instant::now();
     let inputs = gather(app, &live, app.clock.now(), &prompt, who);

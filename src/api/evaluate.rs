@@ -36,6 +36,8 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     if asked.document.is_some() && !who.has_scope("evaluate") {
         return Err(Error::new(Kind::InsufficientScope, "To evaluate a document of your own the key needs the scope `evaluate`."));
     }
+    let permit = super::limits::draw(app, who)?;
+    let turn = evaluation::turn(&app.evaluations, &app.auth.tenant(who)).await?;
     let conditions = asked.document.is_some() || who.has_scope("config");
     let live = app.live();
     let candidate = match asked.document {
@@ -68,9 +70,13 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         app.store.note(audit::event(app, who, request, Action::CaptureEvaluate, "config", given.revision())).await?;
     }
     let asked = Evaluation { candidate, baseline, standing, filter, window: Window::of(asked.limit), without_imported: false, conditions };
-    let told = evaluation::begin(app, asked)?;
+    let told = evaluation::begin(app, turn, asked)?;
     let (step, steps) = mpsc::channel(1);
-    tokio::spawn(pass_on(told, step, heading));
+    tokio::spawn(async move {
+        pass_on(told, step, heading).await;
+        // It counts as a request of the caller's until it ends.
+        drop(permit);
+    });
     Ok(Slow { lines, steps })
 }
 

@@ -15,6 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::evaluation::{self, Document, Evaluation, Window};
 use crate::replay::evaluate::Standing;
 use crate::replay::report::Report;
+use crate::replay::share;
 use crate::routing::recipe::Routing;
 use crate::store::CaptureFilter;
 
@@ -40,11 +41,8 @@ impl Gate {
             Some("true") => Ok(true),
             Some(_) => Err(Error::invalid(name, format!("{name} has to be true or false."))),
         };
-        let share = |text: &str| text.parse().ok().filter(|share: &f64| (0.0..=1.0).contains(share));
-        let max_changed = match query.get("max_changed") {
-            None => None,
-            Some(text) => Some(share(text).ok_or_else(|| Error::invalid("max_changed", "max_changed has to be a number from 0 to 1."))?),
-        };
+        let refused = || Error::invalid("max_changed", format!("max_changed has to be {}.", share::SPELLINGS));
+        let max_changed = query.get("max_changed").map(|text| share::read(text).ok_or_else(refused)).transpose()?;
         let gate = Gate { max_changed, forbid_unroutable: truth("forbid_unroutable")?, allow_empty: truth("allow_empty")? };
         if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
             return Err(Error::invalid("allow_empty", "allow_empty goes with max_changed or forbid_unroutable."));
@@ -55,6 +53,7 @@ impl Gate {
     /// Tries the candidate on the captures of the last day; the answer is that of a refusal. `examples`: whether that may name
     /// captures of anybody.
     pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>, examples: bool) -> Result<Option<Response<Bytes>>> {
+        let turn = evaluation::turn(&app.gates, "").await?;
         app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
         let since = app.clock.now() - bounds::GATE_AGE;
         let asked = Evaluation {
@@ -69,7 +68,7 @@ impl Gate {
             // Who may change the document may read it.
             conditions: true,
         };
-        let mut report = evaluation::finish(evaluation::begin(app, asked)?).await?;
+        let mut report = evaluation::finish(evaluation::begin(app, turn, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
             let unread = Some(report.unreadable).filter(|unread| *unread > 0).map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();
@@ -94,6 +93,6 @@ impl Gate {
         }
         let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
         let share = report.changed_share() * 100.0;
-        Some(format!("{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {} % may.", most * 100.0))
+        Some(format!("{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {:.2} % may.", most * 100.0))
     }
 }

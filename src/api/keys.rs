@@ -3,6 +3,7 @@
 
 mod create;
 mod patch;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,13 +75,17 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     Ok(answer::json(StatusCode::OK, &page::list(found, limit)))
 }
 
-/// `GET K/{id}`
+/// `GET K/{id}`; of a ROUTER key also what is left of its limits.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let key = find(app, shelf, who, &user, request)?;
     let now = app.clock.now();
-    Ok(answer::json(StatusCode::OK, &shown(&key, now)))
+    let mut record = shown(&key, now);
+    if let (Value::Object(record), Interface::Router) = (&mut record, shelf.interface) {
+        record.insert("usage".to_owned(), usage::usage(app, &key, now));
+    }
+    Ok(answer::json(StatusCode::OK, &record))
 }
 
 /// `POST K/{id}/rotate`: another secret under the same id. When this answers the old one is dead, or accepted for the

@@ -3,10 +3,32 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::app::App;
+use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Interface;
+use crate::limits::{self, Permit};
 use crate::store::{Limits, nano_usd};
+
+/// Draws a request on the limits of the caller: what decides or evaluates costs work, and counts as
+/// one of its requests a minute, and until it ends as one at once. 429 where they are used up.
+pub fn draw(app: &App, who: &Principal) -> Result<Drawn> {
+    let draws = limits::draws(&app.auth, who);
+    let admitted = app.limits.admit(&draws, 0, app.clock.now());
+    admitted.map(|permit| Drawn(Some(permit))).map_err(|refused| refused.error)
+}
+
+/// A request that counts, whatever comes of it.
+pub struct Drawn(Option<Permit>);
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.settle(Some(0), Some(0));
+        }
+    }
+}
 
 /// What is asked for; null is not asked for. Limits that nothing on the interface would count are refused.
 pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Limits> {

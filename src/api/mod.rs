@@ -11,7 +11,7 @@ pub mod evaluate;
 mod gate;
 pub mod import;
 pub mod keys;
-mod limits;
+pub mod limits;
 pub mod models;
 pub mod node_callbacks;
 pub mod nodes;

@@ -1,6 +1,8 @@
 //! The OpenAPI 3.1 document, made from the route table and one line for each of its rows. A row without a line, or a
 //! line without a row, fails a test; so does an answer of the test suite that is not in the document.
 
+mod words;
+
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -134,6 +136,18 @@ static OPERATIONS: &[Operation] = &[
     op("POST", "/v1/messages/count_tokens", "countTokens", "Tokens that a message would take, in Anthropic's API").takes("CountRequest").gives(200, "TokenCount").refuses(&[404, 429, 502]),
 ];
 
+/// Headers of an answer that a provider gave, or should have given.
+const CALL_HEADERS: [(&str, &str); 8] = [
+    ("x-request-id", "The id of the request, and of its capture"),
+    ("x-rerouter-provider", "The provider that answered"),
+    ("x-rerouter-model", "The model that answered"),
+    ("x-rerouter-recipe", "The recipe of the decision; `direct` where a model was asked for by its name"),
+    ("x-rerouter-rule", "The rule of the recipe; absent where there is none"),
+    ("x-rerouter-revision", "The revision of the routing document"),
+    ("x-rerouter-attempts", "How many attempts were made"),
+    ("x-rerouter-upstream-request-id", "The provider's own id of the request, where it gave one"),
+];
+
 /// `GET /openapi.json`
 pub async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<Bytes>> {
     Ok(answer::json(StatusCode::OK, &document()))
@@ -162,6 +176,7 @@ pub fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas(),
+            "headers": words::headers(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "nodeSignature": {
@@ -240,9 +255,10 @@ fn security(route: &Route, surface: Surface) -> Value {
 fn parameters(operation: &Operation) -> Vec<Value> {
     let of_path = operation.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
-        .map(|name| json!({ "name": name.trim_end_matches("..."), "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }));
+        .map(|name| (name.trim_end_matches("..."), words::of_path(operation.path, name)))
+        .map(|(name, says)| json!({ "name": name, "in": "path", "required": true, "description": says, "schema": { "type": "string", "minLength": 1 } }));
     let of_query = operation.query.iter().map(|name| {
-        let schema = match *name {
+        let mut schema = match *name {
             "limit" if operation.id == "listModels" => {
                 let says = "Counts with `anthropic-version` only, as `after_id` and `before_id` do; else, and without it, the list is whole";
                 json!({ "type": "integer", "minimum": 1, "maximum": crate::bounds::MODELS_PAGE, "description": says })
@@ -258,39 +274,31 @@ fn parameters(operation: &Operation) -> Vec<Value> {
                 let words: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
                 json!({ "type": "string", "enum": words, "description": meanings.join(" ") })
             }
+            "since" | "until" if operation.id == "usage" => {
+                let says = "The beginning of a day in UTC, as `2026-11-21` or `2026-11-21T00:00:00Z`: usage is summed by day, so a time \
+                            within a day is 400";
+                json!({ "type": "string", "description": says })
+            }
             "since" | "until" => json!({ "type": "string", "format": "date-time" }),
             "shadow" => {
                 let says = "Only shadows; else the list has all but them, unless `shadow_of` asks for one";
                 json!({ "type": "boolean", "default": false, "description": says })
             }
             "max_changed" => {
-                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go elsewhere";
-                json!({ "type": "number", "minimum": 0, "maximum": 1, "description": says })
+                let says = "The change is first tried on what was captured in the last 24 hours: at most this part of it may go \
+                            elsewhere. A percentage like `2%`, or a fraction like `0.02`; anything else is 400";
+                let (fraction, percentage) = (json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!({ "pattern": "^[0-9.]+%$" }));
+                json!({ "anyOf": [fraction, percentage], "description": says })
             }
             "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "descendants" => json!({ "type": "boolean" }),
             _ => json!({ "type": "string" }),
         };
-        json!({ "name": name, "in": "query", "required": false, "schema": schema })
+        // What stands with the schema is about the parameter.
+        let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        let says = said.unwrap_or_else(|| words::of_query(operation.id, name).into());
+        json!({ "name": name, "in": "query", "required": false, "description": says, "schema": schema })
     });
-    let coded = (operation.takes.is_some() && Surface::of(operation.path).is_data_plane()).then(|| {
-        let codings = ["identity", "gzip", "x-gzip", "deflate", "zstd", "br"];
-        json!({ "name": "Content-Encoding", "in": "header", "required": false, "schema": { "type": "string", "enum": codings } })
-    });
-    let named = (operation.id == "reroute" || operation.takes == Some("NewKey")).then(|| {
-        let says = "A name for the call: its repetition within ten minutes has the same answer, and nothing is asked or made again";
-        let schema = json!({ "type": "string", "minLength": 1, "maxLength": crate::bounds::IDEMPOTENCY_KEY });
-        json!({ "name": "Idempotency-Key", "in": "header", "required": false, "description": says, "schema": schema })
-    });
-    let conditional = match operation.id {
-        "getAgent" => Some("If-None-Match"),
-        "changeAgent" | "deleteAgent" => Some("If-Match"),
-        _ => None,
-    };
-    let conditional = conditional.map(|name| {
-        let says = "Entity tags, as `ETag` of an answer gives them, or `*`";
-        json!({ "name": name, "in": "header", "required": false, "description": says, "schema": { "type": "string" } })
-    });
-    of_path.chain(of_query).chain(coded).chain(named).chain(conditional).collect()
+    of_path.chain(of_query).chain(words::of_headers(operation)).collect()
 }
 
 fn json_of(schema: &str) -> Value {
@@ -314,6 +322,17 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             };
         }
         success.insert("content".into(), content);
+    }
+    // What draws on limits says what is left of them.
+    let infers = surface.is_data_plane() && operation.takes.is_some();
+    let draws = operation.id == "reroute" || infers;
+    if let (Value::Object(success), true) = (&mut success, draws) {
+        let mut headers = words::limit_headers();
+        if infers {
+            let header = |(name, says): (&str, &str)| (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }));
+            headers.extend(CALL_HEADERS.map(header));
+        }
+        success.insert("headers".into(), headers.into());
     }
     responses.insert(status.to_string(), success);
     if operation.id == "getAgent" {
@@ -346,7 +365,11 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
             (_, 401) => "Unauthorized",
             _ => "ManagementError",
         };
-        responses.insert(status.to_string(), json!({ "description": reason(status), "content": json_of(schema) }));
+        let mut refusal = json!({ "description": reason(status), "content": json_of(schema) });
+        if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
+            refusal.insert("headers".into(), words::limit_headers().into());
+        }
+        responses.insert(status.to_string(), refusal);
     }
     if surface.is_data_plane() && operation.takes.is_some() {
         // A provider's own refusals go through with their body.
@@ -375,6 +398,21 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), OPERATIONS.len(), "an operation id stands twice");
+    }
+
+    #[test]
+    fn every_parameter_says_what_it_is() {
+        let document = document();
+        let operations = document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
+        let mut seen = 0;
+        for operation in operations {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let says = parameter["description"].as_str().unwrap_or_default();
+                assert!(says.len() > 10, "{}: {parameter}", operation["operationId"]);
+                seen += 1;
+            }
+        }
+        assert!(seen > 60, "{seen}");
     }
 
     #[test]

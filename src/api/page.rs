@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bounds;
 use crate::error::{Error, Result};
+use crate::protocol::query::decode;
 
 /// A query whose every parameter is known and there once.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Query {
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let malformed = || Error::invalid(name, "The query is not well encoded.");
-            let (name, value) = (decode(name).ok_or_else(malformed)?, decode(value).ok_or_else(malformed)?);
+            let (name, value) = (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
             if !known.contains(&name.as_str()) {
                 return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
             }
@@ -77,26 +78,17 @@ pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     pairs.filter(|(found, _)| decode(found).as_deref() == Some(name)).find_map(|(_, value)| decode(value))
 }
 
+/// Undoes the encoding of a value. A `%` at its end is itself: people write `max_changed=2%`.
+fn decode_value(text: &str) -> Option<String> {
+    match text.strip_suffix('%') {
+        Some(number) => decode(number).map(|number| number + "%"),
+        None => decode(text),
+    }
+}
+
 /// Undoes the encoding of a part of a path, where `+` is itself.
 pub(super) fn decode_path(text: &str) -> Option<String> {
     decode(&text.replace('+', "%2B"))
-}
-
-/// Undoes the encoding of a query's name or value (`+` is a space, `%` and two hex digits a byte).
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let (high, low) = (char::from(rest.next()?).to_digit(16)?, char::from(rest.next()?).to_digit(16)?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

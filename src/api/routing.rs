@@ -106,12 +106,15 @@ pub(super) async fn read(app: &App, text: String) -> Result<std::result::Result<
     Ok(reading.await?)
 }
 
-/// `POST /v1/router/config/validate`: every problem at once; nothing is kept, no variable read.
+/// `POST /v1/router/config/validate`: every problem and warning at once; nothing is kept, no
+/// variable read.
 pub async fn validate(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let text = document(request)?;
-    let problems = read(app, text).await?.err().unwrap_or_default();
-    Ok(answer::json(StatusCode::OK, &json!({ "valid": problems.is_empty(), "problems": listed(&problems) })))
+    let (server, mock) = (app.server.clone(), app.mock);
+    let (problems, warnings) = blocking(move || config::validate(&text, &server, mock)).await?;
+    let (valid, problems, warnings) = (problems.is_empty(), listed(&problems), listed(&warnings));
+    Ok(answer::json(StatusCode::OK, &json!({ "valid": valid, "problems": problems, "warnings": warnings })))
 }
 
 /// `GET /v1/router/config/revisions`: those that were live, the last first.

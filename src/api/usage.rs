@@ -19,23 +19,23 @@ use crate::store::{UsageColumn, UsageGroup, UsageQuery, UsageSums, dollars};
 /// What may be asked for.
 pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 
-/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Whole days in UTC: the one that `since` is in, and the one that
-/// `until` is in unless that is its first moment.
+/// `GET /v1/router/usage`: the caller's own, an admin's everybody's. Sums are kept by day in UTC,
+/// so `since` and `until` are the beginnings of such days.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
     let now = app.clock.now();
-    let (since, until) = (time(&query, "since")?, time(&query, "until")?);
+    let (since, until) = (midnight(&query, "since")?, midnight(&query, "until")?);
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
         return Err(Error::invalid("until", "until has to be after since."));
     }
     let group_by = columns(query.get("group_by").unwrap_or_default())?;
-    let last = until.map_or(now, |until| until.checked_sub(std::time::Duration::from_micros(1)).unwrap_or(until));
+    let end = until.unwrap_or_else(|| end_of(now));
     let user = (!who.is_admin()).then_some(user);
     let wanted = UsageQuery {
         user: user.clone(),
         since: since.map_or(0, day),
-        until: day(last) + 1,
+        until: day(end),
         group_by: group_by.clone(),
         limit: bounds::USAGE_GROUPS + 1,
     };
@@ -45,14 +45,22 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let has_more = groups.len() > bounds::USAGE_GROUPS;
     groups.truncate(bounds::USAGE_GROUPS);
     let data: Vec<Value> = groups.iter().map(|group| show(group, &group_by)).collect();
-    let span = json!({"since": since.map(first_moment), "until": rfc3339(end_of(last))});
+    let span = json!({"since": since.map(rfc3339), "until": rfc3339(end)});
     Ok(answer::json(StatusCode::OK, &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span})))
 }
 
-fn time(query: &Query, name: &str) -> Result<Option<Timestamp>> {
-    let refused = |_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."));
-    query.get(name).map(|text| text.parse().map_err(refused)).transpose()
+/// The beginning of a day in UTC: as a date, or as its first moment. Sums of a part of a day are
+/// not known, so a bound within a day is refused.
+fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
+    let Some(text) = query.get(name) else { return Ok(None) };
+    let written = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let at = written.parse::<Timestamp>().ok().filter(|at| begin_of(*at) == *at);
+    let detail = || format!("{name} has to be a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z: usage is summed by day.");
+    at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
+
+/// Bytes of a date, `yyyy-mm-dd`.
+const DATE: usize = 10;
 
 /// Names with commas between, each once.
 fn columns(text: &str) -> Result<Vec<UsageColumn>> {
@@ -66,10 +74,6 @@ fn columns(text: &str) -> Result<Vec<UsageColumn>> {
         columns.push(column);
     }
     Ok(columns)
-}
-
-fn first_moment(at: Timestamp) -> String {
-    rfc3339(begin_of(at))
 }
 
 fn begin_of(at: Timestamp) -> Timestamp {
@@ -139,8 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_whole_days() {
+    fn a_bound_is_the_beginning_of_a_day() {
+        let read = |text: &str| midnight(&Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap(), "since");
+        let day = "2026-11-21T00:00:00.000000Z";
+        for text in ["2026-11-21", "2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00"] {
+            assert_eq!(read(text).unwrap().map(rfc3339).as_deref(), Some(day), "{text}");
+        }
+        for bad in ["2026-11-21T00:00:01Z", "2026-11-21T12:34:56Z", "2026-11-21T00:00:00+02:00", "2026-11-31", "20261121", "yesterday", ""]
+        {
+            assert_eq!(read(bad).unwrap_err().field(), Some("since"), "{bad}");
+        }
         let at: Timestamp = "2026-11-21T12:34:56Z".parse().unwrap();
-        assert_eq!((first_moment(at), rfc3339(end_of(at))), ("2026-11-21T00:00:00.000000Z".into(), "2026-11-22T00:00:00.000000Z".into()));
+        assert_eq!(rfc3339(end_of(at)), "2026-11-22T00:00:00.000000Z");
     }
 }

@@ -17,6 +17,7 @@ mod sweeps;
 mod tally;
 mod throttle;
 pub mod token;
+mod veil;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -44,6 +45,7 @@ pub use principal::{
 };
 pub use session::{clear_cookie, set_cookie};
 pub use throttle::{Throttle, UNKNOWN_USER};
+pub use veil::Veil;
 
 use keys::Keys;
 use peppers::Peppers;
@@ -73,6 +75,7 @@ pub struct Auth(Arc<Tables>);
 
 struct Tables {
     peppers: Peppers,
+    veil: Veil,
     admin: Option<[u8; 32]>,
     agent_cloud: Option<[u8; 32]>,
     idle: Duration,
@@ -111,10 +114,16 @@ enum Presented<'a> {
 }
 
 impl Auth {
+    /// What hides keys in texts that somebody else chose.
+    pub fn veil(&self) -> &Veil {
+        &self.0.veil
+    }
+
     /// Empty tables. Secrets are known by the peppers of `keys`; `admin_key` and `agent_key` are what the environment holds, empty
     /// meaning none; `idle` is how long a session may be silent.
     pub fn new(keys: impl Into<Keyring>, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
         let peppers = Peppers::new(&keys.into());
+        let veil = Veil::new(admin_key.iter().chain(&agent_key));
         let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| peppers.digest(key.expose()));
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
         let built_in = Arc::new(UserRow {
@@ -129,6 +138,7 @@ impl Auth {
             created_at: Timestamp::UNIX_EPOCH,
         });
         Auth(Arc::new(Tables {
+            veil,
             admin,
             agent_cloud,
             idle,
@@ -303,6 +313,19 @@ impl Auth {
         above
     }
 
+    /// Who is treated as one where callers share something fairly: a user with all its keys. The keys
+    /// that the operator made by `ADMIN_API_KEY` are tenants of their own, with their descendants.
+    pub fn tenant(&self, who: &Principal) -> String {
+        match (who.user_id(), who.key()) {
+            (Some(user), Some(key)) if user == UserId::admin() => {
+                let above = self.ancestors(key);
+                above.last().map_or(&key.id, |top| &top.id).to_string()
+            }
+            (Some(user), _) => user.to_string(),
+            (None, _) => who.actor().id,
+        }
+    }
+
     /// Up to `limit` keys of an interface, newest first, older than `after`, of one owner or of all.
     pub async fn keys(
         &self,
@@ -421,7 +444,11 @@ pub fn unauthorized(surface: Surface) -> Error {
             Surface::Pin | Surface::RouterManagement => "A valid API key or session is required.",
             Surface::NodeCallback => "A valid node signature is required.",
             Surface::Agent => "A valid API key is required.",
-            Surface::Messages | Surface::DataPlane => "Missing or incorrect API key. Send a ROUTER key as: Authorization: Bearer rtr_…",
+            // Clients look for the words before the colon: OpenAI's, then Anthropic's.
+            Surface::DataPlane => {
+                "Incorrect API key provided: missing, or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
+            }
+            Surface::Messages => "invalid x-api-key: missing, or not valid here. Send a ROUTER key as: x-api-key: rtr_…",
         },
     )
 }

@@ -1,11 +1,9 @@
 //! Answers that were compressed, whole and in part, and answers that only say so.
 
-use std::io::Write;
-use std::sync::Arc;
-
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
+use std::io::Write;
 
 use super::*;
 use crate::capture::draft::Draft;
@@ -14,21 +12,16 @@ use crate::capture::record::State;
 use crate::capture::record::tests::capture;
 use crate::capture::redact::Redactor;
 use crate::id::{Random, UserId};
-use crate::routing::provider::{Base, Provider};
-use crate::secret::Secret;
 
-const KEY: &str = "ab/cd+0123456789";
 const SECRET: &str = "zQ7/8xW+cKJ9==";
 
-/// What is kept of this answer to a request with a secret, by a provider that has a key.
+/// What is kept of this answer to a request with a secret.
 fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
     kept_as("application/json", coding, response, state)
 }
 
 fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
-    draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new(KEY.to_owned())), None, Arc::default())));
     draft.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]}).to_string().into();
     draft.bodies.response = Bytes::copy_from_slice(response);
     draft.head.state = state;
@@ -54,11 +47,11 @@ fn brotli(text: &str) -> Vec<u8> {
 #[test]
 fn an_answer_that_is_not_coded_is_kept_whatever_it_calls_that() {
     let plain = json!({"you": "sent it"}).to_string();
-    let says = json!({"you": format!("sent {KEY} and {SECRET}")}).to_string();
+    let says = json!({"you": format!("sent {SECRET}")}).to_string();
     for coding in ["", "identity", "Identity", "none", "utf-8", "UTF-8, none", ",", "compress"] {
         assert_eq!(kept(coding, plain.as_bytes(), State::Completed).1, plain, "{coding}");
         let (head, body) = kept(coding, says.as_bytes(), State::Completed);
-        assert!(head.redacted && body == r#"{"you":"sent [redacted] and [redacted]"}"#, "{coding}: {body:?}");
+        assert!(head.redacted && body == r#"{"you":"sent [redacted]"}"#, "{coding}: {body:?}");
     }
     // It may be cut off within a character.
     assert_eq!(kept("utf-8", &"né".as_bytes()[..2], State::Aborted).1, "né".as_bytes()[..2]);
@@ -90,15 +83,13 @@ fn of_a_compressed_answer_that_breaks_off_what_it_says_is_looked_through() {
             assert!(!head.request_whole);
         }
         assert_eq!(kept(coding, &plain[..plain.len() - 1], State::Completed).1, "", "it should have been whole");
-        for word in [KEY, SECRET] {
-            let says = encode(&text(word));
-            for cut in 1..=says.len() {
-                let body = kept(coding, &says[..cut], State::Aborted).1;
-                let said = crate::protocol::coding::decode_cut(Coding::of([coding.as_bytes()]).unwrap().unwrap(), &body, 1 << 20);
-                assert!(body.is_empty() || !String::from_utf8_lossy(&said.unwrap()).contains(&word[..4]), "{coding} {cut}");
-            }
-            assert_eq!(kept(coding, &says, State::Aborted).1, "", "{coding}");
+        let says = encode(&text(SECRET));
+        for cut in 1..=says.len() {
+            let body = kept(coding, &says[..cut], State::Aborted).1;
+            let said = crate::protocol::coding::decode_cut(Coding::of([coding.as_bytes()]).unwrap().unwrap(), &body, 1 << 20);
+            assert!(body.is_empty() || !String::from_utf8_lossy(&said.unwrap()).contains(&SECRET[..4]), "{coding} {cut}");
         }
+        assert_eq!(kept(coding, &says, State::Aborted).1, "", "{coding}");
     }
     // Nobody could say what is in the block that is not whole.
     let coded = zstd::stream::encode_all(text("nothing else").as_bytes(), 3).unwrap();

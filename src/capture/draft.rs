@@ -1,13 +1,10 @@
 //! What a request leaves to the capture's writer.
 
-use std::sync::Arc;
-
 use http::HeaderMap;
 
 use super::record::{Bodies, Capture, Head};
-use super::scrub::{credentials, keep_headers, scrub_own};
+use super::scrub::keep_headers;
 use super::size;
-use crate::routing::provider::Provider;
 
 /// A finished call as its request leaves it: what can be written out later is still as it came. The capture's writer makes
 /// the rest of it, beside the request's path.
@@ -20,23 +17,17 @@ pub struct Draft {
     pub request_headers: HeaderMap,
     /// As the client got them.
     pub response_headers: HeaderMap,
-    /// Who answered: what is its credential stays out of the response's headers.
-    pub provider: Option<Arc<Provider>>,
     /// The bodies.
     pub bodies: Bodies,
 }
 
 impl Draft {
-    /// The capture, without any credential in its headers, and without the provider's in what that says.
+    /// The capture, without any credential in its headers.
     pub fn finish(self) -> Capture {
         let mut head = self.head;
-        head.request_headers.extend(keep_headers(&self.request_headers, &[]));
-        // A provider can only give away its own credentials.
-        let secrets = self.provider.as_deref().map(credentials).unwrap_or_default();
-        head.response_headers.extend(keep_headers(&self.response_headers, &secrets));
-        let Bodies { request, response } = self.bodies;
-        let bodies = Bodies { request, response: scrub_own(&mut head, response, &secrets) };
-        Capture { head, bodies }
+        head.request_headers.extend(keep_headers(&self.request_headers));
+        head.response_headers.extend(keep_headers(&self.response_headers));
+        Capture { head, bodies: self.bodies }
     }
 
     /// About how much memory it holds.
@@ -50,6 +41,6 @@ impl Draft {
 impl From<Capture> for Draft {
     fn from(capture: Capture) -> Self {
         let Capture { head, bodies } = capture;
-        Draft { head, request_headers: HeaderMap::new(), response_headers: HeaderMap::new(), provider: None, bodies }
+        Draft { head, request_headers: HeaderMap::new(), response_headers: HeaderMap::new(), bodies }
     }
 }

@@ -11,7 +11,6 @@ use memchr::{memchr, memchr2_iter};
 use serde_json::Value;
 
 use super::sift::{each_quoted, each_string, is_secret_parameter, parameters, unescaped};
-use super::spelled;
 use crate::protocol::json::{self, Edit};
 
 /// Shorter secrets are not looked for in values: they would be found by chance.
@@ -114,22 +113,6 @@ impl Secrets {
         }
         let once = looks.saturating_mul(BEGIN).saturating_add(text.len());
         once.saturating_mul(self.texts.len() + self.spelled.len()) > WORK
-    }
-
-    /// Whether a body, or what a stream says piece by piece, may have any of them: where not, nothing else need look. `cut` where
-    /// it may end within one.
-    pub(super) fn may_be_in(&self, body: &[u8], is_stream: bool, cut: bool) -> bool {
-        let spelled_out = spelled::is_spelled_out(body);
-        let is_said = |secret: &Needle| secret.each_in(body).next().is_some();
-        if (spelled_out && (is_stream || cut)) || self.texts.iter().chain(&self.spelled).any(is_said) {
-            return true;
-        }
-        let head = cut.then_some(HEAD_BYTES);
-        self.texts.iter().map(Needle::bytes).any(|text| {
-            (spelled_out && !spelled::find(body, text).is_empty())
-                || (is_stream && spelled::may_be_in_pieces(body, text, head))
-                || (cut && head_at_end(body, text).is_some())
-        })
     }
 
     /// Whether there are none that could be looked for.

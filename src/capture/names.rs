@@ -28,7 +28,7 @@ pub(super) fn each(head: &mut Head, change: Change<'_>, changed: &mut bool) {
         text(name, change, changed);
         text(value, change, changed);
     }
-    for said in head.client_request_id.iter_mut().chain(&mut head.error) {
+    for said in head.client_request_id.iter_mut().chain(&mut head.query).chain(&mut head.error) {
         text(said, change, changed);
     }
     if let Some(of) = &mut head.inputs {

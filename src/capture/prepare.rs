@@ -1,15 +1,19 @@
 //! From a capture to what is written of it: without credentials, without what the server document keeps out.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 
 use super::echo::{REDACTED, Secrets};
+use super::query::without_credentials;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
-use super::scrub::{self, Request, is_credential};
+use super::scrub::{self, Request};
 use super::segment::group::Ready;
 use super::values;
 use crate::bounds;
+use crate::secret::is_credential;
 use crate::store::CaptureRow;
 
 /// What is written of a capture; `None` for one that cannot be.
@@ -19,6 +23,8 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     head.response_headers.retain(|(name, value)| is_challenge(name) || is_kept(name, value));
     take_from_inputs(&mut head, &is_kept);
     head.client_request_id.take_if(|id| values::is_credential(id));
+    // That of a request had none left when it came; one from a file may have.
+    head.query = head.query.and_then(|query| without_credentials(&query));
     let (mut bodies, mut secrets, mut answer) = (Bodies::default(), Secrets::default(), capture.bodies.response.clone());
     if head.request_captured {
         let Request { scrubbed, secrets: found, lacks_tools } = scrub::scrub_request(&capture.bodies.request, head.request_truncated);
@@ -36,7 +42,16 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     }
     bodies.response = scrub::scrub_answer(&mut head, answer, &secrets);
     redactor.redact(&mut head, &mut bodies);
-    of(&head, bodies)
+    let ready = of(&head, bodies)?;
+    match std::str::from_utf8(&ready.head).map(|said| redactor.veil().over(said)) {
+        // A client may have put a key where a name belongs: whatever quotes that has it too.
+        Ok(Cow::Owned(said)) => match serde_json::from_str(&said) {
+            Ok(head) => of(&head, ready.bodies),
+            // A key of the environment that is a word of the head's own.
+            Err(_) => Some(ready),
+        },
+        _ => Some(ready),
+    }
 }
 
 /// Whether a header is no credential: by its name, of those that come from a file too, nor by its value.
@@ -64,6 +79,7 @@ fn without(head: &mut Head, secrets: &Secrets) {
     take_from_inputs(head, &|_, value| is_free(value));
     // It may be cut off.
     head.client_request_id.take_if(|id| secrets.hide(id.as_bytes()).is_some());
+    head.query.take_if(|query| secrets.hide(query.as_bytes()).is_some());
     head.error.take_if(|error| !is_free(error));
 }
 
@@ -83,7 +99,10 @@ pub(super) fn row(head: &Head) -> CaptureRow {
         created_at_us: head.created_at.as_microsecond(),
         owner: head.owner.clone(),
         key: head.key.clone(),
-        alias: decision.and_then(|decision| decision.alias.clone()),
+        alias: match decision {
+            Some(decision) => decision.alias.clone(),
+            None => asked_for(head),
+        },
         recipe: decision.map(|decision| decision.recipe.clone()),
         provider: head.served.as_ref().map(|served| served.provider.to_string()),
         model: head.served.as_ref().map(|served| served.model.to_string()),
@@ -94,6 +113,13 @@ pub(super) fn row(head: &Head) -> CaptureRow {
         replay_of: head.replay_of.clone(),
         shadow_of: head.shadow_of.clone(),
     }
+}
+
+/// The name that was asked for, where nothing was decided. A key that somebody put there by mistake
+/// is none.
+fn asked_for(head: &Head) -> Option<String> {
+    let name = &head.inputs.as_ref()?.request.name;
+    (!name.is_empty() && !values::is_credential(name)).then(|| name.clone())
 }
 
 #[cfg(test)]

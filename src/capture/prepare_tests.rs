@@ -1,6 +1,4 @@
-//! Credentials in headers and in answers, of clients and of providers.
-
-use std::sync::Arc;
+//! Credentials in headers and in answers.
 
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
@@ -8,12 +6,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::capture::draft::Draft;
 use crate::capture::names;
-use crate::capture::record::State;
 use crate::capture::record::tests::capture;
 use crate::capture::scrub::tests::Written;
 use crate::id::{Random, UserId};
-use crate::routing::provider::{Base, Provider};
-use crate::secret::Secret;
 
 const JWT: &str = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJl";
 const OURS: &str = "rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
@@ -67,77 +62,6 @@ fn a_header_that_quotes_a_credential_of_the_request_is_known_to_be_gone() {
     assert!(names::are_in_part(&written.head));
     let left = written.head.inputs.unwrap().request.headers;
     assert_eq!((left["x-plan"].as_str(), left["x-tier"].as_str()), ("[redacted]", "gold"));
-}
-
-/// What is kept of what a provider answers whose key this is.
-fn kept(key: &str, response: Vec<u8>, change: impl FnOnce(&mut Head)) -> Written {
-    let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    let base = Base { tls: false, host: "h".into(), port: 1, path: String::new() };
-    draft.provider = Some(Arc::new(Provider::of_node(base, Some(Secret::new(key.to_owned())), None, Arc::default())));
-    draft.bodies.response = response.into();
-    change(&mut draft.head);
-    let Capture { head, bodies } = draft.finish();
-    Written::of(&bodies.request, &bodies.response, |other| *other = head)
-}
-
-const KEY: &str = "ab/cd+0123456789";
-
-fn events(pieces: &[&str]) -> Vec<u8> {
-    let event = |piece: &&str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": piece}}]}));
-    pieces.iter().map(event).collect::<String>().into_bytes()
-}
-
-#[test]
-fn a_provider_s_key_is_not_kept_in_whatever_spelling() {
-    for said in [KEY, r"ab\/cd+0123456789", r"ab\u002fcd\u002b0123456789", r"\\\u0061b\\/cd+0123456789"] {
-        let text = format!(r#"{{"you":"sent","me":"{said}"}}"#);
-        let written = kept(KEY, text.clone().into(), |_| {});
-        assert!(written.head.redacted && !written.says(KEY) && written.says("sent"), "{said}: {:?}", written.bodies);
-        let stream = format!("data: {text}\n\n");
-        assert!(!kept(KEY, stream.into(), |head| head.response_stream = true).says(KEY), "{said}");
-    }
-    let other = br#"{"you":"sent ab\ncd+0123456789 \/ \u0061"}"#;
-    let written = kept(KEY, other.to_vec(), |_| {});
-    assert_eq!((&written.bodies.response[..], written.head.redacted), (&other[..], false));
-}
-
-#[test]
-fn a_provider_s_key_is_not_kept_in_pieces_nor_in_part() {
-    let stream = |head: &mut Head| head.response_stream = true;
-    for at in 1..KEY.len() {
-        let written = kept(KEY, events(&["it is ", &KEY[..at], &KEY[at..], "!"]), stream);
-        let assembled = written.head.assembled(&written.bodies.response);
-        assert_eq!(assembled["choices"][0]["message"]["content"], "it is [redacted]!");
-        let each: Vec<String> = KEY.chars().map(String::from).collect();
-        assert!(!kept(KEY, events(&each.iter().map(String::as_str).collect::<Vec<_>>()), stream).says(KEY));
-    }
-    let broken_off = |head: &mut Head| head.state = State::Failed;
-    for (text, left) in
-        [(r#"{"you":"sent ab/cd+01"#, "ab/c"), (r#"{"you":"sent ab\/cd+01"#, "ab\\/c"), (r#"{"you":"sent ab/cd\u002b\u00"#, "ab/c")]
-    {
-        let written = kept(KEY, text.into(), broken_off);
-        assert!(written.head.redacted && !written.says(left) && written.says("sent"), "{text}: {:?}", written.bodies);
-        assert_eq!(kept(KEY, text.into(), |_| {}).bodies.response, text, "it is no key where nothing was cut");
-    }
-    let written = kept(KEY, events(&["it is ", "ab/cd", "+01"]), |head| (head.response_stream, head.state) = (true, State::Aborted));
-    assert!(written.head.redacted && !written.says("ab/c"));
-    let plain = events(&["it is ", "a", "b", "out to end, a", "b/", "!"]);
-    let written = kept(KEY, plain.clone(), stream);
-    assert_eq!((&written.bodies.response[..], written.head.redacted), (&plain[..], false));
-}
-
-#[test]
-fn a_provider_s_key_is_not_kept_in_an_answer_that_is_compressed() {
-    let coded = |coding: &'static str| move |head: &mut Head| head.response_headers.push(("content-encoding".into(), coding.into()));
-    let said = crate::capture::scrub::tests::flate(&json!({"you": format!("sent {KEY}")}).to_string());
-    let written = kept(KEY, said, coded("gzip"));
-    assert!(written.head.redacted && written.bodies.response.is_empty());
-    let other = crate::capture::scrub::tests::flate(&json!({"you": "sent it"}).to_string());
-    let written = kept(KEY, other.clone(), coded("gzip"));
-    assert_eq!((&written.bodies.response[..], written.head.redacted), (&other[..], false));
-    // Nobody could say what is in it.
-    let written = kept(KEY, other, coded("compress"));
-    assert!(written.head.redacted && written.bodies.response.is_empty());
 }
 
 #[test]

@@ -88,6 +88,9 @@ pub struct Head {
     pub key: Option<KeyId>,
     pub agent: Option<String>,
     pub client_request_id: Option<String>,
+    /// Of the client's query what the provider saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
     pub stream: bool,
     pub status: u16,
     pub request_headers: Vec<(String, String)>,
@@ -177,6 +180,7 @@ impl Head {
             key: None,
             agent: None,
             client_request_id: None,
+            query: None,
             stream: false,
             status: 0,
             request_headers: Vec::new(),

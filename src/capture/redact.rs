@@ -12,6 +12,7 @@ use super::names;
 use super::record::{Bodies, Head, State};
 use super::scrub::ends_early;
 use super::sift::unescaped;
+use crate::auth::Veil;
 use crate::bounds;
 use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
 
@@ -23,9 +24,10 @@ const MEASURES: [&str; 2] = ["embedding", "logprob"];
 /// What the errors are called of a call whose answer is whole, and of a status that makes it one that failed.
 const REFUSALS: [&str; 3] = ["rate_limited", "server_error", "unauthorized"];
 
-/// The expressions; without any it does nothing. They match in linear time whatever they are held against.
+/// The expressions; without any it does nothing. They match in linear time whatever they are held against. Beside them what
+/// is kept out whatever the document says: keys that a client put where a name belongs.
 #[derive(Clone, Debug, Default)]
-pub struct Redactor(Vec<Expression>);
+pub struct Redactor(Vec<Expression>, Veil);
 
 /// A regular expression that matches something.
 #[derive(Clone, Debug)]
@@ -91,7 +93,18 @@ type Change<'a> = dyn FnMut(Range<usize>, Result<String, Unread>) + 'a;
 impl Redactor {
     /// A redactor of these expressions.
     pub fn new(expressions: Vec<Expression>) -> Self {
-        Redactor(expressions)
+        Redactor(expressions, Veil::default())
+    }
+
+    /// The same with the keys that this one knows.
+    #[must_use]
+    pub fn veiling(self, veil: Veil) -> Self {
+        Redactor(self.0, veil)
+    }
+
+    /// What hides keys in a head.
+    pub(super) fn veil(&self) -> &Veil {
+        &self.1
     }
 
     /// Takes matches out of all that is about to be written, and marks the head where there were any. What cannot be read as

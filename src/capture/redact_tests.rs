@@ -69,6 +69,7 @@ fn no_name_in_a_head_says_what_is_kept_out() {
         Box::new(move |head| head.attempts[0].error = Some(said())),
         Box::new(move |head| head.error = Some(said())),
         Box::new(move |head| head.client_request_id = Some(said())),
+        Box::new(move |head| head.query = Some(said())),
         Box::new(move |head| head.request_headers.push(("x-a".into(), said()))),
         Box::new(move |head| head.response_headers.push((said(), "a".into()))),
     ];

@@ -1,68 +1,28 @@
 //! What a capture must not hold: credentials in headers and inside bodies.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::HeaderMap;
 use memchr::memmem;
 use serde::de::IgnoredAny;
 
 use super::coded::{self, Said};
-use super::echo::{SECRET_BYTES, Secrets};
+use super::echo::Secrets;
 use super::record::{Head, State};
 use super::sift::{Look, Sifted, quotes_credential, sift};
 use super::spelled;
 use crate::protocol::json::{self, Edit};
-use crate::routing::provider::Provider;
-use crate::secret::Secret;
+use crate::secret::is_credential;
 
 /// The word of a call whose answer of success says that it failed.
 const IN_BAND: &str = "in_band_error";
 /// What stands in a body where a value was that is a credential.
 pub(super) const VALUE: &[u8] = b"\"[redacted]\"";
 
-/// Whether a header of this name carries a credential, by its name (lower-case): the known ones, and every other that
-/// ends as such names do, with hyphens or underscores. `idempotency-key` only sounds like one.
-pub fn is_credential(name: &str) -> bool {
-    const KNOWN: &[&str] =
-        &["cookie", "set-cookie", "x-auth", "auth", "key", "secret", "password", "signature", "credential", "credentials"];
-    const ENDS: &[&str] = &[
-        "-key",
-        "token",
-        "-secret",
-        "-password",
-        "-signature",
-        "apikey",
-        "authorization",
-        "authentication",
-        "-auth",
-        "assertion",
-        "jwt",
-        "oidc-data",
-    ];
-    // To some servers they are one.
-    let name = if name.contains('_') { Cow::from(name.replace('_', "-")) } else { Cow::from(name) };
-    name != "idempotency-key" && (KNOWN.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end)))
-}
-
-/// What a provider is sent to know us by, as it may turn up in what it says: its key, and of each header that is meant to
-/// hold a credential the value without its scheme.
-pub fn credentials(provider: &Provider) -> Vec<&str> {
-    let headers = provider.headers.iter().filter(|(name, _)| is_credential(name.as_str()));
-    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
-    provider.api_keys.iter().map(Secret::expose).chain(of_headers).collect()
-}
-
-/// The headers that a capture keeps, in order: all but those that carry a credential by their name, or any of `secrets` in
-/// their value.
-pub fn keep_headers(headers: &HeaderMap, secrets: &[&str]) -> Vec<(String, String)> {
-    let holds_secret = |value: &[u8]| {
-        let mut long = secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES);
-        long.any(|secret| memmem::find(value, secret.as_bytes()).is_some())
-    };
+/// The headers that a capture keeps, in order: all but those that carry a credential by their name.
+pub fn keep_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()
-        .filter(|(name, value)| !value.is_sensitive() && !is_credential(name.as_str()) && !holds_secret(value.as_bytes()))
+        .filter(|(name, value)| !value.is_sensitive() && !is_credential(name.as_str()))
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect()
 }
@@ -74,24 +34,6 @@ pub struct Scrubbed {
     pub body: Bytes,
     /// Whether there were any: such a body cannot be sent again.
     pub redacted: bool,
-}
-
-/// Takes out of an answer what its provider is sent to know us by, wherever and however it says it. Hardly any does, so that all
-/// others are looked over once and left as they came.
-pub(super) fn scrub_own(head: &mut Head, body: Bytes, own: &[&str]) -> Bytes {
-    let own = Secrets::known(own.iter().map(|secret| (*secret).to_owned()).collect());
-    if own.is_empty() || body.is_empty() {
-        return body;
-    }
-    let (is_stream, cut) = (head.response_stream && !head.response_assembled, ends_early(head));
-    let coded = coded::said(head, &body);
-    let said = match &coded {
-        Said::Plain => Some(&body),
-        Said::Decoded(decoded) => Some(decoded),
-        Said::Unknown => None,
-    };
-    let may = said.is_none_or(|said| own.may_be_in(said, is_stream, cut));
-    if may { scrub_answer(head, body, &own) } else { body }
 }
 
 /// Takes the credentials out of a request's body: of each of its tools and MCP servers what is one by its name, of their headers

@@ -68,6 +68,8 @@ struct Side {
     body: Option<String>,
     body_base64: Option<String>,
     truncated: bool,
+    /// Of the request.
+    query: Option<String>,
     #[serde(default)]
     stream: bool,
     #[serde(default)]
@@ -124,6 +126,7 @@ impl Capture {
         head.request_whole = shown.redacted && shown.not_replayable.is_none();
         // No call's body is empty.
         head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty()) || head.not_replayable().is_some();
+        head.query = shown.request.query;
         head.inputs = shown.inputs;
         head.served = shown.served;
         if let Some(Decided { decision, served, attempts }) = shown.decision {
@@ -222,6 +225,7 @@ mod tests {
             let head = &mut capture.head;
             (head.request_captured, head.request_truncated, head.response_truncated) = (flags[0], flags[1], flags[2]);
             (head.redacted, head.response_stream, head.stream) = (flags[3], flags[4], flags[5]);
+            head.query = flags[0].then(|| text.clone());
             (head.error, head.agent, head.cost_usd) = (Some(text.clone()), node.clone(), cost.filter(|cost| cost.is_finite()));
             head.served.as_mut().unwrap().node = node;
             head.inputs.as_mut().unwrap().seed = seed;

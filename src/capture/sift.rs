@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::protocol::json::{self, Cursor, Fault, Name, Shape};
+use crate::secret::is_credential;
 
-use super::scrub::{VALUE, is_credential};
+use super::scrub::VALUE;
 use super::values::is_tool_credential;
 
 /// Members of a tool that are addresses, which may hold a credential.

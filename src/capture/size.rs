@@ -18,7 +18,8 @@ pub(super) fn head(head: &Head) -> usize {
     let headers: usize = headers.map(|(name, value)| name.len() + value.len() + ENTRY).sum();
     let attempts: usize = head.attempts.iter().map(|attempt| size_of_val(attempt) + attempt.error.as_ref().map_or(0, String::len)).sum();
     let decision = head.decision.as_deref().map_or(0, decision);
-    FIXED + headers + attempts + decision + head.inputs.as_ref().map_or(0, inputs)
+    let query = head.query.as_ref().map_or(0, String::len);
+    FIXED + query + headers + attempts + decision + head.inputs.as_ref().map_or(0, inputs)
 }
 
 fn inputs(inputs: &Inputs) -> usize {
@@ -102,6 +103,7 @@ mod tests {
             }),
             decision(&|decision| decision.trace.push(Trace { rule: "r".into(), error: text() })),
             Head { response_headers: vec![("x-a".into(), text())], ..plain.clone() },
+            Head { query: Some(text()), ..plain.clone() },
         ] {
             let more = head(&longer) - before;
             assert!((1_000..1_400).contains(&more), "{more}: {longer:?}");

@@ -19,6 +19,9 @@ impl Capture {
         let (body, body_base64) = if head.request_captured { body_json(&self.bodies.request) } else { (Value::Null, None) };
         let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
         add_base64(&mut request, body_base64);
+        if let (Some(query), Some(fields)) = (&head.query, request.as_object_mut()) {
+            fields.insert("query".into(), query.as_str().into());
+        }
         // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
         // An empty one beside which something was taken out may be one that was.

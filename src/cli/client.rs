@@ -10,7 +10,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
 
 use crate::bounds;
-use crate::config::Env;
+use crate::config::{self, Env, Problem};
 use crate::secret::Secret;
 
 /// Where a gateway is asked when nothing is said: where one listens when nothing is said.
@@ -126,14 +126,21 @@ impl Client {
         self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
     }
 
-    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a failure.
-    pub(super) fn lines(&self, path: &str, body: &Value, mut line: impl FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a
+    /// failure; `file` is the name of the document that was sent.
+    pub(super) fn lines(
+        &self,
+        path: &str,
+        body: &Value,
+        file: Option<&str>,
+        mut line: impl FnMut(&str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
         let request = request.header("content-type", "application/json").header("accept", "application/x-ndjson");
         let answer = request.send(body.to_string()).map_err(|error| self.unreachable(&error))?;
         if answer.status() != http::StatusCode::OK {
             let answer = self.whole(Ok(answer))?;
-            return Err(refused(answer.status, &answer.text));
+            return Err(refused_with(answer.status, &answer.text, file));
         }
         let reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         for text in BufReader::new(reader).lines() {
@@ -165,12 +172,18 @@ impl Client {
     }
 }
 
-/// A refusal in the gateway's words. Mistakes of a document are told one a line, as `rerouter check` tells them.
+/// A refusal in the gateway's words.
 pub(super) fn refused(status: u16, text: &str) -> Failure {
+    refused_with(status, text, None)
+}
+
+/// The same of a document that was sent: its mistakes are told one a line, as `rerouter check`
+/// tells them, with its `file`.
+pub(super) fn refused_with(status: u16, text: &str, file: Option<&str>) -> Failure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let word = |name: &str| body.get(name).and_then(Value::as_str);
     if let Some(problems) = body.get("problems").and_then(Value::as_array) {
-        let told: Vec<String> = problems.iter().map(problem).collect();
+        let told: Vec<String> = problems.iter().map(|found| problem(found, file)).collect();
         return Failure::Wrong(format!("{}\n{} problem(s)", told.join("\n"), told.len()));
     }
     match (word("error"), word("detail")) {
@@ -180,12 +193,19 @@ pub(super) fn refused(status: u16, text: &str) -> Failure {
     }
 }
 
-fn problem(problem: &Value) -> String {
-    let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default();
-    let number = |name: &str| problem.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let path = if text("path").is_empty() { String::new() } else { format!("{}: ", text("path")) };
-    let hint = if text("hint").is_empty() { String::new() } else { format!(" ({})", text("hint")) };
-    format!("document:{}:{}: {path}{}{hint}", number("line"), number("column"), text("message"))
+fn problem(problem: &Value, file: Option<&str>) -> String {
+    let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let number = |name: &str| problem.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
+    let found = Problem {
+        warning: false,
+        file: file.unwrap_or(config::NO_FILE).to_owned(),
+        path: text("path"),
+        line: number("line"),
+        column: number("column"),
+        message: text("message"),
+        hint: Some(text("hint")).filter(|hint| !hint.is_empty()),
+    };
+    found.to_string()
 }
 
 pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::client::{Client, Failure};
 use super::filters::Filters;
 use super::output::Output;
-use super::progress::{Progress, Way};
+use super::progress::{Pace, Progress};
 use super::replay::{path, summaries};
 use crate::bounds;
 use crate::capture::record::Capture;
@@ -18,9 +18,8 @@ use crate::capture::record::Capture;
 /// `rerouter replay export`.
 pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: Option<u64>, out: &str) -> Result<(), Failure> {
     let query = filters.query(now)?;
-    let since = query.iter().find(|(name, _)| *name == "since").and_then(|(_, at)| at.parse().ok());
     let mut output = Output::open(out)?;
-    let (mut progress, mut way) = (Progress::new(), Way::new(limit, since));
+    let (mut progress, pace) = (Progress::new(), Pace::new());
     let (mut written, mut gone, mut unread) = (0_u64, 0_u64, 0_u64);
     let done = summaries(client, &query, limit.unwrap_or(u64::MAX), |summary| {
         let text = |name: &str| summary.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -44,7 +43,7 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
         }
         output.line(capture.text.trim_end())?;
         written += 1;
-        way.show(&mut progress, written, text("created_at").parse().ok());
+        pace.show(&mut progress, written, text("created_at").parse().ok());
         Ok(())
     });
     progress.end();

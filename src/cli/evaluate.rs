@@ -13,7 +13,7 @@ use super::output::say;
 use super::progress::Progress;
 use super::replay::{CAPTURES, dollars, word};
 use super::table::Table;
-use super::verdict::{Bounds, Verdict, changed_share, cost_increase, percent};
+use super::verdict::{Bounds, Verdict, changed_share, cost_increase, more_or_less, percent, unpriced};
 use super::{corpus, listed};
 use crate::bounds;
 use crate::config::{self, Env, Server};
@@ -132,12 +132,13 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     }
     let mut report = None;
     let mut progress = Progress::new();
-    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, |line| {
+    let file = asked.document.as_ref().map(|document| document.display().to_string());
+    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, file.as_deref(), |line| {
         let line: Value = serde_json::from_str(line).map_err(|_| Failure::Gateway("a line of the answer is not JSON".to_owned()))?;
         match line.get("object").and_then(Value::as_str) {
             Some("evaluation.progress") => show(&mut progress, &line),
             Some("evaluation") => report = Some(line),
-            _ => return Err(super::client::refused(200, &line.to_string())),
+            _ => return Err(super::client::refused_with(200, &line.to_string(), file.as_deref())),
         }
         Ok(())
     });
@@ -203,14 +204,13 @@ fn document(path: &Path, server: &Server) -> Result<Routing, Failure> {
     })
 }
 
-/// How far the gateway has come: captures come newest first, so how many there are is known at the end; the bar is of those
-/// that may be looked at.
+/// How far the gateway has come. Captures come newest first, and nobody knows how many there are,
+/// so there is no bar.
 fn show(progress: &mut Progress, line: &Value) {
     let at = |name: &str| word(line.get(name));
-    let number = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or_default();
     let reached = at("reached");
     let back = reached.split('.').next().unwrap_or_default();
-    progress.bar(number("done"), number("limit"), &format!("{} captures, {} changed, back to {back}", at("done"), at("changed")));
+    progress.write(&format!("{} captures, {} changed, back to {back}", at("done"), at("changed")));
 }
 
 /// The report for people.
@@ -251,12 +251,10 @@ fn told(report: &Value) -> String {
         text.push('\n');
         text.push_str(&table.text());
     }
-    let more = cost_increase(report).map_or_else(|| "not known".to_owned(), |more| format!("{} more", percent(more)));
+    text.push('\n');
+    text.push_str(&costs(report));
     text.push_str(&format!(
-        "\ncost {} before, {} after ({more}), {} not priced\n{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another version, {} redacted\n",
-        dollars(Some(number("/cost/before"))),
-        dollars(Some(number("/cost/after"))),
-        at("/cost/unpriced"),
+        "{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another version, {} redacted\n",
         at("/inexact"),
         at("/assumed"),
         at("/skipped/replays"),
@@ -267,6 +265,25 @@ fn told(report: &Value) -> String {
     ));
     if number("/unreadable") > 0.0 {
         text.push_str(&format!("{} captures cannot be read, and are in none of these numbers\n", at("/unreadable")));
+    }
+    text
+}
+
+/// What they cost, and how far that is known.
+fn costs(report: &Value) -> String {
+    let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    let amount = |pointer: &str| dollars(Some(number(pointer)));
+    let (before, after) = (amount("/cost/before"), amount("/cost/after"));
+    let mut text = format!("cost {before} before, {after} after ({})\n", more_or_less(cost_increase(report)));
+    if number("/cost/estimated/before") + number("/cost/estimated/after") > 0.0 {
+        let (before, after) = (amount("/cost/estimated/before"), amount("/cost/estimated/after"));
+        text.push_str(&format!("of that estimated, as providers told no usage: {before} before, {after} after\n"));
+    }
+    if number("/cost/unpriced") > 0.0 {
+        text.push_str(&format!("{} captures not priced: {}\n", word(report.pointer("/cost/unpriced")), unpriced(report)));
+    }
+    if number("/cost/skipped") > 0.0 {
+        text.push_str(&format!("captures that were left out cost {}\n", amount("/cost/skipped")));
     }
     text
 }

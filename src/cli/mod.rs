@@ -1,5 +1,7 @@
 //! The command line: what was typed, and the environment, read here and nowhere else; then a call into the layers below.
 
+mod backup;
+mod check;
 mod client;
 mod corpus;
 mod evaluate;
@@ -14,7 +16,7 @@ mod terminal;
 mod verdict;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -41,15 +43,10 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Check both documents and report every problem at once; exit 1 if there is any.
-    Check {
-        /// The server document; without it conf/rerouter.yaml if there, else built-in defaults.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-        /// The routing document; without it the one that the server document names.
-        #[arg(long, value_name = "FILE")]
-        routing: Option<PathBuf>,
-    },
+    /// Check both documents, and what they need of this machine, and report everything at once.
+    ///
+    /// Exit 1 if `serve` would stop at something; warnings are no problems.
+    Check(check::Arguments),
     /// The captures of a gateway: list, show, reroute, evaluate, export, import.
     ///
     /// Exit codes: 0 good, 1 a bound of `evaluate` was broken, 2 wrong options, documents or corpora, or
@@ -57,6 +54,12 @@ enum Command {
     Replay(Box<replay::Arguments>),
     /// Beside a server that speaks OpenAI's API: report it to a gateway as a node, until told to leave.
     Node(Box<node::Arguments>),
+    /// Copy the store into a directory that a gateway can be started on, also while one runs on it.
+    ///
+    /// Accounts, keys, documents, the audit, captures and their index, each as it is at one moment. The master key is not
+    /// copied: keep it apart, as nothing can be read without it. To restore, make the copy the data directory, put the master
+    /// key beside it and start.
+    Backup(backup::Arguments),
     /// Print the OpenAPI 3.1 document.
     Openapi,
 }
@@ -66,9 +69,10 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Serve { config } => serve(config),
-        Command::Check { config, routing } => check(config.as_deref(), routing.as_deref()),
+        Command::Check(asked) => check::run(&asked, &variable),
         Command::Replay(arguments) => return replay::run(*arguments, &variable),
         Command::Node(arguments) => return node::run(&arguments, &variable),
+        Command::Backup(arguments) => backup::run(&arguments, &variable),
         Command::Openapi => openapi(),
     };
     match result {
@@ -89,32 +93,23 @@ fn variable(name: &str) -> Option<String> {
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
     log::init(variable("RUST_LOG").as_deref().unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"))?;
     log::tell_panics();
-    check_both(path.as_deref(), None)?;
-    let document = config::load_server(path.as_deref(), &variable).map_err(|problems| listed(&problems))?;
-    let environment = Environment {
+    let document = check::for_serve(path.as_deref(), &variable)?;
+    let environment = environment();
+    let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;
+    server::run(gateway).map_err(|error| error.to_string())
+}
+
+/// What the environment says to a gateway.
+fn environment() -> Environment {
+    Environment {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),
         master_key: variable(MASTER_KEY).map(Secret::new),
         master_key_old: variable(MASTER_KEY_OLD).map(Secret::new),
         variables: Arc::new(variable),
         ..Environment::default()
-    };
-    let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;
-    server::run(gateway).map_err(|error| error.to_string())
-}
-
-/// Says what is wrong with either document, or that nothing is.
-fn check(server: Option<&Path>, routing: Option<&Path>) -> Result<(), String> {
-    let good = check_both(server, routing)?;
-    // Nobody is left to tell when standard output is gone.
-    let _ = writeln!(std::io::stdout(), "{}", good.join("\n"));
-    Ok(())
-}
-
-fn check_both(server: Option<&Path>, routing: Option<&Path>) -> Result<Vec<String>, String> {
-    let checked = config::check(server, routing, &variable);
-    if checked.problems.is_empty() { Ok(checked.good) } else { Err(listed(&checked.problems)) }
+    }
 }
 
 fn listed(problems: &[config::Problem]) -> String {

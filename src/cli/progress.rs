@@ -48,44 +48,24 @@ impl Progress {
     }
 }
 
-/// How far captures have come that come newest first, to an end that a number says, or a time, or nothing.
-pub(super) struct Way {
-    limit: Option<u64>,
-    since: Option<Timestamp>,
-    newest: Option<Timestamp>,
+/// How fast captures come, newest first. Nobody knows how many there are, so there is no bar.
+pub(super) struct Pace {
     begun: Instant,
 }
 
-impl Way {
+impl Pace {
     /// It begins now.
-    pub(super) fn new(limit: Option<u64>, since: Option<Timestamp>) -> Way {
-        Way { limit, since, newest: None, begun: Instant::now() }
+    pub(super) fn new() -> Pace {
+        Pace { begun: Instant::now() }
     }
 
-    /// So many have come, the last of them of this time. A bar where the end is known; else how many, how fast, and of when.
-    pub(super) fn show(&mut self, progress: &mut Progress, come: u64, at: Option<Timestamp>) {
-        self.newest = self.newest.or(at);
+    /// So many have come, the last of them of this time.
+    pub(super) fn show(&self, progress: &mut Progress, come: u64, at: Option<Timestamp>) {
         let rate = come as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
         let back = at.map_or_else(String::new, |at| format!(", back to {at:.0}"));
-        let text = format!("{come} captures, {rate:.0}/s{back}");
-        match self.share(come, at) {
-            Some(share) => progress.bar(share, WHOLE, &text),
-            None => progress.write(&text),
-        }
-    }
-
-    /// Of [`WHOLE`], what is done: by whichever end is nearer.
-    fn share(&self, come: u64, at: Option<Timestamp>) -> Option<u64> {
-        let of = |done: i128, all: i128| u64::try_from((done * i128::from(WHOLE)).checked_div(all)?.clamp(0, i128::from(WHOLE))).ok();
-        let by_number = self.limit.and_then(|limit| of(come.into(), limit.into()));
-        let us = |from: Timestamp, to: Timestamp| i128::from(from.as_microsecond()) - i128::from(to.as_microsecond());
-        let by_time = self.newest.zip(at).zip(self.since).and_then(|((newest, at), since)| of(us(newest, at), us(newest, since)));
-        by_number.max(by_time)
+        progress.write(&format!("{come} captures, {rate:.0}/s{back}"));
     }
 }
-
-/// Parts that a way is told in.
-const WHOLE: u64 = 10_000;
 
 fn bar(done: u64, all: u64) -> String {
     let all = all.max(1);
@@ -109,22 +89,5 @@ mod tests {
             assert_eq!(bar(done, all), "[##############################] 100 %");
         }
         assert_eq!(bar(0, 0), "[..............................]   0 %");
-    }
-
-    #[test]
-    fn a_way_ends_where_its_nearer_end_is() {
-        let at = |second: i64| Some(Timestamp::from_second(1_764_000_000 + second).unwrap());
-        let share = |limit: Option<u64>, since: Option<Timestamp>, come: u64, now: Option<Timestamp>| {
-            Way { newest: at(100), ..Way::new(limit, since) }.share(come, now)
-        };
-        assert_eq!(share(None, None, 5, at(50)), None, "nobody knows");
-        assert_eq!(share(Some(20), None, 5, at(50)), Some(2_500));
-        assert_eq!(share(None, at(0), 5, at(40)), Some(6_000));
-        assert_eq!(share(Some(10), at(0), 5, at(90)), Some(5_000));
-        assert_eq!(share(Some(100), at(0), 5, at(10)), Some(9_000));
-        // A clock that was set back between two captures; ends that are none.
-        assert_eq!(share(None, at(0), 5, at(-10)), Some(10_000));
-        assert_eq!(share(None, at(0), 5, at(110)), Some(0));
-        assert_eq!((share(None, at(100), 5, at(100)), share(Some(5), at(100), 5, None)), (None, Some(10_000)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::terminal::{columns, cut, width};
 
-/// Columns of a terminal for one cell; more is cut.
+/// Columns to which a cell is filled up; what follows a longer one stands further to the right.
 const CELL: usize = 60;
 /// Columns to which a cell is cut where a terminal is narrow.
 const LEAST: usize = 12;
@@ -36,7 +36,7 @@ impl Table {
 
     /// One more row.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.iter().map(|cell| cut(&clean(&cell.replace(['\n', '\t'], " ")), CELL)).collect());
+        self.rows.push(cells.iter().map(|cell| clean(&cell.replace(['\n', '\t'], " "))).collect());
     }
 
     /// Whether there is nothing below the titles.
@@ -44,7 +44,7 @@ impl Table {
         self.rows.len() < 2
     }
 
-    /// It, each line ended: as wide as it is, or as the terminal is that it goes to.
+    /// It, each line ended: whole, or as wide as the terminal is that it goes to.
     pub(super) fn text(&self) -> String {
         self.within(columns(std::io::stdout()))
     }
@@ -61,11 +61,14 @@ impl Table {
             None => widths.iter().copied().map(Some).collect(),
             Some(most) => self.share(&widths, most),
         };
+        // On a terminal it fits. Where it goes elsewhere one long cell is not to make every line as
+        // long.
+        let fill = if most.is_some() { usize::MAX } else { CELL };
         let mut text = String::new();
         for row in &self.rows {
             let cells = row.iter().zip(&given).filter_map(|(cell, given)| {
                 let (cell, given) = (cut(cell, (*given)?), (*given)?);
-                let blanks = given.saturating_sub(width(&cell));
+                let blanks = given.min(fill).saturating_sub(width(&cell));
                 Some(cell + &" ".repeat(blanks))
             });
             text.push_str(cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end());
@@ -130,13 +133,15 @@ mod tests {
         table.row(["a".into(), "é\u{1b}[2J\nb\u{9b}\u{202e}".into(), String::new()]);
         table.row(["long".into(), "x".repeat(80), "1".into()]);
         table.row(["日本".into(), "e\u{301}🚀".into(), "2".into()]);
+        let [title, short] = [" ".repeat(58), " ".repeat(59)];
         let expected = format!(
-            "ID    TEXT{}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}…  1\n日本  e\u{301}🚀{}2\n",
-            " ".repeat(58),
-            "x".repeat(59),
-            " ".repeat(59)
+            "ID    TEXT{title}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}  1\n日本  e\u{301}🚀{short}2\n",
+            "x".repeat(80),
         );
-        assert_eq!(table.within(None), expected);
+        assert_eq!(table.within(None), expected, "nothing is cut where nobody said how wide it may be");
+        let cut = table.within(Some(80));
+        assert!(cut.lines().all(|line| width(line) <= 80) && cut.contains(&format!("long  {}…  1\n", "x".repeat(68))), "{cut}");
+        assert!(table.within(Some(200)).contains(&"x".repeat(80)), "nor where there is room");
         assert_eq!(clean("a\tb\r\n\u{7}"), "a\tb\\r\n\\u{7}");
     }
 

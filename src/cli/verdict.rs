@@ -7,8 +7,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::client::Failure;
+use super::replay::word;
+use crate::replay::share;
 
-/// Sums of many small costs differ by so much in the order of their summing: that is no increase.
+/// A quotient of two sums may miss a bound that it meets by so much: that is no increase.
 const ROUNDING: f64 = 1e-9;
 
 /// The bounds of a gate.
@@ -39,11 +41,8 @@ pub(super) struct Verdict {
     broken: Option<String>,
 }
 
-/// `2%` or `0.02`.
 fn share(text: &str) -> Result<f64, String> {
-    let (number, parts) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
-    let share = number.trim().parse::<f64>().ok().map(|number| number / parts);
-    share.filter(|share| share.is_finite() && *share >= 0.0).ok_or_else(|| "has to be a share like 2% or 0.02".to_owned())
+    share::read(text).ok_or_else(|| format!("has to be {}", share::SPELLINGS))
 }
 
 fn number(report: &Value, pointer: &str) -> f64 {
@@ -61,19 +60,31 @@ pub(super) fn changed_share(report: &Value) -> f64 {
     if changed > 0.0 { (changed / routed(report)).min(1.0) } else { 0.0 }
 }
 
-/// By how much more the captures would cost, as a part of what they cost before; `None` where no cost is known.
-pub(super) fn cost_increase(report: &Value) -> Option<f64> {
+/// By how much more the captures would cost, as a part of what they cost before, as far as their
+/// costs are known.
+pub(super) fn cost_increase(report: &Value) -> f64 {
     let (before, after) = (number(report, "/cost/before"), number(report, "/cost/after"));
-    if number(report, "/cost/unpriced") >= number(report, "/evaluated") {
-        return None;
+    match after - before {
+        more if before > 0.0 => more / before,
+        more if more > 0.0 => f64::INFINITY,
+        _ => 0.0,
     }
-    Some(if before > 0.0 {
-        (after - before) / before
-    } else if after > 0.0 {
-        f64::INFINITY
-    } else {
-        0.0
-    })
+}
+
+/// Captures that would go elsewhere at a difference in cost that is not known.
+fn unknown_increases(report: &Value) -> f64 {
+    let changes = report.get("by_change").and_then(Value::as_array);
+    changes.into_iter().flatten().map(|change| number(change, "/unpriced")).sum()
+}
+
+/// Why costs are not known: what is missing of which target, and of how many captures.
+pub(super) fn unpriced(report: &Value) -> String {
+    let targets = report.pointer("/cost/unpriced_targets").and_then(Value::as_array);
+    let told = targets.into_iter().flatten().map(|row| {
+        let what = if row.get("lacks").is_some_and(|lacks| lacks == "usage") { "no usage told by" } else { "no price of" };
+        format!("{what} {} ({})", word(row.get("target")), word(row.get("count")))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 impl Bounds {
@@ -102,12 +113,12 @@ impl Bounds {
             add("forbid-unroutable", (lost > 0.0).then(|| format!("{lost} of {evaluated} captures would find no target any more")));
         }
         if let Some(most) = self.max_cost_increase.filter(|_| !none) {
-            let broken = match cost_increase(report) {
-                None => Some("what the captures cost is not known: no target of theirs has a price".to_owned()),
-                Some(more) if more > most + ROUNDING => {
-                    Some(format!("the captures would cost {} more, at most {} may be", percent(more), percent(most)))
-                }
-                Some(_) => None,
+            let (more, unknown) = (cost_increase(report), unknown_increases(report));
+            let broken = if more > most + ROUNDING {
+                Some(format!("the captures would cost {} more, at most {} may be", percent(more), percent(most)))
+            } else {
+                let why = || format!("{unknown} captures would go elsewhere at a cost that is not known: {}", unpriced(report));
+                (unknown > 0.0).then(why)
             };
             add("max-cost-increase", broken);
         }
@@ -128,6 +139,15 @@ fn written(path: &Path, text: &str) -> Result<(), Failure> {
 /// A share as people read it.
 pub(super) fn percent(share: f64) -> String {
     if share.is_infinite() { "infinitely".to_owned() } else { format!("{:.2} %", share * 100.0) }
+}
+
+/// An increase as people read it: what is less is said to be less.
+pub(super) fn more_or_less(increase: f64) -> String {
+    match increase {
+        0.0 => "the same".to_owned(),
+        more if more > 0.0 => format!("{} more", percent(more)),
+        less => format!("{} less", percent(-less)),
+    }
 }
 
 impl Verdict {
@@ -204,9 +224,12 @@ mod tests {
         Bounds { max_changed: Some(0.02), forbid_unroutable: true, max_cost_increase: Some(0.05), allow_empty: false, junit: None }
     }
 
+    /// `unpriced`: how many of those that changed have no known difference in cost.
     fn report(evaluated: u64, changed: u64, unroutable: u64, before: f64, after: f64, unpriced: u64) -> Value {
-        let cost = json!({ "before": before, "after": after, "unpriced": unpriced });
-        json!({ "evaluated": evaluated, "changed": changed, "unroutable": unroutable, "cost": cost })
+        let targets = json!([{ "target": "p/x", "lacks": "price", "count": unpriced }, { "target": "p/y", "lacks": "usage", "count": 1 }]);
+        let cost = json!({ "before": before, "after": after, "unpriced": unpriced + 1, "unpriced_targets": targets });
+        let changes = json!([{ "unpriced": 0 }, { "unpriced": unpriced }]);
+        json!({ "evaluated": evaluated, "changed": changed, "unroutable": unroutable, "by_change": changes, "cost": cost })
     }
 
     fn broken(bounds: &Bounds, report: &Value) -> Vec<&'static str> {
@@ -214,12 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_percents_or_parts() {
-        for (text, expected) in [("2%", 0.02), ("0.02", 0.02), ("0", 0.0), ("150 %", 1.5), ("0.5%", 0.005)] {
-            assert_eq!(share(text), Ok(expected), "{text}");
-        }
-        for bad in ["", "%", "-1%", "NaN", "inf", "two"] {
-            assert!(share(bad).is_err(), "{bad}");
+    fn what_is_less_is_not_said_to_be_more() {
+        for (increase, text) in [(0.0, "the same"), (0.25, "25.00 % more"), (-0.003, "0.30 % less"), (f64::INFINITY, "infinitely more")] {
+            assert_eq!(more_or_less(increase), text);
         }
     }
 
@@ -228,12 +248,15 @@ mod tests {
         let bounds = bounds();
         assert_eq!(broken(&bounds, &report(100, 2, 0, 1.0, 1.05, 0)), [""; 0]);
         assert_eq!(broken(&bounds, &report(100, 3, 0, 1.0, 1.0, 0)), ["max-changed"]);
-        assert_eq!(broken(&bounds, &report(100, 1, 1, 1.0, 0.5, 99)), ["forbid-unroutable"]);
+        assert_eq!(broken(&bounds, &report(100, 1, 1, 1.0, 0.5, 0)), ["forbid-unroutable"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 1.0, 1.06, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.1, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.0, 0)), [""; 0]);
         // What cannot be judged does not pass in silence.
-        assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.0, 100)), ["max-cost-increase"]);
+        let unknown = report(100, 1, 0, 1.0, 1.0, 1);
+        assert_eq!(broken(&bounds, &unknown), ["max-cost-increase"]);
+        let why = bounds.judge(&unknown).pop().and_then(|verdict| verdict.broken).unwrap();
+        assert!(why.ends_with("not known: no price of p/x (1), no usage told by p/y (1)"), "{why}");
         assert_eq!(broken(&bounds, &report(0, 0, 0, 0.0, 0.0, 0)), ["captures"]);
         assert_eq!(broken(&Bounds { allow_empty: true, ..bounds }, &report(0, 0, 0, 0.0, 0.0, 0)), [""; 0]);
         let none = Bounds { max_changed: None, forbid_unroutable: false, max_cost_increase: None, allow_empty: false, junit: None };

@@ -111,6 +111,38 @@ mod tests {
     }
 
     #[test]
+    fn metadata_and_this_machine_are_denied_by_default_however_they_are_spelt() {
+        let server = super::super::read_server("test", "{}", &|_| None).unwrap();
+        for host in [
+            "169.254.169.254",
+            "[::ffff:169.254.169.254]",
+            "[::169.254.169.254]",
+            "[64:ff9b::169.254.169.254]",
+            "[64:ff9b:1::a9fe:a9fe]",
+            "[2002:a9fe:a9fe::]",
+            "[2002:a9fe:a9fe:1::7]",
+            "100.100.100.200",
+            "[::ffff:100.100.100.200]",
+            "[2002:6464:64c8::]",
+            "168.63.129.16",
+            "[64:ff9b::168.63.129.16]",
+            "[fd00:ec2::254]",
+            "[fe80::1]",
+            "0.0.0.0",
+            "[::]",
+            "[::ffff:0.0.0.0]",
+            "[64:ff9b::0.0.0.0]",
+        ] {
+            let address = format!("{host}:80").parse().unwrap();
+            assert_eq!(Egress::of(&server, None).check(address, Whose::Provider), Err(Denied::Policy), "{host}");
+        }
+        for host in ["127.0.0.1", "[::1]", "192.0.2.1", "[2002:c000:201::]", "[2001:db8::1]", "[64:ff9b::192.0.2.1]"] {
+            let address = format!("{host}:80").parse().unwrap();
+            assert_eq!(Egress::of(&server, None).check(address, Whose::Provider), Ok(()), "{host}");
+        }
+    }
+
+    #[test]
     fn the_policy_holds_for_all_and_more_for_nodes() {
         let both = ["10.1.2.3:1", "[::ffff:10.1.2.3]:1", "[64:ff9b::10.1.2.3]:1", "[64:ff9b:1::10.1.2.3]:1"];
         let nodes = [

@@ -11,8 +11,27 @@ pub(super) const HINT: &str = "`${NAME}` has to be set and allowed; `${NAME:-def
 /// Looks a variable up; `Err` says why it may not be used.
 pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
+/// Why a variable cannot be put in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It has no value and no default. The message.
+    Unset(String),
+    /// Anything else. The message.
+    Wrong(String),
+}
+
+impl Failure {
+    /// What is wrong.
+    pub(super) fn message(self) -> String {
+        match self {
+            Failure::Unset(message) | Failure::Wrong(message) => message,
+        }
+    }
+}
+
 /// The text with its variables in place, or what is wrong with one of them. A variable that is empty counts as unset.
-pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, String> {
+pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure> {
+    let wrong = |message: &str| Failure::Wrong(message.to_owned());
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -25,19 +44,19 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, String> 
         }
         out.push_str(before);
         let (inside, after) =
-            from.get(2..).and_then(|inside| inside.split_once('}')).ok_or("`${` without its `}`; `$${` stands for `${`")?;
+            from.get(2..).and_then(|inside| inside.split_once('}')).ok_or_else(|| wrong("`${` without its `}`; `$${` stands for `${`"))?;
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
         let letters = !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if name.is_empty() || !letters {
-            return Err("`${…}` must hold the name of a variable; `$${` stands for `${`".to_owned());
+            return Err(wrong("`${…}` must hold the name of a variable; `$${` stands for `${`"));
         }
-        match (lookup(name)?.filter(|value| !value.is_empty()), default) {
+        match (lookup(name).map_err(Failure::Wrong)?.filter(|value| !value.is_empty()), default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),
-            (None, None) => return Err(format!("the variable `{name}` is not set, and there is no default")),
+            (None, None) => return Err(Failure::Unset(format!("the variable `{name}` is not set, and there is no default"))),
         }
         rest = after;
     }
@@ -45,13 +64,18 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, String> 
     Ok(out)
 }
 
-/// Expands every scalar of a tree.
+/// Expands every scalar of a tree. Where the environment is not looked at, what a variable without
+/// a default holds is unknown.
 pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: &mut Faults) -> Node {
     let value = match &node.value {
         Value::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
             Ok(text) => Value::Text { text, plain: true },
-            Err(message) => {
-                faults.push(Fault { path: path.to_owned(), at: node.at, message, hint: Some(HINT.to_owned()) });
+            Err(Failure::Unset(_)) if faults.no_env => {
+                faults.unknown.insert(path.to_owned());
+                Value::Unknown
+            }
+            Err(failure) => {
+                faults.push(Fault { path: path.to_owned(), at: node.at, message: failure.message(), hint: Some(HINT.to_owned()) });
                 Value::Null
             }
         },
@@ -109,7 +133,7 @@ mod tests {
             ("${EMPTY}", Err("the variable `EMPTY` is not set, and there is no default")),
             ("${SECRET:-x}", Err("not allowed")),
         ] {
-            assert_eq!(expand(text, &look), wanted.map(str::to_owned).map_err(str::to_owned), "{text}");
+            assert_eq!(expand(text, &look).map_err(Failure::message), wanted.map(str::to_owned).map_err(str::to_owned), "{text}");
         }
         for bad in ["${", "${}", "${A B}", "${1A}", "${:-x}"] {
             assert!(expand(bad, &look).is_err(), "{bad}");

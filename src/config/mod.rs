@@ -2,14 +2,17 @@
 //! The only door to the YAML parser and, through the lookup handed in, to the environment.
 
 mod authorities;
+mod check;
 mod egress;
 mod expand;
+mod limits;
 mod net;
 mod reach;
 mod read;
 mod routing;
 mod server;
 mod tree;
+mod written;
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -18,16 +21,19 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use check::Checked;
 pub use egress::{Denied, Egress, Whose};
+pub use limits::LimitSettings;
 pub use net::Net;
 pub use read::Problem;
-pub use server::{CaptureSettings, LimitSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
+pub use server::{CaptureSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
 
 use crate::bounds;
 use crate::routing::document::{Fault, Place};
 use crate::routing::recipe::{Origin, Routing};
 use read::{Faults, Field, problems};
-use routing::Credentials;
+use routing::{Credentials, placeholder};
+use written::Written;
 
 /// Reads a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -39,10 +45,8 @@ pub const SERVER_FILE: &str = "conf/rerouter.yaml";
 /// Where the routing document is looked for when none is named.
 pub const ROUTING_FILE: &str = "conf/routing.yaml";
 
-/// What the problems of a document that came by the API call it.
-const GIVEN: &str = "document";
-/// Stands for what a variable holds where none is read: a host that is none (RFC 2606).
-const PLACEHOLDER: &str = "unexpanded.invalid";
+/// The name of a document that has no file: its problems say line and column only.
+pub const NO_FILE: &str = "";
 
 /// The demo document that runs when there is no file: a mock provider, so that everything can be tried without a credential.
 pub fn demo_routing() -> &'static str {
@@ -111,41 +115,23 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     Ok(Source { file, text })
 }
 
-/// What [`check`] found.
-#[derive(Debug, Default)]
-pub struct Checked {
-    /// Everything wrong with either document, the server document's first.
-    pub problems: Vec<Problem>,
-    /// A line for each document that is right.
-    pub good: Vec<String>,
+/// A document that was read, and everything that was found in it.
+struct Reading<T> {
+    /// It, or as much of it as could be read beside the problems.
+    document: Option<T>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
 }
 
-/// Checks both documents. One that is wrong does not keep the other from being checked: against a wrong server document
-/// the routing document is read as by the defaults.
-pub fn check(server: Option<&Path>, routing: Option<&Path>, env: &Env<'_>) -> Checked {
-    let mut checked = Checked::default();
-    let server_source = server_source(server);
-    let settings = match &server_source {
-        Ok(source) => read_server(&source.file, &source.text, env),
-        Err(problems) => Err(problems.clone()),
-    };
-    let settings = match settings {
-        Ok(settings) => {
-            checked.good.extend(server_source.iter().map(|source| format!("{}: good", source.file)));
-            Some(settings)
-        }
-        Err(problems) => {
-            checked.problems.extend(problems);
-            read_server("defaults", "", env).ok()
-        }
-    };
-    let Some(settings) = settings else { return checked };
-    let source = routing.map_or_else(|| load_routing(&settings), load);
-    match source.and_then(|source| read_routing(&source.file, &source.text, &settings, env, None).map(|routing| (source.file, routing))) {
-        Ok((file, routing)) => checked.good.push(format!("{file}: good, revision {}", routing.revision())),
-        Err(problems) => checked.problems.extend(problems),
+impl<T> Reading<T> {
+    fn refused(problems: Vec<Problem>) -> Self {
+        Reading { document: None, problems, warnings: Vec::new() }
     }
-    checked
+
+    /// It, if nothing is wrong with it.
+    fn taken(self) -> Result<T, Vec<Problem>> {
+        self.document.filter(|_| self.problems.is_empty()).ok_or(self.problems)
+    }
 }
 
 /// The path of every key that a server document may have, by the reader itself: `listeners[].address`, `session.idle`, …
@@ -154,50 +140,86 @@ pub fn server_keys() -> Vec<String> {
     let Ok(document) = tree::parse("listeners: [{ tls: {} }]") else { return Vec::new() };
     let mut faults = Faults::default();
     // What it makes of the document is of no interest here, nor what is missing.
-    let _server = server::read(&Field::root(&document), &mut faults);
+    let _server = server::read(&Field::root(&document.root), &mut faults);
     faults.keys()
 }
 
 /// Reads a server document.
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
-    let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Faults::default();
-    let expanded = expand::expand_tree(&written, "", &|name| Ok(env(name)), &mut faults);
-    match server::read(&Field::root(&expanded), &mut faults) {
-        Some(server) if faults.is_empty() => Ok(server),
-        _ => Err(problems(file, faults)),
-    }
+    look_at_server(&Source { file: file.to_owned(), text: text.to_owned() }, Some(env)).taken()
+}
+
+/// The same with everything that is found. Without an environment, a variable that has no default
+/// holds anything.
+fn look_at_server(source: &Source, env: Option<&Env<'_>>) -> Reading<Server> {
+    let file = &source.file;
+    let written = match tree::parse(&source.text) {
+        Ok(written) => written,
+        Err(faults) => return Reading::refused(problems(file, faults)),
+    };
+    let mut faults = Faults::new(env.is_none());
+    faults.extend(written.twice);
+    let lookup = |name: &str| Ok(env.and_then(|env| env(name)));
+    let expanded = expand::expand_tree(&written.root, "", &lookup, &mut faults);
+    let document = server::read(&Field::root(&expanded), &mut faults);
+    let document = document.map(|server| Server { written: Written::new(file, &written.root, &faults), ..server });
+    let warnings = read::warnings(file, std::mem::take(&mut faults.warnings));
+    Reading { document, problems: problems(file, faults), warnings }
 }
 
 /// Reads a routing document. `mock` is where the in-process mock listens; a check without a server has none.
 pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
-    read_with(file, text, server, &Credentials { lookup: &lookup, given: false, expanded: true }, mock)
+    let credentials = Credentials { lookup: &lookup, given: false, expanded: true, no_env: false };
+    look_at_routing(file, text, server, &credentials, mock).taken()
+}
+
+/// What a routing document that can run hardly means.
+pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
+    read::warnings(file, routing.warnings().to_vec())
 }
 
 /// Reads a routing document that came by the API, to run: its credentials may stand in it as `${…}` only.
 pub fn read_given(text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
-    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: true }, mock)
+    let credentials = Credentials { lookup: &lookup, given: true, expanded: true, no_env: false };
+    look_at_routing(NO_FILE, text, server, &credentials, mock).taken()
 }
 
 /// Reads a routing document that came by the API, to look at: no variable is read, so that nothing can be learnt of the
 /// environment by asking. What comes of it must not be run.
 pub fn read_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+    look_unexpanded(text, server, mock).taken()
+}
+
+fn look_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Reading<Routing> {
     // By name, so that two variables are not taken for the same credential.
-    let lookup = |name: &str| allowed(name, server).map(|()| Some(format!("{}.{PLACEHOLDER}", name.replace('_', "-"))));
-    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: true, expanded: false }, mock)
+    let lookup = |name: &str| allowed(name, server).map(|()| Some(placeholder(name)));
+    let credentials = Credentials { lookup: &lookup, given: true, expanded: false, no_env: false };
+    look_at_routing(NO_FILE, text, server, &credentials, mock)
+}
+
+/// Everything that is found in a routing document that came by the API: its problems, and its
+/// warnings. No variable is read.
+pub fn validate(text: &str, server: &Server, mock: Option<SocketAddr>) -> (Vec<Problem>, Vec<Problem>) {
+    let reading = look_unexpanded(text, server, mock);
+    (reading.problems, reading.warnings)
 }
 
 /// Reads a routing document that was live once, to compare with: nothing is expanded, and what comes of it must not be run.
 pub fn read_remembered(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
-    let lookup = |name: &str| Ok(Some(format!("{}.{PLACEHOLDER}", name.replace('_', "-"))));
-    read_with(GIVEN, text, server, &Credentials { lookup: &lookup, given: false, expanded: false }, mock)
+    let lookup = |name: &str| Ok(Some(placeholder(name)));
+    let credentials = Credentials { lookup: &lookup, given: false, expanded: false, no_env: false };
+    look_at_routing(NO_FILE, text, server, &credentials, mock).taken()
 }
 
 /// The document as it may be shown: as written, unless a credential stands in it in clear; then as JSON without it.
 pub fn shown(text: &str) -> String {
-    let Ok(mut written) = tree::parse(text) else { return String::new() };
+    let Ok(tree::Parsed { root: mut written, twice }) = tree::parse(text) else { return String::new() };
+    if !twice.is_empty() {
+        // Of a key that is there twice only one is in the tree: the other may hold a credential.
+        return String::new();
+    }
     if !routing::hide_credentials(&mut written) {
         return text.to_owned();
     }
@@ -205,30 +227,33 @@ pub fn shown(text: &str) -> String {
     serde_json::to_string_pretty(&canonical).unwrap_or_default()
 }
 
-fn read_with(
-    file: &str,
-    text: &str,
-    server: &Server,
-    credentials: &Credentials<'_>,
-    mock: Option<SocketAddr>,
-) -> Result<Routing, Vec<Problem>> {
-    let written = tree::parse(text).map_err(|faults| problems(file, faults))?;
-    let mut faults = Faults::default();
-    if matches!(&written.value, tree::Value::Null) || matches!(&written.value, tree::Value::Map(entries) if entries.is_empty()) {
+fn look_at_routing(file: &str, text: &str, server: &Server, credentials: &Credentials<'_>, mock: Option<SocketAddr>) -> Reading<Routing> {
+    let written = match tree::parse(text) {
+        Ok(written) => written,
+        Err(faults) => return Reading::refused(problems(file, faults)),
+    };
+    let root = &written.root;
+    if matches!(&root.value, tree::Value::Null) || matches!(&root.value, tree::Value::Map(entries) if entries.is_empty()) {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
-        let fault = Fault { path: String::new(), at: written.at, message: "the document is empty".to_owned(), hint };
-        return Err(problems(file, vec![fault]));
+        let fault = Fault { path: String::new(), at: root.at, message: "the document is empty".to_owned(), hint };
+        return Reading::refused(problems(file, vec![fault]));
     }
-    let Some(spec) = routing::read(&Field::root(&written), credentials, &mut faults) else { return Err(problems(file, faults)) };
-    let revision = revision(&tree::canonical(&written));
+    let mut faults = Faults::new(credentials.no_env);
+    faults.extend(written.twice.iter().cloned());
+    let Some(spec) = routing::read(&Field::root(root), credentials, &mut faults) else {
+        return Reading::refused(problems(file, faults));
+    };
+    let revision = revision(&tree::canonical(root));
     let origin = Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
     match Routing::build(spec, &origin) {
-        Ok(routing) if faults.is_empty() => Ok(routing),
-        Ok(_) => Err(problems(file, faults)),
-        Err(more) => {
-            faults.extend(more);
-            Err(problems(file, faults))
+        Ok(routing) => {
+            let warnings = warnings(file, &routing);
+            Reading { document: Some(routing), problems: problems(file, faults), warnings }
+        }
+        Err(found) => {
+            faults.extend(found.faults);
+            Reading { document: None, problems: problems(file, faults), warnings: read::warnings(file, found.warnings) }
         }
     }
 }

@@ -22,20 +22,31 @@ const METADATA: [&str; 8] = [
     "100.100.100.200",
 ];
 
-/// The IPv4 address to which translators lead (RFC 6052 section 2.2, RFC 8215), where it is one of theirs.
+/// The IPv4 address to which an IPv6 address leads that has one in it: by translators (RFC 6052 section 2.2, RFC 8215), by relays
+/// of 6to4 (RFC 3056 section 2), or as they were once written (RFC 4291 section 2.5.5.1).
 pub(super) fn translated(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(address) = address else { return None };
-    let [a, b, c, d, e, f, ..] = address.segments();
-    let well_known = [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0];
-    let local = [a, b, c] == [0x64, 0xff9b, 1];
     let last = u32::try_from(address.to_bits() & u128::from(u32::MAX)).unwrap_or_default();
-    (well_known || local).then(|| IpAddr::V4(last.into()))
+    let embedded = match address.segments() {
+        [0x2002, high, low, ..] => (u32::from(high) << 16) | u32::from(low),
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => last,
+        // Not `::` and `::1`.
+        [0, 0, 0, 0, 0, 0, ..] if last > 1 => last,
+        _ => return None,
+    };
+    Some(IpAddr::V4(embedded.into()))
 }
 
 impl Net {
     /// Where clouds tell a machine its credentials.
     pub fn metadata() -> Vec<Net> {
         METADATA.iter().filter_map(|text| Net::parse(text)).collect()
+    }
+
+    /// What is denied where nothing else is said: that, and the addresses that lead to this machine whatever listens there.
+    pub(super) fn denied() -> Vec<Net> {
+        let unspecified = ["0.0.0.0/8", "::/128"].iter().filter_map(|text| Net::parse(text));
+        unspecified.chain(Net::metadata()).collect()
     }
 
     /// Reads `10.0.0.0/8`, `fe80::/10`, or an address alone.

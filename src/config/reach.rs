@@ -2,11 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Server;
+use super::{Problem, Server};
 use crate::interface::Interface;
 use crate::routing::provider::Base;
 
 impl Server {
+    /// A problem with the value at a path of the document, where that stands.
+    pub fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
+        self.written.problem(path, message, hint)
+    }
+
+    /// Whether it is known for sure what the value at a path is: it has no fault, and needs no
+    /// variable that was not looked at.
+    pub fn knows(&self, path: &str) -> bool {
+        self.written.knows(path)
+    }
+
     /// Whether clients speak https to us, TLS of our own or not.
     pub fn public_https(&self) -> bool {
         self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
@@ -61,7 +72,7 @@ impl Server {
     }
 
     /// The listener that a connection to this address came by.
-    fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
+    pub fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
         let exact = |listener: &&super::Listener| listener.address.ip().to_canonical() == at.ip().to_canonical();
         let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
         let mut listeners = self.listeners.iter().filter(|listener| listener.address.port() == at.port());
@@ -80,7 +91,7 @@ impl Server {
             return public.to_owned();
         }
         let Some(at) = connected_to else { return String::new() };
-        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), path: String::new() };
+        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), ..Base::default() };
         base.authority()
     }
 

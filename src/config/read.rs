@@ -13,7 +13,9 @@ use crate::routing::document::{Fault, Located, Place, did_you_mean};
 /// One thing wrong with a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The document's file name.
+    /// Whether it runs all the same.
+    pub warning: bool,
+    /// The document's file name; empty where it has no file.
     pub file: String,
     /// Path of the value at fault; empty for the document itself.
     pub path: String,
@@ -29,7 +31,13 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        match self.file.as_str() {
+            "" => write!(f, "line {}, column {}: ", self.line, self.column)?,
+            file => write!(f, "{file}:{}:{}: ", self.line, self.column)?,
+        }
+        if self.warning {
+            f.write_str("warning: ")?;
+        }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
@@ -43,11 +51,20 @@ impl fmt::Display for Problem {
 
 /// The problems of a document, in its order, without repetitions and bounded.
 pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
-    let mut faults = faults.into();
+    told(file, faults.into(), false)
+}
+
+/// The same of what runs, but is most likely not meant.
+pub(super) fn warnings(file: &str, faults: Vec<Fault>) -> Vec<Problem> {
+    told(file, faults, true)
+}
+
+fn told(file: &str, mut faults: Vec<Fault>, warning: bool) -> Vec<Problem> {
     faults.sort_by_key(|fault| fault.at);
     faults.dedup();
     faults.truncate(bounds::DOCUMENT_PROBLEMS);
     let problem = |fault: Fault| Problem {
+        warning,
         file: file.to_owned(),
         path: fault.path,
         line: fault.at.line,
@@ -69,10 +86,27 @@ pub(super) struct Field<'a> {
 #[derive(Default)]
 pub(super) struct Faults {
     found: Vec<Fault>,
+    /// What runs, but is most likely not meant.
+    pub(super) warnings: Vec<Fault>,
     known: BTreeSet<String>,
+    /// The environment is not looked at, and the documents may be for another machine.
+    pub(super) no_env: bool,
+    /// The paths of values that are therefore not known.
+    pub(super) unknown: BTreeSet<String>,
 }
 
 impl Faults {
+    pub(super) fn new(no_env: bool) -> Self {
+        Faults { no_env, ..Faults::default() }
+    }
+
+    /// Notes that this machine lacks what the document names: only a warning where it may be for
+    /// another one.
+    pub(super) fn lacking(&mut self, fault: Fault) {
+        let kept = if self.no_env { &mut self.warnings } else { &mut self.found };
+        kept.push(fault);
+    }
+
     /// The keys that hold a value: those below which no other was asked for. `[]` stands for any item of a list.
     pub(super) fn keys(&self) -> Vec<String> {
         let above = |key: &str, other: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']));
@@ -291,7 +325,8 @@ impl<'a> Field<'a> {
         if items.len() > most {
             faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
         }
-        items.iter().take(most).filter_map(|item| read(item, faults)).collect()
+        let known = items.iter().take(most).filter(|item| !matches!(item.node.value, Value::Unknown));
+        known.filter_map(|item| read(item, faults)).collect()
     }
 }
 
@@ -321,7 +356,7 @@ impl<'a> Section<'a> {
         }
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let unset = match &entry.node.value {
-            Value::Null => true,
+            Value::Null | Value::Unknown => true,
             // `${NAME:-}` with nothing in it.
             Value::Text { text, plain: true } => text.is_empty(),
             _ => false,
@@ -347,8 +382,25 @@ impl<'a> Section<'a> {
 
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
+        if self.entries.iter().any(|entry| entry.key == key && matches!(entry.node.value, Value::Unknown)) {
+            return;
+        }
         let hint = Some(format!("add `{key}: …` here"));
         faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
+    }
+
+    /// A mapping that has to be written out, empty if that is meant: where a document is cut, it is
+    /// missing or has nothing in it.
+    pub(super) fn written_out(&mut self, key: &'static str, faults: &mut Faults) {
+        if self.take(key).is_none() {
+            let entry = self.entries.iter().find(|entry| entry.key == key);
+            faults.push(Fault {
+                path: self.path.clone(),
+                at: entry.map_or(self.at, |entry| entry.at),
+                message: format!("`{key}` is missing or has nothing in it"),
+                hint: Some(format!("write `{key}: {{}}` if there are to be none")),
+            });
+        }
     }
 
     /// Every key that was not asked for is a fault.
@@ -379,6 +431,10 @@ fn any_item(path: &str) -> String {
     let mut pieces = path.split('[');
     let first = pieces.next().unwrap_or_default().to_owned();
     pieces.fold(first, |open, piece| format!("{open}[{}", piece.trim_start_matches(|c: char| c.is_ascii_digit())))
+}
+
+pub(super) fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -5,17 +5,17 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use super::authorities;
-use super::expand::{Lookup, expand};
+use super::expand::{Failure, Lookup, expand};
 use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
-use crate::capture::scrub::is_credential;
+use crate::capture::query::holds_credential;
 use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
     ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
-use crate::secret::Secret;
+use crate::secret::{Secret, is_credential};
 
 /// Headers of a request to a provider that are ours to set.
 const OUR_HEADERS: [&str; 12] = [
@@ -41,6 +41,14 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 /// Errors of an hour ago say nothing of now.
 const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 
+/// Stands for what a variable holds where none is read: a host that is none (RFC 2606).
+const PLACEHOLDER: &str = "unexpanded.invalid";
+
+/// The same for a variable of this name, so that two are not taken for one credential.
+pub(super) fn placeholder(name: &str) -> String {
+    format!("{}.{PLACEHOLDER}", name.replace('_', "-"))
+}
+
 /// What a variable in a provider's address may stand for, besides a host or a path: all of it, its scheme, its port.
 const URL_FILLINGS: [&str; 3] = ["https://unexpanded.invalid", "https", "1"];
 
@@ -51,12 +59,14 @@ pub(super) struct Credentials<'a> {
     pub(super) given: bool,
     /// Variables have their values, not a placeholder.
     pub(super) expanded: bool,
+    /// Placeholders stand for variables without a value or a default.
+    pub(super) no_env: bool,
 }
 
 /// Reads the document from its tree; `lookup` is for credentials only.
 pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
     let mut top = root.section(faults)?;
-    let spec = RoutingSpec {
+    let mut spec = RoutingSpec {
         timezone: top.read("timezone", faults, |f, p| f.name(p)),
         providers: named(&mut top, "providers", faults, |name, field, faults| provider(name, field, lookup, faults)),
         models: named(&mut top, "models", faults, model),
@@ -65,8 +75,12 @@ pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faul
         }),
         recipes: named(&mut top, "recipes", faults, recipe),
         aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
+        warnings: Vec::new(),
     };
+    // A document with neither is most likely the first half of one.
+    ["recipes", "aliases"].into_iter().for_each(|key| top.written_out(key, faults));
     top.finish(faults);
+    spec.warnings = std::mem::take(&mut faults.warnings);
     Some(spec)
 }
 
@@ -107,22 +121,34 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
 /// A provider's address. Where variables are not read, it is well written if some value of them makes it an address.
 fn url(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
     let url = secret(field, lookup, faults)?;
-    if lookup.expanded || Base::parse(url.value.expose()).is_ok() {
+    let text = field.text(faults)?;
+    let shows_one = |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
+    if shows_one(text) || shows_one(url.value.expose()) {
+        faults.push(field.fault("the query of the URL must not hold a credential").hint(Some("use `api_key` or `headers`")));
+        return None;
+    }
+    let known = lookup.expanded && !url.value.expose().contains(PLACEHOLDER);
+    if known || Base::with_query(url.value.expose()).is_ok() {
         return Some(url);
     }
-    let text = field.text(faults)?;
     let filled = |filling: &&str| expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok();
-    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::parse(filled).is_ok());
+    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::with_query(filled).is_ok());
     Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 
 /// A text that is to be kept from readers of the document.
 fn credential(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
-    if lookup.given && !is_by_name(field.text(faults)?) {
+    let by_name = is_by_name(field.text(faults)?);
+    if lookup.given && !by_name {
         let mut fault = field.fault("a document that comes by the API may hold a credential as `${…}` only");
         fault.hint = Some("put it into the environment of the gateway and name the variable: ${OPENAI_API_KEY}".to_owned());
         faults.push(fault);
         return None;
+    }
+    if !by_name {
+        let warning = field.fault("a credential stands in the document in clear");
+        let hint = "put it into the environment of the gateway and name the variable, for example `${OPENAI_API_KEY}`";
+        faults.warnings.push(warning.hint(Some(hint)));
     }
     secret(field, lookup, faults)
 }
@@ -184,10 +210,15 @@ fn below<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
 
 /// A text that may hold variables, and is never shown once it has them.
 fn secret(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
-    match expand(field.text(faults)?, lookup.lookup) {
+    let text = field.text(faults)?;
+    let expanded = match expand(text, lookup.lookup) {
+        Err(Failure::Unset(_)) if lookup.no_env => expand(text, &|name| (lookup.lookup)(name).map(|_| Some(placeholder(name)))),
+        expanded => expanded,
+    };
+    match expanded {
         Ok(text) => Some(field.located(Secret::new(text))),
-        Err(message) => {
-            faults.push(field.fault(message).hint(Some(super::expand::HINT)));
+        Err(failure) => {
+            faults.push(field.fault(failure.message()).hint(Some(super::expand::HINT)));
             None
         }
     }
@@ -235,14 +266,14 @@ fn api_key(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
 /// to look around in the file system; and where it is only looked at, no file is read.
 fn authorities(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Authorities>> {
     let path = secret(field, lookup, faults)?;
-    if !lookup.expanded {
+    if !lookup.expanded || path.value.expose().contains(PLACEHOLDER) {
         return Some(field.located(Authorities::new(Vec::new())));
     }
     match authorities::load(path.value.expose()) {
         Ok(found) => Some(field.located(found)),
         Err(why) => {
             let why = if lookup.given { "is no file of certificates in PEM".to_owned() } else { why };
-            faults.push(field.fault(why).hint(Some("the path of a file of certificates in PEM, on the gateway's machine")));
+            faults.lacking(field.fault(why).hint(Some("the path of a file of certificates in PEM, on the gateway's machine")));
             None
         }
     }

@@ -1,14 +1,16 @@
 //! The server document: how this process listens, keeps and bounds. Every key has its default here.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::authorities;
+use super::limits::{self, LimitSettings};
 use super::net::Net;
-use super::read::{Faults, Field, Section};
+use super::read::{Faults, Field, Section, to_usize};
+use super::written::Written;
 use crate::bounds;
 use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
@@ -54,6 +56,8 @@ pub struct Server {
     pub audit: AuditRetention,
     /// Whether each request is logged, as JSON.
     pub access_log: bool,
+    /// Where the document says what.
+    pub(super) written: Written,
 }
 
 impl fmt::Debug for Server {
@@ -66,6 +70,8 @@ impl fmt::Debug for Server {
 /// One address that is listened on.
 #[derive(Clone)]
 pub struct Listener {
+    /// Its path in the document.
+    pub path: String,
     /// Address and port.
     pub address: SocketAddr,
     /// Certificate chain and key, as PEM files.
@@ -142,21 +148,6 @@ pub struct SessionSettings {
     pub absolute: Duration,
 }
 
-/// What a client may take.
-#[derive(Clone)]
-pub struct LimitSettings {
-    /// Time for a request's head.
-    pub header_timeout: Duration,
-    /// Bytes a second that a body must arrive with; 0: any.
-    pub body_min_rate: u64,
-    /// Bytes of a request body, decoded.
-    pub request_body: usize,
-    /// Connections at once.
-    pub connections: usize,
-}
-
-/// Networks that no provider is reached in: link-local addresses, where clouds keep their credentials, and "this host".
-const EGRESS_DENY: [&str; 4] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "0.0.0.0/8"];
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
 /// Headers that expressions never see: they would be copied into captures.
@@ -180,13 +171,14 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         registration_open: registration(&mut top, faults).unwrap_or(loopback_only),
         call_untrusted: call_untrusted(&mut top, faults).unwrap_or(false) || loopback_only,
         session: session(&mut top, faults),
-        limits: limits(&mut top, faults),
+        limits: limits::read(&mut top, faults),
         node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
         trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
         audit: audit(&mut top, faults),
         access_log: access_log(&mut top, faults),
         listeners,
+        written: Written::default(),
     };
     store(&mut top, faults);
     top.finish(faults);
@@ -198,10 +190,6 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
     let call_untrusted = agent.read("call_untrusted", faults, |field, faults| field.bool(faults));
     agent.finish(faults);
     call_untrusted
-}
-
-fn to_usize(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
@@ -219,6 +207,14 @@ fn address(field: &Field<'_>, faults: &mut Faults) -> Option<SocketAddr> {
         faults.push(field.fault("must be an address and a port").hint(Some("for example `127.0.0.1:8080` or `[::]:8080`")));
     }
     found
+}
+
+/// Whether two addresses cannot be listened on at once. With port 0 each gets a port of its own; on
+/// Linux `[::]` takes IPv4 along.
+fn is_one(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let covers = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
+    one.port() != 0 && one.port() == other.port() && (a == b || covers(a, b) || covers(b, a))
 }
 
 fn net(field: &Field<'_>, faults: &mut Faults) -> Option<Net> {
@@ -254,7 +250,7 @@ fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
 fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
     let Some(field) = top.take("listeners") else {
-        return vec![Listener { address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
+        return vec![Listener { path: "listeners[0]".to_owned(), address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
     };
     let mut seen = Vec::new();
     let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
@@ -263,8 +259,7 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         if section.take("address").is_none() {
             section.missing("address", faults);
         }
-        // With port 0 each gets a port of its own.
-        if address.is_some_and(|address| address.port() != 0 && seen.contains(&address)) {
+        if address.is_some_and(|address| seen.iter().any(|other| is_one(*other, address))) {
             faults.push(field.fault("another listener has this address").hint(Some("give each its own port")));
         }
         seen.extend(address);
@@ -278,7 +273,8 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
             Some(found)
         });
         section.finish(faults);
-        Some(Listener { address: address?, tls, interfaces: interfaces.unwrap_or_else(|| Interface::ALL.to_vec()) })
+        let interfaces = interfaces.unwrap_or_else(|| Interface::ALL.to_vec());
+        Some(Listener { path: field.path.clone(), address: address?, tls, interfaces })
     });
     if field.is_empty_list() {
         faults.push(field.fault("at least one listener is needed").hint(Some("without `listeners` there is one on 127.0.0.1:8080")));
@@ -304,7 +300,7 @@ fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
     let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
-    if found.is_some_and(|found| found.port() != 0 && listeners.iter().any(|listener| listener.address == found)) {
+    if found.is_some_and(|found| listeners.iter().any(|listener| is_one(listener.address, found))) {
         let place = written.or_else(|| top.take("listeners"));
         faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
     }
@@ -430,32 +426,12 @@ fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
     SessionSettings { idle, absolute }
 }
 
-fn limits(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
-    let mut section = top.below("limits", faults);
-    let found = LimitSettings {
-        header_timeout: section.read("header_timeout", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(10)),
-        body_min_rate: section.read("body_min_rate", faults, |f, p| f.rate(p)).unwrap_or(1 << 10),
-        request_body: section
-            .read("request_body", faults, |field, faults| {
-                let size = field.size(faults)?;
-                if !(1..=1 << 30).contains(&size) {
-                    faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
-                }
-                Some(size)
-            })
-            .map_or(32 << 20, to_usize),
-        connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
-    };
-    section.finish(faults);
-    found
-}
-
 fn nodes(top: &mut Section<'_>, faults: &mut Faults) -> Option<Arc<Authorities>> {
     let mut section = top.below("nodes", faults);
     let found = section.read("ca", faults, |field, faults| match authorities::load(field.text(faults)?) {
         Ok(found) => Some(Arc::new(found)),
         Err(why) => {
-            faults.push(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
+            faults.lacking(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
             None
         }
     });
@@ -467,7 +443,7 @@ fn egress(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Net> {
     let mut section = top.below("egress", faults);
     let found = section.read("deny", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)));
     section.finish(faults);
-    found.unwrap_or_else(|| EGRESS_DENY.iter().filter_map(|text| Net::parse(text)).collect())
+    found.unwrap_or_else(Net::denied)
 }
 
 fn access_log(top: &mut Section<'_>, faults: &mut Faults) -> bool {

@@ -72,7 +72,7 @@ capture: { enabled: true, bodies: false, encrypt: false, client_opt_out: false, 
 pin: { registration: closed }
 agent: { call_untrusted: false }
 session: { idle: 5m, absolute: 7d }
-limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5 }
+limits: { header_timeout: 500ms, body_min_rate: 2KiB/s, request_body: 1GiB, connections: 5, connections_per_address: 2 }
 egress: { deny: [] }
 trusted_proxies: [10.0.0.0/8]
 access_log: { format: off }
@@ -85,6 +85,7 @@ access_log: { format: off }
     assert_eq!(server.routing.signal_headers, ["x-tier"]);
     assert!(!server.capture.bodies && !server.capture.encrypt && !server.capture.client_opt_out && !server.registration_open);
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
+    assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
     assert!(server.egress_deny.is_empty() && !server.access_log);
     assert!(!self::server("listeners: [{ address: '0.0.0.0:80' }]").registration_open);
 }
@@ -231,7 +232,8 @@ r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 #[test]
 fn the_last_rule_must_always_match() {
     let rule = |when: &str| format!("{{ name: r, {when} targets: [{{ target: d/m }}] }}");
-    let document = |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}");
+    let document =
+        |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\naliases: {{}}");
     assert!(routing(&document(&rule(""))).is_ok());
     assert!(routing_problems(&document(&rule("when: stream,"))).contains("the last rule must have no `when`"));
     let same =
@@ -248,7 +250,7 @@ fn the_last_rule_must_always_match() {
 fn keys_belong_to_sticky_rules() {
     let document = |rule: &str| {
         format!(
-            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}"
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{{ name: r, {rule} targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
     for key in ["user.id", "headers['x-tier']", "messages", "stream", "key.id + '/' + model"] {
@@ -259,7 +261,7 @@ fn keys_belong_to_sticky_rules() {
         ("strategy: weighted, key: user.id,", "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)"),
         ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
         ("strategy: sticky, key: \"'all'\",", "recipes.r.rules[0].key: the expression looks at no signal"),
-        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives map, which is no key"),
+        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives labels, which is no key"),
         ("strategy: sticky, key: user.ip,", "recipes.r.rules[0].key: unknown field of `user`: `ip`"),
         ("strategy: sticky, key: \"headers['x-teir']\",", "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`"),
         (
@@ -277,7 +279,7 @@ fn keyword_sets_are_known_by_name() {
     let document = |when: &str| {
         format!(
             "providers: {{ d: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor], law: [contract] }}\nrecipes: {{ r: {{ rules: [\n\
-             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}"
+             {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
     let routing = routing(&document("'code' in keywords || language == 'de'")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
@@ -291,7 +293,7 @@ fn keyword_sets_are_known_by_name() {
         let problems = routing_problems(&document(when));
         assert!(problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")), "{problems}");
     }
-    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }";
+    let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\nrecipes: {}\naliases: {}";
     assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
 }
 
@@ -299,7 +301,7 @@ fn keyword_sets_are_known_by_name() {
 fn variables_are_used_and_never_shown() {
     let document = |key: &str| {
         format!(
-            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\n"
+            "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\nrecipes: {{}}\naliases: {{}}\n"
         )
     };
     let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
@@ -327,15 +329,49 @@ fn variables_are_used_and_never_shown() {
 }
 
 #[test]
+fn the_query_of_a_base_url_holds_no_credential() {
+    let document =
+        |url: &str| format!("providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n");
+    let taken = routing(&document("${X_BASE_URL}?api-version=1")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let base = &taken.provider("o").unwrap().base;
+    assert_eq!((base.path.as_str(), base.query.as_str()), ("/v1", "api-version=1"));
+    for (url, wanted) in [
+        ("https://x/v1?key=canary", "the query of the URL must not hold a credential (use `api_key` or `headers`)"),
+        ("https://x/v1?a=1&api%5Fkey=${OPENAI_API_KEY}", "the query of the URL must not hold a credential"),
+        ("https://x/v1?a=1#b", "the URL must not have a fragment"),
+    ] {
+        let found = routing_problems(&document(url));
+        assert!(found.contains(wanted) && !found.contains("canary"), "{url}: {found}");
+    }
+}
+
+#[test]
 fn one_document_has_one_revision() {
-    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\n";
-    let json = r#"{"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
+    let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
+    let json = r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
     let revision = |text: &str| routing(text).unwrap_or_else(|problems| panic!("{}", shown(&problems))).revision().to_owned();
     assert_eq!(revision(yaml), revision(json));
     assert_eq!(revision(yaml).len(), 12);
     assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
     assert_ne!(revision(yaml), revision(&yaml.replace("${OPENAI_API_KEY}", "sk-canary")));
-    assert_eq!(revision("aliases: {}"), "449c3111ba25"); // of the bytes {"aliases":{}}
+    // Of the bytes {"aliases":{},"recipes":{}}.
+    assert_eq!(revision("recipes: {}\naliases: {}"), "50a826dd9d92");
+}
+
+#[test]
+fn recipes_and_aliases_are_written_out() {
+    let providers = "providers: { d: { protocol: mock } }\n";
+    let missing =
+        |key: &str, line| format!("r.yaml:{line}:1: `{key}` is missing or has nothing in it (write `{key}: {{}}` if there are to be none)");
+    for (text, wanted) in [
+        ("", vec![missing("recipes", 1), missing("aliases", 1)]),
+        ("recipes:\n", vec![missing("aliases", 1), missing("recipes", 2)]),
+        ("recipes: {}\naliases: # none yet\n", vec![missing("aliases", 3)]),
+        ("aliases: null\nrecipes: {}\n", vec![missing("aliases", 2)]),
+    ] {
+        similar(&routing_problems(&format!("{providers}{text}")), &wanted.join("\n"));
+    }
+    assert!(routing(&format!("{providers}recipes: {{}}\naliases: {{}}\n")).is_ok());
 }
 
 #[test]
@@ -388,6 +424,8 @@ providers:
   none: { protocol: openai, base_url: 'https://x', api_keys: [], health: { path: well, interval: 1ms }, stream_usage: always }
   demo: { protocol: mock, http2: false, health: { path: / }, max_concurrency: 0, api_keys: [sk-b] }
   both: { protocol: openai, base_url: 'https://x', api_keys: [sk-a], headers: { authorization: x }, health: { interval: 5s } }
+recipes: {}
+aliases: {}
 ";
     let wanted = "\
 r.yaml:2:59: providers.plain.http2: HTTP/2 needs https (base_url: https://…)

@@ -21,6 +21,8 @@ pub(super) struct Node {
 /// What a node holds.
 #[derive(Clone)]
 pub(super) enum Value {
+    /// What a variable holds that is not looked at.
+    Unknown,
     /// `null`, `~` or nothing.
     Null,
     /// `true` or `false`.
@@ -57,7 +59,7 @@ impl Value {
     /// The kind of value in words, for messages that must not quote it.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "nothing",
+            Value::Unknown | Value::Null => "nothing",
             Value::Bool(_) => "a boolean",
             Value::Int(_) => "a whole number",
             Value::Float(_) => "a number",
@@ -73,8 +75,16 @@ const SYNTAX: &str = "look at quotes, brackets and indentation here and above";
 /// What is said of `*name`.
 const ALIASES: &str = "aliases (`*name`) are not supported";
 
+/// A document that could be read to its end.
+pub(super) struct Parsed {
+    /// All of it, of a key that is there twice the first.
+    pub root: Node,
+    /// The keys that are there twice.
+    pub twice: Vec<Fault>,
+}
+
 /// Parses one document. A syntax error ends it; duplicate keys are collected.
-pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
+pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
             Place { line: 1, column: 1 },
@@ -86,8 +96,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Vec<Fault>> {
     let text = whole_escapes(text.trim_start_matches('\u{feff}'));
     let mut builder = Builder { parser: Parser::new_from_str(&text), faults: Vec::new() };
     match builder.document() {
-        Ok(node) if builder.faults.is_empty() => Ok(node),
-        Ok(_) => Err(builder.faults),
+        Ok(root) => Ok(Parsed { root, twice: builder.faults }),
         Err(fault) => {
             builder.faults.push(fault);
             Err(builder.faults)
@@ -270,7 +279,7 @@ pub(super) fn canonical(node: &Node) -> String {
 
 fn write_canonical(node: &Node, out: &mut String) {
     match &node.value {
-        Value::Null => out.push_str("null"),
+        Value::Unknown | Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
         Value::Int(value) => out.push_str(&value.to_string()),
         Value::Float(value) => out.push_str(&serde_json::Value::from(*value).to_string()),
@@ -313,14 +322,15 @@ mod tests {
     use super::*;
 
     fn form(text: &str) -> String {
-        canonical(&parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}")))
+        let parsed = parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}"));
+        assert_eq!(parsed.twice, [], "{text}");
+        canonical(&parsed.root)
     }
 
     fn refusal(text: &str) -> Fault {
-        match parse(text) {
-            Ok(node) => panic!("{text}: {}", canonical(&node)),
-            Err(mut faults) => faults.remove(0),
-        }
+        let mut faults = parse(text).map_or_else(|faults| faults, |parsed| parsed.twice);
+        assert!(!faults.is_empty(), "{text}");
+        faults.remove(0)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Who is let in to what. Nothing that answers is reached without an [`Admission`], and there is one way to get that: a principal
 //! that may call the route. Nobody in particular may call the few that are open by contract.
 
-use crate::api::{PathParams, Policy, Route};
-use crate::auth::{self, Principal};
+use crate::api::{Answer, PathParams, Policy, Route};
+use crate::auth::{self, AgentCredential, Principal};
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
 
@@ -33,6 +33,20 @@ impl Admission {
     /// Who.
     pub(super) fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// Whether a credential says who it is.
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self.principal, Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open })
+    }
+
+    /// Whether it is answered where there is no place for its connection: what tells that the gateway is well, and what somebody
+    /// known asks that no provider is asked for.
+    pub(super) fn without_a_place(&self, bodiless: bool) -> bool {
+        match self.route.answer {
+            Answer::Inference(_) | Answer::Reroute => false,
+            Answer::Here(..) | Answer::Slow(..) => self.is_known() || (bodiless && matches!(self.route.path, "/health" | "/version")),
+        }
     }
 
     /// The same principal after another look at its credential: it may do less by now.

@@ -1,10 +1,12 @@
 //! What a call may use up, at its three moments: let in before the decision, money reserved after it, settled at the end.
-//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units.
+//! And what of that the client reads: `x-ratelimit-*`, in OpenAI's names and units, and `…-budget`
+//! in dollars beside them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
 
 use super::exchange::Exchange;
 use super::record::Outcome;
@@ -12,7 +14,7 @@ use crate::app::{App, Live};
 use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::limits::{self, Left, Permit, Rates, Reserve};
+use crate::limits::{self, Permit, Remaining, Reserve};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::openai::Ceiling;
 use crate::protocol::tokens;
@@ -20,7 +22,7 @@ use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 use crate::routing::recipe::Target;
-use crate::store::{NanoUsd, nano_usd};
+use crate::store::{NanoUsd, dollars, nano_usd};
 
 static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
@@ -28,8 +30,11 @@ static RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-r
 static LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
 static REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
 static RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
+static REMAINING_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-remaining-budget");
+static RESET_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-reset-budget");
 
-/// Lets the request in, or refuses with 429; the answer says what is left of the rates either way.
+/// Lets the request in, or refuses with 429.
 pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, inputs: &Inputs) -> Result<Permit> {
     let draws = limits::draws(&app.auth, principal);
     if draws.is_empty() {
@@ -37,16 +42,25 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
     }
     let request = &inputs.request;
     let tokens = request.charged_prompt_tokens().saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
-    match app.limits.admit(&draws, tokens, app.clock.now()) {
-        Ok(permit) => {
-            exchange.rates = headers(permit.rates());
-            Ok(permit)
-        }
-        Err(refused) => {
-            exchange.rates = headers(refused.rates);
-            Err(*refused.error)
-        }
-    }
+    app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
+        tell(app, exchange, &refused.remaining);
+        refused.error
+    })
+}
+
+/// Refuses with 429 where nothing of the caller's would be let in: a body that costs work is then
+/// not even read.
+pub(super) fn look(app: &App, exchange: &mut Exchange, principal: &Principal, costs: bool) -> Result<()> {
+    let draws = limits::draws(&app.auth, principal);
+    app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
+        tell(app, exchange, &refused.remaining);
+        refused.error
+    })
+}
+
+/// Has the answer say what is left.
+pub(super) fn tell(app: &App, exchange: &mut Exchange, remaining: &Remaining) {
+    exchange.rates = headers(remaining, app.clock.now());
 }
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
@@ -58,27 +72,33 @@ pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &De
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let wanted = dearest(&targets, inputs, ceiling)?;
-    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|refused| *refused.error)
+    let wanted = dearest(&targets, inputs, ceiling).map_err(|unpriced| no_price(permit, unpriced))?;
+    app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
 }
 
-/// From what the call is likely to cost to what it costs at most.
-fn dearest(targets: &[Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> Result<Reserve> {
+fn no_price(permit: &Permit, target: &Target) -> Error {
+    let remaining = permit.remaining();
+    let whose = remaining.money.map(|money| format!(" of {}, {},", money.whose, money.budget)).unwrap_or_default();
+    let name = &target.name;
+    Error::new(Kind::Forbidden, format!("The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."))
+}
+
+/// From what the call is likely to cost to what it costs at most, at the dearest target; or the
+/// first target without a price. How long an answer becomes is not known where the client did not
+/// say: then one of those that it asks for may be short of all.
+fn dearest<'a>(targets: &'a [Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> std::result::Result<Reserve, &'a Target> {
     let (mut least, mut most) = (0, 0);
+    let is_said = inputs.request.max_tokens.is_some_and(|most| most > 0);
+    let answers = if is_said { ceiling.answers } else { ceiling.answers.saturating_sub(bounds::ANSWER_TOKENS) };
     for target in targets {
-        let cost = |prompt_tokens: u64| {
-            let usage = Usage { prompt_tokens, completion_tokens: ceiling.answers, total_tokens: 0, cached_tokens: None, estimated: true };
-            cost_of(target, &usage).ok_or_else(|| {
-                let name = &target.name;
-                Error::new(
-                    Kind::Forbidden,
-                    format!("Your key has a budget, and `{name}`, which may be asked, has no price in the routing document."),
-                )
-            })
+        let prices = target.prices.as_ref().ok_or(&**target)?;
+        let cost = |prompt_tokens: u64, completion_tokens: u64| {
+            let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
+            prices.cost(&usage).map(nano_usd).ok_or(&**target)
         };
         let (likely, dearest) = prompt_tokens(inputs.request.prompt_tokens, ceiling, target);
-        least = least.max(cost(likely)?);
-        most = most.max(cost(dearest)?);
+        least = least.max(cost(likely, answers)?);
+        most = most.max(cost(dearest, ceiling.answers)?);
     }
     Ok(Reserve::between(least, most))
 }
@@ -87,48 +107,49 @@ fn dearest(targets: &[Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> Resul
 fn prompt_tokens(estimated: u64, ceiling: &Ceiling, target: &Target) -> (u64, u64) {
     let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
     let most = ceiling.prompt_tokens(target.context.unwrap_or(bounds::CONTEXT_TOKENS), image);
-    let likely = if ceiling.is_open { most } else { estimated.saturating_add(estimated / bounds::ESTIMATE_OFF).min(most) };
-    (likely, most)
+    let likely = estimated.saturating_add(estimated / bounds::ESTIMATE_OFF).min(most);
+    (if ceiling.is_open { most } else { likely }, most)
 }
 
 /// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the
-/// reserve as spent; a call that got none used nothing but what abandoned attempts reported.
+/// reserve as spent; a call that got none used nothing, whatever was tried before it.
 pub(super) fn settle(permit: Permit, outcome: &Outcome) {
-    let lost_tokens = total(outcome.lost.iter().map(|(_, usage)| usage.total_tokens));
-    let lost_cost: NanoUsd = total(outcome.lost.iter().filter_map(|(target, usage)| cost_of(target, usage)));
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
         None if outcome.is_good() => (None, None),
         None => (Some(0), Some(0)),
     };
-    permit.settle(tokens.map(|tokens| tokens.saturating_add(lost_tokens)), spent.map(|spent| spent.saturating_add(lost_cost)));
+    permit.settle(tokens, spent);
 }
 
-/// The sum of what providers reported, which may be any number.
-fn total(counts: impl Iterator<Item = u64>) -> u64 {
-    counts.fold(0, u64::saturating_add)
-}
-
-fn cost_of(target: &Target, usage: &Usage) -> Option<NanoUsd> {
-    target.prices.as_ref()?.cost(usage).map(nano_usd)
-}
-
-fn headers(rates: Rates) -> HeaderMap {
+fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let rows = [
-        (rates.requests, [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS]),
-        (rates.tokens, [&LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS]),
+    let mut row = |[limit, remaining, reset]: [&HeaderName; 3], sums: [HeaderValue; 2], full_again: Duration| {
+        let [most, left] = sums;
+        headers.insert(limit, most);
+        headers.insert(remaining, left);
+        if let Ok(text) = HeaderValue::try_from(duration(full_again)) {
+            headers.insert(reset, text);
+        }
+    };
+    let rates = [
+        (left.requests, [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS]),
+        (left.tokens, [&LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS]),
     ];
-    for (left, [limit, remaining, reset]) in rows {
-        if let Some(Left { limit: rate, remaining: left, reset: full_again }) = left {
-            headers.insert(limit, HeaderValue::from(rate));
-            headers.insert(remaining, HeaderValue::from(left));
-            if let Ok(text) = HeaderValue::try_from(duration(full_again)) {
-                headers.insert(reset, text);
-            }
+    for (rate, names) in rates {
+        if let Some(rate) = rate {
+            row(names, [rate.left.limit, rate.left.remaining].map(HeaderValue::from), rate.left.reset);
         }
     }
+    if let Some(money) = left.money {
+        row([&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET], [money.budget.nano, money.remaining()].map(usd), money.reset(now));
+    }
     headers
+}
+
+/// Dollars, as a plain number.
+fn usd(nano: NanoUsd) -> HeaderValue {
+    HeaderValue::try_from(dollars(nano).to_string()).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
 /// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours they would be taken for ours.
@@ -143,33 +164,38 @@ pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     headers.extend(rates.iter().map(|(name, value)| (name.clone(), value.clone())));
 }
 
-/// As OpenAI writes durations: `20ms`, `1s`, `6m0s`.
+/// As OpenAI writes durations: `20ms`, `1s`, `6m0s`, `9h0m5s`.
 fn duration(time: Duration) -> String {
     let millis = time.as_micros().div_ceil(1_000);
-    let (minutes, seconds, rest) = (millis / 60_000, millis / 1_000 % 60, millis % 1_000);
+    let (hours, minutes, seconds, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60, millis % 1_000);
     let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}").trim_end_matches('0').to_owned() };
-    match (minutes, seconds) {
-        (0, 0) => format!("{rest}ms"),
-        (0, _) => format!("{seconds}{fraction}s"),
-        _ => format!("{minutes}m{seconds}{fraction}s"),
+    match (hours, minutes, seconds) {
+        (0, 0, 0) => format!("{rest}ms"),
+        (0, 0, _) => format!("{seconds}{fraction}s"),
+        (0, _, _) => format!("{minutes}m{seconds}{fraction}s"),
+        _ => format!("{hours}h{minutes}m{seconds}{fraction}s"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn providers_may_report_any_number() {
-        assert_eq!(total([3, 4].into_iter()), 7);
-        assert_eq!(total([u64::MAX, 1, u64::MAX].into_iter()), u64::MAX);
-    }
+    use crate::limits::{Left, Money, Rate, Whose};
+    use crate::store::{Budget, Per};
 
     #[test]
     fn durations_are_openai_s() {
-        for (millis, text) in
-            [(0, "0ms"), (20, "20ms"), (1_000, "1s"), (1_250, "1.25s"), (59_999, "59.999s"), (360_000, "6m0s"), (61_500, "1m1.5s")]
-        {
+        for (millis, text) in [
+            (0, "0ms"),
+            (20, "20ms"),
+            (1_000, "1s"),
+            (1_250, "1.25s"),
+            (59_999, "59.999s"),
+            (360_000, "6m0s"),
+            (61_500, "1m1.5s"),
+            (32_405_000, "9h0m5s"),
+            (2_591_999_000, "719h59m59s"),
+        ] {
             assert_eq!(duration(Duration::from_millis(millis)), text);
         }
         assert_eq!(duration(Duration::from_micros(1)), "1ms", "never less than it takes");
@@ -177,15 +203,30 @@ mod tests {
 
     #[test]
     fn ours_replace_a_provider_s() {
-        let left = Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) };
+        let rate = Rate { whose: Whose::Key, left: Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) }, reserved: 0 };
+        let now = Timestamp::UNIX_EPOCH;
         let mut answer = HeaderMap::new();
         answer.insert(&LIMIT_TOKENS, HeaderValue::from(1));
-        name_rates(&headers(Rates::default()), &mut answer);
+        name_rates(&headers(&Remaining::default(), now), &mut answer);
         assert_eq!(answer.len(), 1);
-        name_rates(&headers(Rates { requests: Some(left), tokens: None }), &mut answer);
+        name_rates(&headers(&Remaining { requests: Some(rate), ..Remaining::default() }, now), &mut answer);
         assert_eq!(
             (answer.len(), &answer[&REMAINING_REQUESTS], &answer[&RESET_REQUESTS]),
             (3, &HeaderValue::from(59), &HeaderValue::from_static("1s"))
         );
+    }
+
+    #[test]
+    fn a_budget_is_told_in_dollars_whatever_was_spent() {
+        let (now, resets_at) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(86_400).unwrap());
+        for (nano, spent, limit, left) in
+            [(10_000_000, 2_500, "0.01", "0.0099975"), (1, 0, "0.000000001", "0.000000001"), (5, 9, "0.000000005", "0")]
+        {
+            let budget = Budget { nano, per: Per::Day };
+            let money = Some(Money { whose: Whose::User, budget, spent, reserved: 0, resets_at });
+            let headers = headers(&Remaining { money, ..Remaining::default() }, now);
+            let told = [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET].map(|name| headers[name].to_str().unwrap());
+            assert_eq!(told, [limit, left, "24h0m0s"]);
+        }
     }
 }

@@ -5,29 +5,27 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SET_COOKIE,
-    STRICT_TRANSPORT_SECURITY, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE,
+    SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::response::Parts as ResponseParts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use log::warn;
-use memchr::memmem::Finder;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::Call;
-use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE};
+use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE, fault};
 use super::reach::Reach;
 use super::relay::is_event_stream;
 use super::reply;
 use super::resolve::Unresolved;
 use super::under_way::UnderWay;
 use crate::app::App;
-use crate::capture::scrub::credentials;
 use crate::protocol::anthropic;
 use crate::routing::provider::{Protocol, Provider};
-use crate::secret::Secret;
+use crate::secret::{Mask, Secret};
 use crate::store::FaultPlace;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
@@ -40,19 +38,22 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     FORWARDED.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))).collect()
 }
 
-/// Headers of a provider's answer that stay with us: they speak of its connection, of what browsers keep for its host, or of whose
-/// account we have there.
-static KEPT_BACK: [HeaderName; 13] = [
+/// Headers of a provider's answer that stay with us: they speak of its connection, of a proxy before it, of what browsers do for
+/// its host, or of whose account we have there.
+static KEPT_BACK: [HeaderName; 16] = [
     SET_COOKIE,
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
     TE,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-authentication-info"),
     UPGRADE,
     HeaderName::from_static("clear-site-data"),
     HeaderName::from_static("nel"),
     HeaderName::from_static("report-to"),
+    HeaderName::from_static("timing-allow-origin"),
     HeaderName::from_static("openai-organization"),
     HeaderName::from_static("openai-project"),
     HeaderName::from_static("anthropic-organization-id"),
@@ -93,7 +94,8 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     fresh.method = Method::POST;
     // As Pingora's connection to the provider has it.
     fresh.version = head.version;
-    fresh.uri = value(Uri::try_from(format!("{}{}", base.path, call.endpoint.path())))?;
+    // Every provider of a plan speaks the dialect of the request, and so of its query.
+    fresh.uri = value(Uri::try_from(base.target(call.endpoint, call.query.as_deref())))?;
     // The map itself: Pingora's own insertion reads each name anew, to keep its case.
     let headers = &mut fresh.headers;
     headers.reserve(16);
@@ -153,10 +155,9 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     // The version speaks of one connection (RFC 9110 section 2.5); a client of HTTP/1.1 would close after an answer of 1.0.
     parts.version = Version::HTTP_11;
     let headers = &mut parts.headers;
+    settle_framing(headers)?;
     if let Some(target) = call.target() {
-        for name in saying_back(headers, &credentials(&target.provider)) {
-            headers.remove(name);
-        }
+        cover(headers, &target.provider.known_by);
     }
     headers.reserve(reply::CALL_HEADERS);
     // Ours stand in the place of theirs.
@@ -167,8 +168,10 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     for name in &KEPT_BACK {
         headers.remove(name);
     }
-    let ours: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("x-rerouter-")).cloned().collect();
-    for name in ours {
+    // The first are ours to say. The others would let pages of other origins read what is answered here.
+    let not_theirs = |name: &&HeaderName| ["x-rerouter-", "access-control-"].iter().any(|start| name.as_str().starts_with(start));
+    let not_theirs: Vec<HeaderName> = headers.keys().filter(not_theirs).cloned().collect();
+    for name in not_theirs {
         headers.remove(name);
     }
     if is_event_stream(headers) {
@@ -185,13 +188,31 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     Ok(())
 }
 
-/// The headers in which a careless provider says back what we showed it.
-fn saying_back(headers: &HeaderMap, credentials: &[&str]) -> Vec<HeaderName> {
-    // Shorter ones would be found by chance.
-    let long = credentials.iter().filter(|credential| credential.len() >= 8);
-    let finders: Vec<Finder<'_>> = long.map(Finder::new).collect();
-    let says = |value: &HeaderValue| finders.iter().any(|finder| finder.find(value.as_bytes()).is_some());
-    headers.iter().filter(|(_, value)| says(value)).map(|(name, _)| name.clone()).collect()
+/// Sees to it that every reader finds the same end of a body: the only coding is `chunked`, named once, and a length that was
+/// said more than once is said once. Lengths that differ the engine has refused.
+fn settle_framing(headers: &mut HeaderMap) -> Result<()> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some() {
+        return Err(fault(CUT, true));
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else { return Ok(()) };
+    if lengths.next().is_some() || length.as_bytes().contains(&b',') {
+        let first = length.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
+        let once = value(HeaderValue::from_bytes(first.trim_ascii()))?;
+        headers.insert(CONTENT_LENGTH, once);
+    }
+    Ok(())
+}
+
+/// Puts stars in the place of what a careless provider says back of what we showed it.
+fn cover(headers: &mut HeaderMap, known_by: &Mask) {
+    for value in headers.values_mut().filter(|value| known_by.is_said(value.as_bytes())) {
+        let covered = known_by.cover(Bytes::copy_from_slice(value.as_bytes()));
+        // Stars can stand wherever other visible characters can.
+        *value = HeaderValue::from_maybe_shared(covered).unwrap_or(HeaderValue::from_static("*"));
+    }
 }
 
 /// The hop-by-hop headers of a message: `Connection` itself and what it names (RFC 9110 section 7.6.1).

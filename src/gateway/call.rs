@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::masked;
 use super::relay::{Mode, Relay, Rules, Verdict};
 use super::under_way::UnderWay;
 use crate::app::{App, Live};
+use crate::body_memory::BodyMemory;
 use crate::bounds;
 use crate::capture::coming::Table;
 use crate::capture::record::Attempt;
@@ -26,9 +26,8 @@ use crate::nodes::{Nodes, Ready};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::json::Edit;
 use crate::protocol::openai;
-use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
-use crate::routing::health::Budget;
+use crate::routing::health::{Apart, Budget};
 use crate::routing::inputs::{Demand, Inputs};
 use crate::routing::provider::{Protocol, StreamUsage};
 use crate::routing::recipe::{Retry, Target};
@@ -55,9 +54,13 @@ pub(super) struct Call {
     pub(super) endpoint: Endpoint,
     /// Headers of the client that providers see.
     pub(super) forward: HeaderMap,
-    /// What is left of the caller's rates, as headers of the answer.
+    /// What of the client's query providers see.
+    pub(super) query: Option<String>,
+    /// What is left of the caller's limits, as headers of the answer.
     pub(super) rates: HeaderMap,
     pub(super) decision: Arc<Decision>,
+    /// The rule that it was made by, and that as a header.
+    pub(super) rule: Option<(Arc<str>, HeaderValue)>,
     pub(super) capture_limit: usize,
     pub(super) body: Bytes,
     pub(super) model: Range<usize>,
@@ -83,10 +86,10 @@ pub(super) struct Progress {
     pub(super) attempts: Vec<Attempt>,
     /// How many of them asked nobody.
     barred: usize,
-    /// What abandoned attempts said that they used, by their place in `used`.
-    pub(super) lost: Vec<(usize, Usage)>,
     started: Option<Instant>,
     pub(super) in_flight: Option<UnderWay>,
+    /// What a replay or a shadow learns on its way.
+    apart: Option<Arc<Apart>>,
     deadline: Option<Instant>,
     /// A pooled connection that turned out dead was replaced once for this target.
     stale_replaced: bool,
@@ -111,6 +114,11 @@ pub(super) fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
 }
 
 impl Progress {
+    /// Of a call whose copies of answers are held in `memory`.
+    pub(super) fn within(memory: &BodyMemory) -> Self {
+        Progress { relay: Relay::within(memory), ..Progress::default() }
+    }
+
     /// What the attempt under way, or else the last one, is made at.
     pub(super) fn current(&self) -> Option<&Arc<Target>> {
         self.used.last().map(|used| &used.target)
@@ -227,7 +235,9 @@ impl Call {
         }
         // On a fresh connection in place of a dead one it is still the same attempt.
         if state.in_flight.is_none() {
-            state.in_flight = Some(UnderWay::begin(app, target, !self.collects())?);
+            let node = state.used.last().and_then(|used| used.node.clone());
+            let apart = self.collects().then(|| state.apart.get_or_insert_default().clone());
+            state.in_flight = Some(UnderWay::begin(app, target, node, apart.as_ref())?);
         }
         Ok(())
     }
@@ -300,14 +310,10 @@ impl Call {
             capture_limit: self.capture_limit,
             endpoint: self.endpoint,
             strip_usage: state.current().is_some_and(|target| self.own_question(target).is_some()),
+            known_by: state.used.last().map(|used| &used.target.provider.known_by),
         };
         let ends = tasks.iter().any(HttpTask::is_end);
-        let verdict = match (state.relay.observe(tasks, rules), state.used.last().map(|used| &used.target)) {
-            (Verdict::Forward { tasks, then }, Some(target)) if state.relay.is_refusal() => {
-                Verdict::Forward { tasks: masked::tasks(tasks, &target.provider), then }
-            }
-            (verdict, _) => verdict,
-        };
+        let verdict = state.relay.observe(tasks, rules);
         if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
             in_flight.content(started.elapsed());
         }
@@ -351,8 +357,6 @@ impl Call {
         // What asked nobody takes nothing from the budget.
         let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
-            let reported = state.relay.tally.usage().map(|usage| (state.relay.target, usage));
-            state.lost.extend(reported);
             state.index += usize::from(!another);
             state.stale_replaced = false;
             state.started = None;

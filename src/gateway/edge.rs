@@ -5,26 +5,24 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, Request, Response, header};
 use jiff::Timestamp;
-use pingora::ErrorType;
-use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use tokio::io::AsyncReadExt;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 use super::admission::Admission;
+use super::door::{self, Serves};
 use super::exchange::Exchange;
 use super::intake::{self, Pace};
-use super::{Gateway, allowance, gate, inference, panicked, reply, reroute, slow};
+use super::{Gateway, allowance, gate, head, inference, panicked, reply, reroute, slow};
 use crate::api::{self, Answer, Found, Policy, Takes};
 use crate::app::App;
 use crate::auth::{self, Principal};
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::interface::Surface;
@@ -36,7 +34,6 @@ pub struct Edge {
     pub(super) app: Arc<App>,
     pub(super) proxy: Arc<HttpProxy<Gateway>>,
     pub(super) repeats: Repeats<reroute::Told>,
-    options: HttpServerOptions,
 }
 
 /// How a request ended: what was sent, and whether the connection may be used again.
@@ -54,9 +51,7 @@ impl Ended {
 impl Edge {
     /// The edge around the proxy whose hooks are [`Gateway`]'s.
     pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<Gateway>>) -> Self {
-        let mut options = HttpServerOptions::default();
-        options.h2_idle_timeout = Some(bounds::KEEP_ALIVE);
-        Edge { app, proxy, repeats: Repeats::new("capture"), options }
+        Edge { app, proxy, repeats: Repeats::new("capture") }
     }
 
     /// What forgets the answers of reroutes that are too old to be told again, each time that it is called.
@@ -66,7 +61,13 @@ impl Edge {
     }
 
     /// One request whose head has been read. Its session stays in its `place`, but for as long as the engine has it.
-    async fn serve(&self, place: &mut Option<Box<ServerSession>>, exchange: &mut Exchange, shutdown: &ShutdownWatch) -> Ended {
+    async fn request(
+        &self,
+        place: &mut Option<Box<ServerSession>>,
+        exchange: &mut Exchange,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Ended {
         let Some(session) = place.as_deref_mut() else { return Ended::GONE };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         if let Err(error) = gate::check(session.req_header(), raw.as_deref()) {
@@ -85,6 +86,13 @@ impl Edge {
             Err(error) => return refuse(session, exchange, error, true).await,
         };
         exchange.principal(admitted.principal());
+        if standby {
+            exchange.hurried = !admitted.is_known();
+            if !admitted.without_a_place(session.is_body_empty()) {
+                let error = Error::new(Kind::Unavailable, "There are too many connections; try again.");
+                return turn_away(session, exchange, &error.retry_after(bounds::LIMIT_RETRY)).await;
+            }
+        }
         self.app.store.faults().pass(FaultPlace::Entry);
         match admitted.route().answer {
             Answer::Inference(endpoint) => inference::run(self, place, exchange, endpoint, &admitted, shutdown).await,
@@ -171,7 +179,14 @@ impl Edge {
         (handler, takes): (api::Handler, Takes),
         admitted: &Admission,
     ) -> Ended {
-        let body = match self.management_body(session, takes).await {
+        if matches!(takes, Takes::Prompt)
+            && intake::costs_work(session)
+            && let Err(error) = allowance::look(&self.app, exchange, admitted.principal(), false)
+        {
+            return refuse(session, exchange, error, true).await;
+        }
+        let mut held = self.app.body_memory.begin(Room::Management);
+        let body = match self.management_body(session, takes, &mut held).await {
             Ok(body) => body,
             Err(error) => {
                 let framed = error.kind() == Kind::UnsupportedMediaType;
@@ -199,13 +214,14 @@ impl Edge {
             self.app.metrics.panic();
             Err(panicked::error())
         });
+        drop((request, held));
         match answered {
             Ok(response) => answer(session, exchange, response, true).await,
             Err(error) => refuse(session, exchange, error, true).await,
         }
     }
 
-    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes) -> Result<Bytes> {
+    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes, held: &mut Held) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
             return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies.").accepting("identity"));
@@ -219,7 +235,7 @@ impl Edge {
             Takes::Lines => bounds::IMPORT_BODY,
             Takes::Prompt => self.app.server.limits.request_body,
         };
-        let body = intake::read_body(session, limit, self.pace()).await?;
+        let body = intake::read_body(session, limit, self.pace(), held).await?;
         let kind = kind.as_deref().map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
         if !body.is_empty() && !takes.types().iter().any(|taken| Some(taken.as_bytes()) == kind) {
             return Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {}.", takes.types().join(" or "))));
@@ -231,83 +247,24 @@ impl Edge {
         let limits = &self.app.server.limits;
         Pace { min_rate: limits.body_min_rate, grace: limits.header_timeout }
     }
-
-    /// Waits for a request head: silence is cheap and ends with the keep-alive time, a begun head has a deadline.
-    /// `Err` holds what is to be answered before closing, when there is anybody to answer.
-    async fn await_head(&self, session: ServerSession, shutdown: &ShutdownWatch) -> std::result::Result<Box<ServerSession>, Unready> {
-        let ServerSession::H1(http1) = session else { return Ok(Box::new(session)) };
-        let reused = http1.get_keepalive_timeout().is_some();
-        let mut stream = http1.into_inner();
-        let mut first = BytesMut::with_capacity(4096);
-        let mut shutdown = shutdown.clone();
-        let patience = if reused { bounds::KEEP_ALIVE } else { bounds::FIRST_BYTE };
-        tokio::select! {
-            _ = shutdown.changed() => return Err(Unready::Silent),
-            read = timeout(patience, stream.read_buf(&mut first)) => match read {
-                Ok(Ok(length)) if length > 0 => {}
-                _ => return Err(Unready::Silent),
-            }
-        }
-        let surface = surface_of_first(&first);
-        // Boxed from here on: it is large and changes hands often.
-        let mut session = Box::new(ServerSession::new_http1(stream));
-        session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
-        session.set_pipelined_prefix(first);
-        let error = match timeout(self.app.server.limits.header_timeout, session.read_request()).await {
-            Ok(Ok(true)) => return Ok(session),
-            Ok(Ok(false)) => return Err(Unready::Silent),
-            Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
-                Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.").because(intake::kind_of(&error))
-            }
-            Ok(Err(_)) => return Err(Unready::Silent),
-            Err(_) => Error::new(Kind::Timeout, "The request head did not arrive in time."),
-        };
-        Err(Unready::Refused(session, surface, error))
-    }
-}
-
-/// A connection that brought no request.
-enum Unready {
-    /// Nobody is there to be answered.
-    Silent,
-    /// What came is no request.
-    Refused(Box<ServerSession>, Surface, Error),
 }
 
 #[async_trait]
-impl HttpServerApp for Edge {
-    async fn process_new_http(self: &Arc<Self>, mut session: ServerSession, shutdown: &ShutdownWatch) -> Option<ReusedHttpStream> {
-        // A connection keeps its permit from request to request; an HTTP/2 stream has one of its own.
-        let permit = match session.take_connection_user_context().and_then(|context| context.downcast::<OwnedSemaphorePermit>().ok()) {
-            Some(permit) => *permit,
-            None => self.app.connections.clone().try_acquire_owned().ok()?,
-        };
-        let mut session = match self.await_head(session, shutdown).await {
-            Ok(session) => session,
-            Err(Unready::Silent) => return None,
-            Err(Unready::Refused(mut session, surface, error)) => {
-                let mut exchange = Box::new(Exchange::unread(&self.app, &session, surface));
-                exchange.refused(&error);
-                let mut response = reply::error(surface, exchange.id.as_str(), &error);
-                name_request(&exchange, &mut response);
-                reply::write_unparsed(&mut session, response).await;
-                exchange.close(&self.app, error.status().as_u16(), 0);
-                session.shutdown().await;
-                return None;
-            }
-        };
+impl Serves for Edge {
+    async fn serve(&self, mut session: Box<ServerSession>, standby: bool, shutdown: &ShutdownWatch) -> Option<Stream> {
         // From here on a request is under way, and a drain waits for it.
         let _busy = self.app.begin_request();
         if session.get_keepalive().is_some() {
-            // Pingora has just made it infinite; a draining gateway offers none.
-            let keep = !*shutdown.borrow();
+            // Pingora has just made it infinite; a draining gateway offers none, nor a connection that has no place.
+            let keep = !standby && !*shutdown.borrow();
             session.set_keepalive(keep.then_some(bounds::KEEP_ALIVE.as_secs()));
         }
         session.set_read_timeout(Some(bounds::BODY_SILENCE));
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let mut exchange = Box::new(Exchange::open(&self.app, &session));
+        exchange.hurried = standby;
         let mut place = Some(session);
-        let serving = AssertUnwindSafe(self.serve(&mut place, &mut exchange, shutdown)).catch_unwind().await;
+        let serving = AssertUnwindSafe(self.request(&mut place, &mut exchange, standby, shutdown)).catch_unwind().await;
         let ended = match (serving, place.as_deref_mut()) {
             (Ok(ended), _) => ended,
             (Err(_), Some(session)) => Box::pin(panicked::end(&self.app, session, &mut exchange)).await.0,
@@ -317,22 +274,17 @@ impl HttpServerApp for Edge {
             }
         };
         exchange.close(&self.app, ended.status, ended.sent);
-        let mut session = place?;
-        if !ended.reusable {
-            session.shutdown().await;
-            return None;
-        }
-        let mut settings = HttpPersistentSettings::for_session(&session);
-        settings.set_user_context(Box::new(permit));
-        session.finish().await.ok().flatten().map(|stream| ReusedHttpStream::from_reusable_stream(stream, settings))
+        door::finish(place?, ended.reusable && !standby).await
     }
 
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.options)
-    }
-
-    async fn http_cleanup(&self) {
-        self.proxy.http_cleanup().await;
+    async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error) {
+        let surface = surface_of_first(came);
+        let mut exchange = Box::new(Exchange::unread(&self.app, session, surface));
+        exchange.refused(&error);
+        let mut response = reply::error(surface, exchange.id.as_str(), &error);
+        name_request(&exchange, &mut response);
+        reply::write_unparsed(session, response).await;
+        exchange.close(&self.app, error.status().as_u16(), 0);
     }
 }
 
@@ -344,14 +296,21 @@ pub(super) async fn refuse(session: &mut ServerSession, exchange: &mut Exchange,
     answer(session, exchange, response, framed).await
 }
 
+/// Refuses for want of a place. That is in the log once a minute, and not once a request.
+async fn turn_away(session: &mut ServerSession, exchange: &mut Exchange, error: &Error) -> Ended {
+    exchange.line.error = Some(error.kind().row().word.to_string());
+    let response = reply::error(exchange.surface, exchange.id.as_str(), error);
+    answer(session, exchange, response, false).await
+}
+
 /// Writes a whole answer of ours.
 pub(super) async fn answer(session: &mut ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
-    let keep = framed && intake::drain(session).await;
+    let keep = framed && !exchange.hurried && intake::drain(session).await;
     match reply::write(session, response, keep).await {
         Ok(sent) => {
-            if !keep && !session.is_body_done() {
+            if !keep && !exchange.hurried && !session.is_body_done() {
                 intake::discard(session, bounds::DISCARD_BYTES).await;
             }
             Ended { status, sent, reusable: keep }
@@ -399,8 +358,7 @@ fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
 
 /// The surface that a head would have been for, by as much of it as came.
 fn surface_of_first(first: &[u8]) -> Surface {
-    let line = first.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let target = head::first_line(first).split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     let target = String::from_utf8_lossy(target);
     let path = target.split('?').next().unwrap_or_default();
     match path.split_once("://") {

@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::gate;
 use super::record::client_request_id;
+use super::{gate, reply};
 use crate::api::Client;
 use crate::app::App;
+use crate::auth::Principal;
 use crate::auth::signature::Signed;
-use crate::auth::{Principal, token};
 use crate::error::Error;
 use crate::id::{NodeId, RequestId};
 use crate::interface::Surface;
@@ -33,10 +33,12 @@ pub(super) struct Exchange {
     /// The pattern of the table, or `unknown`: a label must not come from outside.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
-    /// What is left of the caller's rates, as headers; empty where there are none.
+    /// What is left of the caller's limits, as headers; empty where there are none.
     pub(super) rates: HeaderMap,
     /// A node's signature whose nonce is still to be spent.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
+    /// There is no place for its connection, and nobody is known to it: no time is spent on what is left of its body.
+    pub(super) hurried: bool,
     /// A panic on another thread ended it.
     panicked: bool,
 }
@@ -56,8 +58,8 @@ impl Exchange {
         }
         exchange.line.method = head.method.clone();
         // A key that somebody put in place of an id is a secret all the same.
-        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| token::redact_within(&id).into_owned());
-        exchange.line.path = token::redact_within(&path).into_owned();
+        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| app.auth.veil().over(&id).into_owned());
+        exchange.line.path = app.auth.veil().over(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
         exchange.authority = gate::authority(head).unwrap_or_default();
@@ -88,6 +90,7 @@ impl Exchange {
             line,
             rates: HeaderMap::new(),
             signed: None,
+            hurried: false,
             panicked: false,
         }
     }
@@ -100,11 +103,13 @@ impl Exchange {
 
     /// Notes why it was refused.
     pub(super) fn refused(&mut self, error: &Error) {
-        self.line.error = Some(error.kind().row().word.to_string());
+        let word = reply::word(self.surface, error);
+        self.line.error = Some(word.to_string());
         self.line.cause = error.cause().map(str::to_string);
         self.panicked |= error.is_panic();
         if error.status().is_server_error() {
-            log::warn!("{} {} {}: {error}", self.id, self.method, self.route);
+            let cause = error.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            log::warn!("{} {} {}: {word}: {}{cause}", self.id, self.method, self.route, error.detail());
         }
     }
 

@@ -17,7 +17,7 @@ use pingora_proxy::HttpProxy;
 
 use super::admission::Admission;
 use super::attempt::forwarded;
-use super::call::{Call, demand};
+use super::call::{Call, Progress, demand};
 use super::edge::{Edge, Ended, answer, refuse};
 use super::exchange::Exchange;
 use super::failure::Failure;
@@ -26,14 +26,17 @@ use super::relay::{Answer, Mode};
 use super::wrap::Wrap;
 use super::{Gateway, allowance, broken_off, intake, panicked, reply, shadow};
 use crate::app::{App, Live};
-use crate::auth::{Principal, token};
+use crate::auth::Principal;
+use crate::body_memory::{Held, Room};
+use crate::capture::query::without_credentials;
 use crate::error::{Error, Kind, Result};
 use crate::limits::Permit;
-use crate::prompt::{Prompt, gather, may_ask_for};
-use crate::protocol::coding::{Coding, Decoder};
+use crate::prompt::{Prompt, Unread, gather, may_ask_for};
+use crate::protocol::coding::Coding;
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::decide::{Decision, decide};
 use crate::routing::inputs::Inputs;
+use crate::routing::recipe::Rule;
 use crate::store::FaultPlace;
 
 /// An inference call at one of the data plane's endpoints.
@@ -47,7 +50,14 @@ pub(super) async fn run(
 ) -> Ended {
     let app = &edge.app;
     let Some(session) = place.as_deref_mut() else { return Ended::GONE };
-    let (mut prompt, waited) = match read(edge, exchange, session, endpoint).await {
+    if intake::costs_work(session)
+        && let Err(error) = allowance::look(app, exchange, admitted.principal(), endpoint.costs())
+    {
+        return refuse(session, exchange, error, true).await;
+    }
+    let mut held = app.body_memory.begin(Room::Requests);
+    let reading = read(edge, exchange, session, (endpoint, admitted.principal()), &mut held).await;
+    let (mut prompt, waited) = match reading {
         Ok(read) => read,
         Err((error, framed)) => return refuse(session, exchange, error, framed).await,
     };
@@ -56,8 +66,11 @@ pub(super) async fn run(
         Err(error) => return refuse(session, exchange, error, true).await,
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
-    exchange.line.model = Some(token::redact_within(&prompt.request.model).into_owned());
-    let allowed = may_ask_for(principal, prompt.asked()).and_then(|()| prompt.take_agent(app));
+    exchange.line.model = Some(app.auth.veil().over(&prompt.request.model).into_owned());
+    let allowed = match may_ask_for(principal, prompt.asked()) {
+        Ok(()) => prompt.take_agent(app, principal).await,
+        refused => refused,
+    };
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
@@ -76,6 +89,7 @@ pub(super) async fn run(
     shadow::send(edge, &live, &prompt, &record, shutdown);
     let (counted, demand) = (permit.counts_tokens(), demand(record.inputs()));
     let call = Call { counted, demand, ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
+    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     call.state().slot = permit.take_slot();
     // The wait for the client's bytes is not ours.
@@ -92,7 +106,8 @@ pub(super) async fn run(
     ended
 }
 
-/// Lets the request in, decides, and reserves what that may cost. Dropped without a call, the permit gives all back.
+/// Lets the request in, decides, and reserves what that may cost. A request that is refused draws
+/// on nothing.
 pub(super) fn choose(
     app: &App,
     exchange: &mut Exchange,
@@ -102,9 +117,21 @@ pub(super) fn choose(
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
     app.store.faults().pass(FaultPlace::Decision);
-    let decision = decide(&live.routing, inputs)?;
-    allowance::reserve(app, &mut permit, live, &decision, inputs, &prompt.request.ceiling)?;
-    Ok((Arc::new(decision), permit))
+    let ceiling = &prompt.request.ceiling;
+    let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
+        allowance::reserve(app, &mut permit, live, &decision, inputs, ceiling)?;
+        Ok(decision)
+    });
+    match decided {
+        Ok(decision) => {
+            allowance::tell(app, exchange, &permit.remaining());
+            Ok((Arc::new(decision), permit))
+        }
+        Err(error) => {
+            allowance::tell(app, exchange, &permit.release());
+            Err(error)
+        }
+    }
 }
 
 /// Reads, decodes and understands the body; gives also how long its bytes were awaited. With the error: whether the request is
@@ -113,36 +140,42 @@ async fn read(
     edge: &Edge,
     exchange: &mut Exchange,
     session: &mut ServerSession,
-    endpoint: Endpoint,
+    (endpoint, who): (Endpoint, &Principal),
+    held: &mut Held,
 ) -> Result<(Prompt, Duration), (Error, bool)> {
     let mut headers = session.req_header().headers.clone();
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
     let coding = Coding::of(lines).map_err(|error| (error, true))?;
     let limit = edge.app.server.limits.request_body;
     let began = Instant::now();
-    let body = match coding {
-        None => intake::read_body(session, limit, edge.pace()).await.map_err(|error| (error, false))?,
-        // Boxed: a call whose body is not coded has no room for a decoder.
-        Some(coding) => Box::pin(intake::read_coded(session, Decoder::new(coding, limit), limit, edge.pace())).await?,
-    };
+    let body = intake::read_body(session, limit, edge.pace(), held).await;
+    let body = body.map_err(|error| (error, false))?;
     let waited = began.elapsed();
-    exchange.line.bytes_in = match coding {
-        None => body.len() as u64,
-        Some(_) => session.body_bytes_read() as u64,
-    };
-    if headers.remove(CONTENT_ENCODING).is_some() && headers.contains_key(CONTENT_LENGTH) {
+    exchange.line.bytes_in = body.len() as u64;
+    let coded = headers.remove(CONTENT_ENCODING).is_some();
+    let unread = Unread { endpoint, body, coding, costs: endpoint.costs(), held };
+    let reading = Prompt::read_in_turn(&edge.app, who, unread, headers).await;
+    let mut prompt = reading.map_err(|error| (error, true))?;
+    if coded && prompt.headers.contains_key(CONTENT_LENGTH) {
         // What is kept of the request is its head beside the body as it was read.
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let length = HeaderValue::from(prompt.body.len());
+        prompt.headers.insert(CONTENT_LENGTH, length);
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| (error, true))?;
+    // A provider gets a copy, with its own name of the model.
+    if !held.set(2 * prompt.body.len()) {
+        return Err((Held::full(), true));
+    }
+    prompt.query = exchange.query.as_deref().and_then(without_credentials);
     Ok((prompt, waited))
 }
 
 /// Makes the call that Pingora's hooks walk.
 pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
     app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
+    let recipe = live.routing.recipe(&decision.recipe);
     let retry = live.routing.retry_of(decision);
-    let recipe = live.routing.recipe(&decision.recipe).filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
+    let rule = recipe.zip(decision.rule.as_deref()).and_then(|(recipe, rule)| recipe.rule(rule)).map(Rule::shown);
+    let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
     let budget = recipe.map(|recipe| recipe.budget().clone());
     if let Some(budget) = &budget {
         budget.request(app.clock.now());
@@ -161,7 +194,9 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         demand: Default::default(),
         endpoint: prompt.endpoint,
         forward: forwarded(&prompt.headers),
+        query: prompt.query,
         rates: exchange.rates.clone(),
+        rule,
         decision: decision.clone(),
         capture_limit: app.server.capture.max_body,
         body: prompt.body,
@@ -170,7 +205,7 @@ pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision:
         counted: false,
         live,
         coming: app.captures.coming().clone(),
-        state: Default::default(),
+        state: Progress::within(&app.body_memory).into(),
         home: Default::default(),
         panicked: Default::default(),
     }

@@ -1,5 +1,6 @@
-//! Request bodies: read whole, within a size, a pace and a silence, and out of their coding, or refused with the right status. After
-//! a refusal that is not about the coding the framing is in doubt or the client is still sending, so the connection closes.
+//! Request bodies: read whole, within a size, a pace and a silence, or refused with the right
+//! status. After a refusal the framing is in doubt or the client is still sending, so the
+//! connection closes.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use pingora::ErrorType;
 use pingora::protocols::http::ServerSession;
 use tokio::time::{Instant, timeout};
 
+use crate::body_memory::Held;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
-use crate::protocol::coding::Decoder;
 
 /// How slow a body may come.
 #[derive(Clone, Copy, Debug)]
@@ -22,51 +23,52 @@ pub(super) struct Pace {
     pub(super) grace: Duration,
 }
 
-/// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400.
-pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace) -> Result<Bytes> {
-    let Some(mut arriving) = Arriving::begin(session, limit, pace).await? else { return Ok(Bytes::new()) };
+/// Whether reading the body is work that is worth a look at the caller's limits first: it is
+/// compressed, large or of unknown length. Any other is read, so that its refusal is captured.
+pub(super) fn costs_work(session: &mut ServerSession) -> bool {
+    let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
+    let large = |length: Option<u64>| length.is_none_or(|length| length > bounds::READ_INLINE as u64);
+    coded || (!session.is_body_empty() && large(content_length(session)))
+}
+
+/// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400, no room for it in
+/// `held` 503.
+pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace, held: &mut Held) -> Result<Bytes> {
+    let Some(mut arriving) = Arriving::begin(session, limit, pace).await? else {
+        return Ok(Bytes::new());
+    };
     let mut body = BytesMut::new();
     while let Some(chunk) = arriving.next(session).await? {
         if body.is_empty() && arriving.announced == Some(chunk.len() as u64) {
             // Came in one piece: no copy. What follows is only the end of the body.
+            if !held.set(chunk.len()) {
+                return Err(Held::full());
+            }
             return finish(session, chunk).await;
         }
-        let announced = arriving.announced.map_or(0, |length| usize::try_from(length).unwrap_or(0));
-        if body.is_empty() {
-            // What the client announces is not yet sent: room grows with what comes.
-            body.reserve(announced.min(1 << 20).max(chunk.len()));
-        } else if body.capacity() - body.len() < chunk.len() && announced > body.len() {
-            // As much again as came, but not beyond what is announced: a capture holds on to all of it while it waits.
-            let more = body.len().max(chunk.len()).min(announced - body.len());
-            let mut larger = BytesMut::with_capacity(body.len() + more);
-            larger.extend_from_slice(&body);
-            body = larger;
-        }
+        make_room(&mut body, &chunk, arriving.announced, held)?;
         body.extend_from_slice(&chunk);
     }
     Ok(body.freeze())
 }
 
-/// Reads a body that is coded and decodes it as it comes; `limit` is that of the coded bytes, the decoder has its own. As
-/// [`read_body`], and what is not as its coding says is 400. With the error: whether the request is still well framed.
-pub(super) async fn read_coded(
-    session: &mut ServerSession,
-    mut decoder: Decoder,
-    limit: usize,
-    pace: Pace,
-) -> std::result::Result<Bytes, (Error, bool)> {
-    let in_doubt = |error| (error, false);
-    let arriving = Arriving::begin(session, limit, pace).await.map_err(in_doubt)?;
-    if let Some(mut arriving) = arriving {
-        while let Some(chunk) = arriving.next(session).await.map_err(in_doubt)? {
-            decoder.push(&chunk);
-            while decoder.step().map_err(|error| (error, true))? {
-                // A small chunk may become much: others have their turn between steps.
-                tokio::task::yield_now().await;
-            }
-        }
+/// Makes room for a chunk. What a client announces is not yet sent: room grows with what comes, but
+/// not beyond what is announced, as a capture holds on to all of it while it waits.
+fn make_room(body: &mut BytesMut, chunk: &[u8], announced: Option<u64>, held: &mut Held) -> Result<()> {
+    let needed = body.len() + chunk.len();
+    if needed <= body.capacity() {
+        return Ok(());
     }
-    decoder.finish().map_err(|error| (error, true))
+    // By what came and not by what is announced: room that is booked is nobody else's.
+    let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let capacity = (2 * needed).max(bounds::BODY_ROOM).min(most).max(needed);
+    if !held.set(capacity) {
+        return Err(Held::full());
+    }
+    let mut larger = BytesMut::with_capacity(capacity);
+    larger.extend_from_slice(body);
+    *body = larger;
+    Ok(())
 }
 
 /// A body on its way in, within its size and pace.

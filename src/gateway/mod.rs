@@ -3,7 +3,7 @@
 //! walks through an inference request and a reroute, file by file.
 //!
 //! ```text
-//! edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply
+//! door → (head | http2) → edge → gate → (api | intake → inference → process_new_http(wrap) → relay) → reply
 //! ```
 
 mod admission;
@@ -11,15 +11,20 @@ mod allowance;
 mod attempt;
 mod broken_off;
 mod call;
+mod chunks;
+mod door;
 mod edge;
 mod exchange;
 mod failure;
 mod gate;
+mod head;
+mod http2;
+mod http2_stream;
 mod inference;
 mod intake;
-mod masked;
 mod node;
 mod panicked;
+mod places;
 mod reach;
 mod record;
 mod relay;
@@ -44,6 +49,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::app::App;
 use call::Call;
+pub use door::{Door, Identities, Room, Serves, answer, refuse};
 pub use edge::Edge;
 use failure::Failure;
 use reach::Reach;

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::call::Call;
 use super::exchange::Exchange;
 use super::failure::Failure;
-use super::masked;
 use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
@@ -31,7 +30,6 @@ use crate::protocol::stream::Tally;
 use crate::protocol::usage::{self, Usage};
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
-use crate::routing::provider::Provider;
 use crate::routing::recipe::Target;
 use crate::store::{UsageKey, UsageSums, nano_usd};
 
@@ -58,8 +56,6 @@ pub(super) struct Outcome {
     body: Bytes,
     body_truncated: bool,
     pub(super) usage: Option<Usage>,
-    /// What abandoned attempts said that they used.
-    pub(super) lost: Vec<(Arc<Target>, Usage)>,
     first_content: Option<tokio::time::Instant>,
 }
 
@@ -89,11 +85,6 @@ impl Outcome {
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
-        let body = match &target {
-            Some(target) if !ok => masked::bytes(body, &target.provider),
-            _ => body,
-        };
-        let answer = answer.map(|answer| Answer { body: body.clone(), ..answer });
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
@@ -116,7 +107,6 @@ impl Outcome {
             body_truncated: state.relay.body_truncated && answer.is_none(),
             body,
             usage,
-            lost: state.lost.iter().filter_map(|(index, usage)| Some((state.used.get(*index)?.target.clone(), *usage))).collect(),
             first_content: state.relay.first_content,
             answer,
         }
@@ -125,6 +115,16 @@ impl Outcome {
     /// What it cost, where every price that it takes is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
         self.target.as_ref()?.prices.as_ref()?.cost(self.usage.as_ref()?)
+    }
+
+    /// Who answered.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.target.as_deref()
+    }
+
+    /// The status of the last answer that was none of success, for the client or not.
+    pub(super) fn last_refusal(&self) -> Option<u16> {
+        self.attempts.iter().rev().find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
     }
 
     /// Whether the provider answered with success.
@@ -185,6 +185,7 @@ impl Record {
         let head = Box::new(Head {
             key: principal.key().map(|key| key.id.clone()),
             client_request_id: client_request_id(&prompt.headers),
+            query: prompt.query.clone(),
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
             request_truncated: sent.len() > settings.max_body,
@@ -280,7 +281,7 @@ impl Record {
         self.head.total_ms = millis(self.began.elapsed());
         exchange.line.state = Some(self.head.state.as_str());
         exchange.line.routing_us = Some(self.head.routing_us);
-        self.offer(app, said, HeaderMap::new(), None);
+        self.offer(app, said, HeaderMap::new());
     }
 
     /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
@@ -299,6 +300,10 @@ impl Record {
         line.state = Some(head.state.as_str());
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
+        line.prompt_tokens = head.usage.map(|usage| usage.prompt_tokens);
+        line.completion_tokens = head.usage.map(|usage| usage.completion_tokens);
+        line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
+        line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
         line.recipe = head.decision.as_ref().map(|decision| decision.recipe.as_str().into());
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
@@ -333,8 +338,7 @@ impl Record {
 
     fn leave(mut self, app: &App, outcome: Outcome) {
         self.head.attempts = outcome.attempts;
-        let provider = outcome.target.map(|target| target.provider.clone());
-        self.offer(app, outcome.body, outcome.headers, provider);
+        self.offer(app, outcome.body, outcome.headers);
     }
 
     /// Lets later estimates know how far this one was off.
@@ -347,38 +351,31 @@ impl Record {
         }
     }
 
-    /// Adds to the sums of usage: the call itself, and what abandoned attempts of it reported.
+    /// Adds to the sums of usage what its capture says that it used and cost.
     fn count_usage(&self, app: &App, outcome: &Outcome) {
-        let add = |target: Option<&Arc<Target>>, requests: u64, usage: Option<&Usage>| {
-            let (user, key) = self.payer.clone();
-            let key = UsageKey {
-                day: day(self.head.created_at),
-                user,
-                key,
-                model: target.map(|target| target.name.clone()),
-                recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
-                replay: self.head.replay_of.is_some(),
-            };
-            let cost = usage.zip(target).and_then(|(usage, target)| target.prices.as_ref()?.cost(usage));
-            let used = usage.copied().unwrap_or_default();
-            let sums = UsageSums {
-                requests,
-                prompt_tokens: used.prompt_tokens,
-                completion_tokens: used.completion_tokens,
-                cached_tokens: used.cached_tokens.unwrap_or(0),
-                nano: cost.map_or(0, nano_usd),
-                priced: u64::from(cost.is_some()),
-                unpriced: u64::from(cost.is_none() && usage.is_some()),
-            };
-            app.limits.used(key, &sums);
+        let (user, key) = self.payer.clone();
+        let key = UsageKey {
+            day: day(self.head.created_at),
+            user,
+            key,
+            model: outcome.target.as_ref().map(|target| target.name.clone()),
+            recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
+            replay: self.head.replay_of.is_some(),
         };
-        add(outcome.target.as_ref(), 1, outcome.usage.as_ref());
-        for (target, usage) in &outcome.lost {
-            add(Some(target), 0, Some(usage));
-        }
+        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let sums = UsageSums {
+            requests: 1,
+            prompt_tokens: used.prompt_tokens,
+            completion_tokens: used.completion_tokens,
+            cached_tokens: used.cached_tokens.unwrap_or(0),
+            nano: cost.map_or(0, nano_usd),
+            priced: u64::from(cost.is_some()),
+            unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
+        };
+        app.limits.used(key, &sums);
     }
 
-    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap, provider: Option<Arc<Provider>>) {
+    fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {
         if let Some(coming) = self.coming {
             let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
             let (mut head, request_headers) = (*self.head, self.request_headers);
@@ -390,7 +387,7 @@ impl Record {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();
             }
-            app.captures.offer_announced(Draft { head, request_headers, response_headers, provider, bodies }, coming);
+            app.captures.offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
         }
     }
 }

@@ -9,11 +9,13 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, TOO_LARGE, fault};
+use crate::body_memory::{BodyMemory, Held, Room};
 use crate::bounds;
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
 use crate::protocol::stream::{self as tally, Tally};
 use crate::protocol::strip::UsageStrip;
+use crate::secret::{Mask, Masking};
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub(super) struct Answer {
 
 /// What [`Relay::observe`] must know of the call.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct Rules<'a> {
     pub(super) mode: Mode,
     /// Another target could still be tried, should this one turn out to be failing.
     pub(super) has_next: bool,
@@ -67,6 +69,8 @@ pub(super) struct Rules {
     pub(super) endpoint: Endpoint,
     /// The provider was asked for a stream's usage by us, and the client is not to see it.
     pub(super) strip_usage: bool,
+    /// What the provider knows us by, and nobody else is to hear.
+    pub(super) known_by: Option<&'a Mask>,
 }
 
 /// The answer so far, of the attempt under way.
@@ -76,6 +80,8 @@ pub(super) struct Relay {
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
+    /// The process has no room for what is held.
+    overfull: bool,
     /// Something of it is the client's now: no failover any more.
     pub(super) committed: bool,
     /// All of it has been passed on, or collected.
@@ -84,6 +90,7 @@ pub(super) struct Relay {
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: Tally,
+    mask: Masking,
     strip: UsageStrip,
     /// What the client got of it, or would have got.
     pub(super) body: BytesMut,
@@ -97,12 +104,19 @@ pub(super) struct Relay {
     tail: Vec<u8>,
     /// The last whole answer that was not passed on, or the collected one.
     pub(super) answer: Option<Answer>,
+    /// What the copy, and an answer that is collected, take in memory.
+    memory: Option<Held>,
 }
 
 impl Relay {
+    /// One whose copies are held in `memory`.
+    pub(super) fn within(memory: &BodyMemory) -> Self {
+        Relay { memory: Some(memory.begin(Room::Copies)), ..Relay::default() }
+    }
+
     /// Judges a batch of the provider's answer: the heart of hold, commit, failover and collect. Each task is weighed
     /// as if it had come alone: how an answer is cut into batches must not decide what becomes of it.
-    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules) -> Verdict {
+    pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
         let fresh = !self.committed;
         let mut forward = Vec::new();
         for task in tasks {
@@ -139,9 +153,10 @@ impl Relay {
     }
 
     /// In the middle of an answer.
-    fn weigh(&self, rules: Rules) -> Weighed {
+    fn weigh(&self, rules: Rules<'_>) -> Weighed {
         if rules.mode == Mode::Collect {
-            return if self.held_bytes > bounds::COLLECT_BYTES { Weighed::Abandon(TOO_LARGE) } else { Weighed::Wait };
+            let fits = self.held_bytes <= bounds::COLLECT_BYTES && !self.overfull;
+            return if fits { Weighed::Wait } else { Weighed::Abandon(TOO_LARGE) };
         }
         if self.committed {
             return Weighed::Wait;
@@ -155,7 +170,7 @@ impl Relay {
             Some(_) if overfull && rules.has_next => return Weighed::Abandon(BAD_STATUS),
             Some(Failure::Unauthorized) if overfull => return Weighed::Abandon(BAD_STATUS),
             Some(_) => overfull,
-            // A refusal is read whole: what it must not say is then found.
+            // A refusal is read whole: half of one is nobody's answer.
             None if !self.ok() => overfull,
             // A document is nobody's before it is whole: it may yet break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
@@ -175,7 +190,7 @@ impl Relay {
     }
 
     /// At the end of an answer, or of what there is of it.
-    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules) -> Verdict {
+    fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
         // Content decides, also when the end came with it; an event without its blank line is none to clients.
         if rules.mode == Mode::Relay && !self.committed && self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Answer {
             forward = self.commit();
@@ -213,10 +228,12 @@ impl Relay {
     pub(super) fn reset(&mut self) {
         self.held.clear();
         self.held_bytes = 0;
+        self.overfull = false;
         self.status = None;
         self.headers = HeaderMap::new();
         self.stream = false;
         self.tally = Tally::default();
+        self.mask = Masking::default();
         self.strip = UsageStrip::default();
         self.body = BytesMut::new();
         self.body_truncated = false;
@@ -227,7 +244,7 @@ impl Relay {
     }
 
     /// Reads along: status, kind of answer, content, usage.
-    fn note(&mut self, task: &HttpTask, rules: Rules) {
+    fn note(&mut self, task: &HttpTask, rules: Rules<'_>) {
         match task {
             HttpTask::Header(header, _) => {
                 self.reset();
@@ -249,29 +266,40 @@ impl Relay {
         }
     }
 
-    /// What of a task may leave: all of it, but for the usage that only we asked for. Before an end that carries nothing there may be a
-    /// rest of the body.
-    fn pass(&mut self, task: HttpTask, rules: Rules) -> [Option<HttpTask>; 2] {
-        if !(rules.strip_usage && self.stream && self.ok()) {
-            return [None, Some(task)];
-        }
+    /// What of a task may leave. Before an end that carries nothing there may be a rest of the body.
+    fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
         match task {
-            HttpTask::Body(bytes, false) => {
-                let left = bytes.map(|bytes| self.strip.feed(&bytes)).and_then(part);
-                [None, left.map(|left| HttpTask::Body(Some(left), false))]
+            HttpTask::Body(bytes, end) => {
+                let left = part(self.filter(bytes.unwrap_or_default(), end, rules));
+                [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
-            HttpTask::Body(bytes, true) => {
-                let left = bytes.map(|bytes| self.strip.feed(&bytes)).unwrap_or_default();
-                let left = [left, self.strip.finish()].concat();
-                [None, Some(HttpTask::Body(part(left.into()), true))]
-            }
+            // Nothing in trailers is for clients.
             HttpTask::Trailer(_) | HttpTask::Done => {
-                let rest = part(self.strip.finish());
-                [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(task)]
+                let rest = part(self.filter(Bytes::new(), true, rules));
+                [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
             task => [None, Some(task)],
         }
+    }
+
+    /// What of these bytes, and of those that waited for them, may leave: without what the provider
+    /// knows us by, and without the usage that only we asked for.
+    fn filter(&mut self, bytes: Bytes, end: bool, rules: Rules<'_>) -> Bytes {
+        let mut left = match rules.known_by {
+            Some(known_by) => self.mask.feed(known_by, bytes),
+            None => bytes,
+        };
+        if end {
+            left = joined(left, self.mask.finish());
+        }
+        if rules.strip_usage && self.stream && self.ok() {
+            left = self.strip.feed(&left);
+            if end {
+                left = joined(left, self.strip.finish());
+            }
+        }
+        left
     }
 
     /// The copy for the capture, of what the client gets, and how that ends.
@@ -279,7 +307,9 @@ impl Relay {
         if let HttpTask::Body(Some(bytes), _) = task {
             self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
             self.tail.drain(..self.tail.len().saturating_sub(4));
-            let room = limit.saturating_sub(self.body.len());
+            // Once it is cut nothing more is added: what is kept is a beginning.
+            let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
+            let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };
             self.body_truncated |= bytes.len() > room;
             if self.body_truncated && !self.stream {
                 // What an answer used stands at its end: that is known whatever of it is kept.
@@ -290,9 +320,26 @@ impl Relay {
         }
     }
 
+    /// Makes room in the copy for so many bytes more, where the process has it.
+    fn make_room(&mut self, more: usize) -> bool {
+        let needed = self.body.len() + more;
+        if needed <= self.body.capacity() {
+            return true;
+        }
+        let ahead = needed.max(2 * self.body.capacity());
+        self.account(ahead) || self.account(needed)
+    }
+
+    /// Accounts for a copy of so many bytes beside what is held.
+    fn account(&mut self, copy: usize) -> bool {
+        let bytes = copy + self.held_bytes;
+        self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
+    }
+
     fn hold(&mut self, task: HttpTask) {
         if let HttpTask::Body(Some(bytes), _) = &task {
             self.held_bytes += bytes.len();
+            self.overfull |= !self.account(self.body.capacity());
         }
         self.held.push(task);
     }
@@ -306,11 +353,6 @@ impl Relay {
     /// Whether the status says success.
     fn ok(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
-    }
-
-    /// Whether the status says that it is no success.
-    pub(super) fn is_refusal(&self) -> bool {
-        self.status.is_some() && !self.ok()
     }
 
     /// The failure that the status stands for, if another target may do better.
@@ -403,8 +445,12 @@ fn is_plain(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
+fn joined(first: Bytes, second: Bytes) -> Bytes {
+    if second.is_empty() { first } else { [first, second].concat().into() }
+}
+
 fn withhold_end(tasks: &mut Vec<HttpTask>) {
-    tasks.retain(|task| !matches!(task, HttpTask::Done | HttpTask::Trailer(_)));
+    tasks.retain(|task| !matches!(task, HttpTask::Done));
     if let Some(HttpTask::Header(_, end) | HttpTask::Body(_, end)) = tasks.last_mut() {
         *end = false;
     }

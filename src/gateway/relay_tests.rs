@@ -27,17 +27,23 @@ struct Made {
     status: u16,
     kind: &'static str,
     end: End,
-    rules: Rules,
+    rules: Rules<'static>,
 }
 
-impl std::fmt::Debug for Rules {
+impl std::fmt::Debug for Rules<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}, has_next {}", self.mode, self.has_next)
     }
 }
 
-const RULES: Rules =
-    Rules { mode: Mode::Relay, has_next: true, capture_limit: 1 << 20, endpoint: Endpoint::ChatCompletions, strip_usage: false };
+const RULES: Rules<'static> = Rules {
+    mode: Mode::Relay,
+    has_next: true,
+    capture_limit: 1 << 20,
+    endpoint: Endpoint::ChatCompletions,
+    strip_usage: false,
+    known_by: None,
+};
 const STREAM: Made = Made { status: 200, kind: "text/event-stream", end: End::Done, rules: RULES };
 
 /// What became of an answer.

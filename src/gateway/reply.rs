@@ -74,6 +74,13 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
     }
 }
 
+/// The word of an error in the log: the one that the client of this surface reads, where its
+/// envelope has one.
+pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
+    let row = error.kind().row();
+    if surface.is_data_plane() { row.openai_code.unwrap_or(row.word) } else { row.word }
+}
+
 /// The object inside OpenAI's envelope: always all four names.
 pub(super) fn openai_error(error: &Error) -> Value {
     let row = error.kind().row();
@@ -95,11 +102,12 @@ pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id
 static PROVIDER: HeaderName = HeaderName::from_static("x-rerouter-provider");
 static MODEL: HeaderName = HeaderName::from_static("x-rerouter-model");
 static RECIPE: HeaderName = HeaderName::from_static("x-rerouter-recipe");
+static RULE: HeaderName = HeaderName::from_static("x-rerouter-rule");
 static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
 
 /// As many as may join a provider's.
-pub(super) const CALL_HEADERS: usize = 16;
+pub(super) const CALL_HEADERS: usize = 20;
 
 /// Puts our headers on an answer of the data plane; `under_way` counts the attempt that is not in the list yet.
 pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
@@ -111,6 +119,9 @@ pub(super) fn name_call(call: &Call, under_way: bool, headers: &mut HeaderMap) {
         headers.insert(&ANTHROPIC_REQUEST_ID, text(call.id.as_str()));
     }
     headers.insert(&RECIPE, text(&call.decision.recipe));
+    if let Some((_, rule)) = &call.rule {
+        headers.insert(&RULE, rule.clone());
+    }
     headers.insert(&REVISION, text(call.live.routing.revision()));
     headers.insert(&ATTEMPTS, HeaderValue::from(attempts));
     if let Some(target) = state.current().filter(|_| under_way) {

@@ -20,15 +20,17 @@ use super::record::{Outcome, Record};
 use super::relay::Mode;
 use super::reply::{self, json_response};
 use super::{allowance, intake, panicked};
-use crate::api::{audit, replays};
+use crate::api::{audit, limits, replays};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{RequestId, UserId};
 use crate::limits::Permit;
-use crate::prompt::{Prompt, may_ask_for};
+use crate::prompt::{Prompt, Unread, may_ask_for};
+use crate::protocol::completion::{self, Instead};
 use crate::protocol::endpoint::Endpoint;
 use crate::protocol::{anthropic, openai, stream};
 use crate::repeats::{self, Asked, Found};
@@ -54,7 +56,10 @@ pub(super) async fn run(
     shutdown: &ShutdownWatch,
 ) -> Ended {
     let id = admitted.params().first();
-    if let Err(error) = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace()).await {
+    let mut held = edge.app.body_memory.begin(Room::Requests);
+    let ignored = intake::read_body(session, bounds::MANAGEMENT_BODY, edge.pace(), &mut held).await;
+    drop(held);
+    if let Err(error) = ignored {
         return refuse(session, exchange, error, false).await;
     }
     let fresh = match edge.still_good(exchange, session, admitted) {
@@ -94,7 +99,7 @@ async fn once(
     let Some(key) = key.filter(|_| !dry_run) else { return reroute(edge, exchange, id, dry_run, principal, shutdown).await };
     // Whoever may not see the capture, any more, learns nothing of what was answered.
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
-    let payer = principal.user_id().map_or_else(|| caller(principal), |user| user.to_string());
+    let payer = app.auth.tenant(principal);
     let asked = Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
     match edge.repeats.begin(asked, exchange.at)? {
         Found::Repeated(told) => {
@@ -139,6 +144,11 @@ async fn reroute(
     shutdown: &ShutdownWatch,
 ) -> Result<Response<Bytes>> {
     let app = &edge.app;
+    let _drawn = dry_run.then(|| limits::draw(app, principal)).transpose()?;
+    if !dry_run {
+        // What is let in is seen when it is decided; what cannot be is not even looked up.
+        allowance::look(app, exchange, principal, false)?;
+    }
     // Before the look: whoever deletes the original from now on finds this replay of it.
     let announced = RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
@@ -147,9 +157,10 @@ async fn reroute(
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     note_foreign(app, exchange, principal, &original).await?;
-    let (mut prompt, inputs) = again(&original, exchange)?;
+    let mut held = app.body_memory.begin(Room::Requests);
+    let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
-        return Err(Error::new(Kind::Forbidden, "Your key's `limits.models` do not allow the captured model."));
+        return Err(Error::new(Kind::Forbidden, "The `limits.models` of your key or your user do not allow the captured model."));
     }
     let live = app.live();
     let routing_began = Instant::now();
@@ -162,12 +173,13 @@ async fn reroute(
         return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
     }
     if let Some(seen) = &inputs.request.agent {
-        prompt.take_agent_again(app, seen)?;
+        prompt.take_agent_again(app, principal, seen).await?;
     }
-    let _turn = app
-        .reroutes
-        .try_acquire()
-        .map_err(|_| Error::new(Kind::RateLimited, "Too many reroutes at once.").retry_after(std::time::Duration::from_secs(1)))?;
+    let turn = app.reroutes.take(&app.auth.tenant(principal)).await;
+    let _turn = turn.ok_or_else(|| {
+        let why = "Too many reroutes are running; none ended in time.";
+        Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
+    })?;
     let mut record = Record::announced(app, exchange, principal, &prompt, announced);
     record.replay_of(&original.head, caller(principal));
     record.keeps(kept(app, principal, &original.head));
@@ -183,6 +195,7 @@ async fn reroute(
         }
     };
     let call = Call { demand: demand(record.inputs()), ..prepare(app, exchange, live, &decision, prompt, Mode::Collect) };
+    exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
     let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
@@ -214,7 +227,14 @@ impl Unfinished<'_> {
     fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.take(&record);
-        let (status, body) = respond(self.exchange, record.decision_json(&outcome), original, self.call.endpoint, &outcome);
+        let instead = Instead {
+            id: self.exchange.id.as_str(),
+            created: self.exchange.at.as_second(),
+            model: outcome.target().map_or("", |target| &target.model),
+            prompt_tokens: record.prompt_tokens(),
+            usage: outcome.usage,
+        };
+        let (status, body) = respond(&instead, record.decision_json(&outcome), original, self.call.endpoint, &outcome);
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
@@ -234,7 +254,7 @@ impl Drop for Unfinished<'_> {
 
 /// The request of a capture as it would come today: its signals as captured, the time and the state of now, and
 /// for the provider a body that asks for no stream.
-fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
+async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &Exchange, held: &mut Held) -> Result<(Prompt, Inputs)> {
     let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = endpoint_of(&original.head)?;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
@@ -244,10 +264,18 @@ fn again(original: &Capture, exchange: &Exchange) -> Result<(Prompt, Inputs)> {
             headers.append(name, value);
         }
     }
-    let prompt = Prompt::read(endpoint, body, headers).map_err(|error| {
-        // A build before this one took it.
-        Error::new(Kind::InvalidRequest, format!("The captured request would be refused now: {}", error.detail()))
+    if !held.set(body.len()) {
+        return Err(Held::full());
+    }
+    let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
+    let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
+    // It was read before, by this build or one that took it: else only the room, the turn or the
+    // limits can stand in the way.
+    let mut prompt = prompt.map_err(|error| match error.kind() {
+        Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
+        _ => Error::new(Kind::InvalidRequest, format!("The captured request would be refused now: {}", error.detail())),
     })?;
+    prompt.query.clone_from(&original.head.query);
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 
@@ -293,20 +321,19 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(exchange: &Exchange, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
+fn respond(instead: &Instead<'_>, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let response = match response {
-        Some(message) if good && object && endpoint == Endpoint::Messages => {
-            anthropic::as_chat_completion(&message, exchange.at.as_second())
-        }
-        response => response.unwrap_or(Value::Null),
+    let response = match (response, endpoint) {
+        (Some(message), Endpoint::Messages) if good && object => completion::shaped(anthropic::as_chat_completion(&message), instead),
+        (Some(answer), Endpoint::ChatCompletions) if good && object => completion::shaped(answer, instead),
+        (response, _) => response.unwrap_or(Value::Null),
     };
-    let mut body = envelope(Some(exchange.id.as_str()), decision, original, response);
+    let mut body = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // What is no chat completion says what it is.
         if let (false, Value::Object(body)) = (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body) {
@@ -324,7 +351,7 @@ fn respond(exchange: &Exchange, decision: Value, original: &Head, endpoint: Endp
     if let Value::Object(body) = &mut body {
         body.insert("error".into(), json!(error.kind().row().word));
         body.insert("detail".into(), json!(error.detail()));
-        body.insert("upstream_status".into(), json!(outcome.status));
+        body.insert("upstream_status".into(), json!(outcome.status.or_else(|| outcome.last_refusal())));
     }
     (error.status(), body)
 }

@@ -12,13 +12,14 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Gateway;
 use super::attempt::forwarded;
-use super::call::{Call, demand};
+use super::call::{Call, Progress, demand};
 use super::edge::Edge;
 use super::failure::Failure;
 use super::inference::proxy;
 use super::record::{Outcome, Record};
 use super::relay::Mode;
 use crate::app::{App, Busy, Live};
+use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::Result;
 use crate::prompt::Prompt;
@@ -40,6 +41,11 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
     };
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
+    // The one that is sent, beside the request's own, which may end before it.
+    let mut held = app.body_memory.begin(Room::Copies);
+    if !held.set(2 * prompt.body.len()) {
+        return app.metrics.shadow("dropped");
+    }
     let copy = Copied {
         app: app.clone(),
         proxy: edge.proxy.clone(),
@@ -50,8 +56,10 @@ pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Reco
         body: prompt.body.clone(),
         sent: prompt.agent().map(|_| prompt.sent().clone()),
         forward: forwarded(&prompt.headers),
+        query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,
+        _held: held,
         _busy: app.begin_request(),
     };
     tokio::spawn(copy.run(shutdown.clone()));
@@ -70,8 +78,10 @@ struct Copied {
     /// As the client sent it, where an agent made another of it.
     sent: Option<Bytes>,
     forward: HeaderMap,
+    query: Option<String>,
     record: Record,
     _turn: OwnedSemaphorePermit,
+    _held: Held,
     /// A drain waits for it, though not for long.
     _busy: Busy,
 }
@@ -120,15 +130,17 @@ impl Copied {
             demand: demand(self.record.inputs()),
             endpoint: self.endpoint,
             forward: std::mem::take(&mut self.forward),
+            query: self.query.take(),
             rates: Default::default(),
             coming: self.app.captures.coming().clone(),
             decision: self.decision.clone(),
+            rule: None,
             capture_limit: self.app.server.capture.max_body,
             body,
             model,
             ask_usage: None,
             counted: false,
-            state: Default::default(),
+            state: Progress::within(&self.app.body_memory).into(),
             home: Default::default(),
             panicked: Default::default(),
         })

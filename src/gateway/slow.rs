@@ -11,6 +11,7 @@ use super::edge::{Edge, Ended, answer, for_handler, name_request, refuse};
 use super::exchange::Exchange;
 use super::reply;
 use crate::api::{Slow, SlowHandler, Step, Takes};
+use crate::body_memory::Room;
 use crate::error::{Error, Kind, Result};
 
 /// Answers a call whose work ends when the client leaves.
@@ -21,7 +22,8 @@ pub(super) async fn run(
     (handler, takes): (SlowHandler, Takes),
     admitted: &Admission,
 ) -> Ended {
-    let body = match edge.management_body(session, takes).await {
+    let mut held = edge.app.body_memory.begin(Room::Management);
+    let body = match edge.management_body(session, takes, &mut held).await {
         Ok(body) => body,
         Err(error) => {
             let framed = error.kind() == Kind::UnsupportedMediaType;
@@ -39,7 +41,7 @@ pub(super) async fn run(
         Ok(slow) => slow,
         Err(error) => return refuse(session, exchange, error, true).await,
     };
-    drop(request);
+    drop((request, held));
     follow(session, exchange, slow).await
 }
 

@@ -1,13 +1,17 @@
-//! An attempt under way as the target's state and the metrics see it, and what its end says of the target.
+//! An attempt under way as the target's state and the metrics see it, and what its end says of the
+//! target. Changes of breakers are logged here.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use log::{info, warn};
 
 use super::failure::Failure;
 use super::relay::Relay;
 use super::retry_after;
 use crate::app::App;
-use crate::routing::health::{Barred, Ending, Permit};
+use crate::id::NodeId;
+use crate::routing::health::{Apart, Barred, Change, Ending, Permit, Why};
 use crate::routing::recipe::Target;
 use crate::secret::Secret;
 
@@ -15,19 +19,24 @@ use crate::secret::Secret;
 pub(super) struct UnderWay {
     app: Arc<App>,
     target: Arc<Target>,
+    /// Which of the nodes behind the target.
+    node: Option<NodeId>,
     permit: Option<Permit>,
 }
 
 impl UnderWay {
-    /// Asks for the permit; `counted` says whether it is live traffic.
-    pub(super) fn begin(app: &Arc<App>, target: &Arc<Target>, counted: bool) -> Result<Self, Failure> {
-        let permit = Permit::take(target, app.clock.now(), counted).map_err(|barred| match barred {
+    /// Asks for the permit; a replay or a shadow has what it learns `apart`.
+    pub(super) fn begin(app: &Arc<App>, target: &Arc<Target>, node: Option<NodeId>, apart: Option<&Arc<Apart>>) -> Result<Self, Failure> {
+        let permit = Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
             Barred::BreakerOpen => Failure::BreakerOpen,
             Barred::CoolDown => Failure::CoolDown,
             Barred::Concurrency => Failure::Concurrency,
         })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
-        Ok(UnderWay { app: app.clone(), target: target.clone(), permit: Some(permit) })
+        let change = permit.change();
+        let under_way = UnderWay { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
+        under_way.tell(change, "");
+        Ok(under_way)
     }
 
     /// The credential of this attempt.
@@ -38,7 +47,8 @@ impl UnderWay {
     /// Notes the first content, `took` after the beginning. Again: nothing.
     pub(super) fn content(&mut self, took: Duration) {
         if let Some(permit) = self.permit.as_mut().filter(|permit| !permit.has_content()) {
-            permit.content(took, self.app.clock.now());
+            let change = permit.content(took, self.app.clock.now());
+            self.tell(change, "");
         }
     }
 
@@ -47,7 +57,8 @@ impl UnderWay {
         let Some(permit) = self.permit.take() else { return false };
         let now = self.app.clock.now();
         // A refusal may have been passed on as an answer when there was no other target.
-        let ending = match failure.or_else(|| relay.refused()) {
+        let failure = failure.or_else(|| relay.refused());
+        let ending = match failure {
             None => Ending::Answered,
             Some(Failure::RateLimited) => Ending::Limited(retry_after::read(&relay.headers, now)),
             Some(Failure::ServerError) if relay.status == Some(503) => Ending::Unavailable(retry_after::read(&relay.headers, now)),
@@ -73,7 +84,33 @@ impl UnderWay {
                 | Failure::NoNode,
             ) => Ending::Nothing,
         };
-        permit.end(ending, took, now)
+        let ended = permit.end(ending, took, now);
+        self.tell(ended.change, failure.map_or("", Failure::as_str));
+        ended.another_key
+    }
+
+    fn tell(&self, change: Option<Change>, last_error: &str) {
+        tell(change, &self.target, self.node.as_ref(), last_error);
+    }
+}
+
+/// Logs a change of a target's breaker, if there is one.
+pub(super) fn tell(change: Option<Change>, target: &Target, node: Option<&NodeId>, error: &str) {
+    let Some(change) = change else { return };
+    let node = node.map(|node| format!(" at {node}")).unwrap_or_default();
+    let breaker = format!("the breaker of {}/{}{node}", target.provider.name, target.model);
+    match change {
+        Change::Opened(why, time) => {
+            let why = match why {
+                Why::InARow(errors) => format!("{errors} errors in a row, the last: {error}"),
+                Why::Share(errors, of) => format!("{errors} errors among {of} requests, the last: {error}"),
+                Why::Tried => format!("the request that tried it failed: {error}"),
+                Why::Check => format!("its health check failed: {error}"),
+            };
+            warn!("{breaker} is open for {time:?}: {why}");
+        }
+        Change::HalfOpen => info!("{breaker} is half-open: one request may try it"),
+        Change::Closed => info!("{breaker} is closed: it answers again"),
     }
 }
 

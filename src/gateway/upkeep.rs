@@ -19,15 +19,23 @@ use tokio::time::Instant;
 use super::attempt::{credit, value};
 use super::reach::Reach;
 use super::resolve::Unresolved;
+use super::under_way::tell;
 use crate::app::App;
 use crate::bounds;
-use crate::routing::provider::{HealthCheck, NODES, Protocol, Provider};
+use crate::routing::provider::{HealthCheck, Identity, NODES, Protocol, Provider};
 
 /// The upkeep of one gateway's providers.
 pub struct Upkeep {
     app: Arc<App>,
     reach: Arc<Reach>,
     connector: Arc<Connector>,
+}
+
+/// Who is asked: a provider by its name, as it was reached then.
+type Who = (Arc<str>, Identity);
+
+fn who(provider: &Provider) -> Who {
+    (provider.name.clone(), provider.identity)
 }
 
 /// What a health check found.
@@ -79,25 +87,26 @@ impl Upkeep {
         }
     }
 
-    /// Each provider at its own interval, never twice at once.
+    /// Each provider at its own interval, never twice at once. One whose endpoint or credential
+    /// changes is another.
     async fn keep_asking(&self) {
         let mut tick = tokio::time::interval(bounds::UPKEEP_INTERVAL);
-        let mut next: HashMap<Arc<str>, Instant> = HashMap::new();
-        let mut last: HashMap<Arc<str>, Found> = HashMap::new();
-        let mut asking: JoinSet<(Arc<str>, Found)> = JoinSet::new();
-        let mut asked: HashSet<Arc<str>> = HashSet::new();
+        let mut next: HashMap<Who, Instant> = HashMap::new();
+        let mut last: HashMap<Who, Found> = HashMap::new();
+        let mut asking: JoinSet<(Who, Found)> = JoinSet::new();
+        let mut asked: HashSet<Who> = HashSet::new();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 Some(done) = asking.join_next(), if !asking.is_empty() => {
                     // A check that panicked is over as well; the next tick sees that nothing runs any more.
-                    if let Ok((name, found)) = done {
-                        asked.remove(&name);
-                        let before = last.get(&name).copied();
+                    if let Ok((who, found)) = done {
+                        asked.remove(&who);
+                        let before = last.get(&who).copied();
                         if found != Found::Unclear {
-                            last.insert(name.clone(), found);
+                            last.insert(who.clone(), found);
                         }
-                        self.judge(&name, found, before);
+                        self.judge(&who, found, before);
                     } else {
                         asked.clear();
                     }
@@ -106,31 +115,39 @@ impl Upkeep {
             }
             let (live, now) = (self.app.live(), Instant::now());
             let checked = || live.routing.providers().iter().filter_map(|provider| Some((provider, provider.health.as_ref()?)));
-            let names: HashSet<&Arc<str>> = checked().map(|(provider, _)| &provider.name).collect();
-            next.retain(|name, _| names.contains(name));
-            last.retain(|name, _| names.contains(name));
+            let known: HashSet<Who> = checked().map(|(provider, _)| who(provider)).collect();
+            next.retain(|who, _| known.contains(who));
+            last.retain(|who, _| known.contains(who));
             for (provider, check) in checked() {
-                let due = next.get(&provider.name).is_none_or(|at| *at <= now);
-                if due && asked.insert(provider.name.clone()) {
-                    next.insert(provider.name.clone(), now + check.interval);
+                let who = who(provider);
+                let due = next.get(&who).is_none_or(|at| *at <= now);
+                if due && asked.insert(who.clone()) {
+                    next.insert(who.clone(), now + check.interval);
                     let (reach, connector) = (self.reach.clone(), self.connector.clone());
                     let (provider, check) = (provider.clone(), check.clone());
-                    asking.spawn(async move { (provider.name.clone(), ask(&reach, &connector, &provider, &check).await) });
+                    asking.spawn(async move { (who, ask(&reach, &connector, &provider, &check).await) });
                 }
             }
         }
     }
 
-    /// Tells the targets of the provider, as the live document has them now.
-    fn judge(&self, name: &str, found: Found, before: Option<Found>) {
+    /// Tells the targets of the provider, as the live document has them now. What was found at an
+    /// endpoint that the provider has left says nothing of it.
+    fn judge(&self, asked: &Who, found: Found, before: Option<Found>) {
         let (live, now) = (self.app.live(), self.app.clock.now());
-        for target in live.routing.targets().filter(|target| &*target.provider.name == name && target.provider.health.is_some()) {
-            match found {
-                Found::Well => target.state().check_passed(),
-                Found::Unwell(_) => target.state().check_failed(&target.provider.breaker, now),
-                Found::Unclear => {}
-            }
+        let is_asked = |provider: &Provider| provider.health.is_some() && who(provider) == *asked;
+        if !live.routing.providers().iter().any(|provider| is_asked(provider)) {
+            return;
         }
+        for target in live.routing.targets().filter(|target| is_asked(&target.provider)) {
+            let (change, why) = match found {
+                Found::Well => (target.state().check_passed(), ""),
+                Found::Unwell(why) => (target.state().check_failed(&target.provider.breaker, now), why),
+                Found::Unclear => (None, ""),
+            };
+            tell(change, target, None, why);
+        }
+        let name = &asked.0;
         match found {
             Found::Unwell(why) if before != Some(found) => warn!("provider {name} is not well: {why}"),
             Found::Well if matches!(before, Some(Found::Unwell(_))) => info!("provider {name} is well again"),

@@ -1,13 +1,17 @@
 //! Money for a day or a month in UTC: reserved before it is spent, settled by what was spent. What may be spent has been
-//! granted before, and a grant is durable before it counts: so no crash makes a budget larger.
-
-use std::time::Duration;
+//! granted before, and a grant is durable before it counts: so no crash makes a budget larger, but
+//! for what one reserve had ahead of its grant (`reserve.rs`).
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use super::draw::Whose;
+use super::refusal::unpaid;
+use super::remaining::Money;
+use super::reserve::Reserve;
 use crate::bounds;
+use crate::error::Error;
 use crate::store::{Budget, NanoUsd, Per};
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
@@ -27,32 +31,31 @@ fn is_of_months(period: Period) -> bool {
     period % 100 == 0
 }
 
-/// How long until the next period begins.
-pub(super) fn left_of(per: Per, at: Timestamp) -> Duration {
-    let date = at.to_zoned(TimeZone::UTC).date();
-    let next: Option<Date> = match per {
-        Per::Day => date.tomorrow().ok(),
-        Per::Month => date.last_of_month().tomorrow().ok(),
-    };
-    let begin = next.and_then(|next| next.to_zoned(TimeZone::UTC).ok()).map_or(at, |zoned| zoned.timestamp());
-    begin.duration_since(at).try_into().unwrap_or_default()
+/// When the period after this one begins.
+fn end(period: Period) -> Option<Timestamp> {
+    let (year, month, day) = (period / 10_000, period / 100 % 100, period % 100);
+    let first = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day.max(1)).ok()?).ok()?;
+    let last = if is_of_months(period) { first.last_of_month() } else { first };
+    Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Why money is not reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why money is not reserved; the greater, the longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Short {
-    /// What is left of the budget is less than what is asked for.
-    Spent,
-    /// It would do if what other requests have reserved came back.
-    Held,
     /// The grant is used up and the next one not durable yet.
     NotGranted,
+    /// It would do if what other requests have reserved came back.
+    Held,
+    /// What is left of the budget is less than what is asked for.
+    Spent,
 }
 
 /// A period's spend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sheet {
     period: Period,
+    /// When the next one begins.
+    ends: Timestamp,
     spent: NanoUsd,
     reserved: NanoUsd,
     /// What counts as spent should the process end now.
@@ -60,6 +63,10 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn new(period: Period, granted: NanoUsd) -> Self {
+        Sheet { period, ends: end(period).unwrap_or(Timestamp::MAX), granted, ..Sheet::default() }
+    }
+
     fn used(&self) -> NanoUsd {
         self.spent.saturating_add(self.reserved)
     }
@@ -86,12 +93,8 @@ pub(super) struct Account {
 impl Account {
     /// An account of which `counted` of this period is spent.
     pub(super) fn open(budget: Budget, at: Timestamp, counted: NanoUsd) -> Self {
-        let now = Sheet { period: period(budget.per, at), spent: counted, reserved: 0, granted: counted };
-        Account { budget, now, next: None, largest: 0 }
-    }
-
-    pub(super) fn budget(&self) -> Budget {
-        self.budget
+        let now = Sheet::new(period(budget.per, at), counted);
+        Account { budget, now: Sheet { spent: counted, ..now }, next: None, largest: 0 }
     }
 
     /// Takes on another sum for the same kind of period; `false` when the kind is another.
@@ -104,10 +107,10 @@ impl Account {
 
     /// Turns to the period of `at`. Never back: a clock that does, does not give a day twice.
     pub(super) fn turn(&mut self, at: Timestamp) {
-        let period = period(self.budget.per, at);
-        if period > self.now.period {
+        if at >= self.now.ends {
+            let period = period(self.budget.per, at);
             let granted = self.next.take().filter(|next| next.period == period).map_or(0, |next| next.counted);
-            self.now = Sheet { period, granted, ..Sheet::default() };
+            self.now = Sheet::new(period, granted);
         }
     }
 
@@ -121,16 +124,29 @@ impl Account {
         self.now.spent
     }
 
-    /// What a request may reserve that wants `most`, and `least` at least: all that is left where that is less and nothing else is
-    /// reserved. So requests that may cost more than they reserve come one at a time.
-    pub(super) fn fit(&self, least: NanoUsd, most: NanoUsd) -> NanoUsd {
-        let room = self.budget.nano.saturating_sub(self.now.used());
-        if self.is_idle() && room >= least { most.min(room) } else { most }
+    /// What became of it in the period under way.
+    pub(super) fn money(&self, whose: Whose) -> Money {
+        let Sheet { ends, spent, reserved, .. } = self.now;
+        Money { whose, budget: self.budget, spent, reserved, resets_at: ends }
     }
 
-    /// Whether a request could spend so much; where it could spend `least` once all else is settled, not for ever.
-    pub(super) fn check(&self, least: NanoUsd, amount: NanoUsd) -> Result<(), Short> {
-        if self.now.spent.saturating_add(least) > self.budget.nano {
+    /// The refusal of any request that costs something, where all of it is spent.
+    pub(super) fn used_up(&self, whose: Whose, now: Timestamp) -> Option<Error> {
+        let least = Reserve::exactly(1);
+        let spent = self.check(least.least) == Err(Short::Spent);
+        spent.then(|| unpaid(Short::Spent, &self.money(whose), least, now))
+    }
+
+    /// What may still be reserved of it.
+    pub(super) fn room(&self) -> NanoUsd {
+        self.budget.nano.saturating_sub(self.now.used())
+    }
+
+    /// Whether a request could spend so much; what costs nothing always can.
+    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), Short> {
+        if amount == 0 {
+            Ok(())
+        } else if self.now.spent.saturating_add(amount) > self.budget.nano {
             Err(Short::Spent)
         } else if self.now.used().saturating_add(amount) > self.budget.nano {
             Err(Short::Held)
@@ -164,6 +180,12 @@ impl Account {
             self.now.reserved = self.now.reserved.saturating_sub(reserved);
             self.now.spent = self.now.spent.saturating_add(spent);
         }
+    }
+
+    /// What is used ahead of its grant.
+    #[cfg(test)]
+    pub(super) fn ahead(&self) -> NanoUsd {
+        self.now.used().saturating_sub(self.now.granted)
     }
 
     /// Whether nothing is reserved.
@@ -237,55 +259,40 @@ mod tests {
         }
     }
 
-    fn check(account: &Account, amount: NanoUsd) -> Result<(), Short> {
-        account.check(amount, amount)
-    }
-
     #[test]
     fn periods_are_days_and_months_in_utc() {
         let late = at("2026-12-31T23:59:30Z");
         assert_eq!((period(Per::Day, late), period(Per::Month, late)), (20_261_231, 20_261_200));
-        assert_eq!(left_of(Per::Day, late), Duration::from_secs(30));
-        assert_eq!(left_of(Per::Month, late), Duration::from_secs(30));
-        assert_eq!(left_of(Per::Month, at("2026-02-27T00:00:00Z")), Duration::from_secs(2 * 86_400));
+        for (period, next) in
+            [(20_261_231, "2027-01-01"), (20_261_200, "2027-01-01"), (20_260_227, "2026-02-28"), (20_280_200, "2028-03-01")]
+        {
+            assert_eq!(end(period), Some(at(&format!("{next}T00:00:00Z"))));
+        }
+        assert_eq!(end(20_261_301), None);
+        let account = Account::open(day(5), late, 7);
+        let money = account.money(Whose::Key);
+        assert_eq!((money.spent, money.remaining(), money.reset(late).as_secs()), (7, 0, 30));
+        // A clock that was set back is told the end of the period that counts.
+        assert_eq!(money.reset(at("2026-12-30T23:59:30Z")).as_secs(), 86_430);
     }
 
     #[test]
     fn nothing_is_spent_that_is_not_granted() {
         let now = at("2026-11-21T12:00:00Z");
         let mut account = Account::open(day(1_000), now, 0);
-        assert_eq!(check(&account, 1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(Short::NotGranted));
         assert!(account.expect(40));
         assert_eq!(account.wants(now), [Grant { period: 20_261_121, counted: 320 }]);
         grant(&mut account, now);
-        assert_eq!((check(&account, 320), check(&account, 321)), (Ok(()), Err(Short::NotGranted)));
+        assert_eq!((account.check(320), account.check(321)), (Ok(()), Err(Short::NotGranted)));
         let period = account.reserve(320);
-        assert_eq!(check(&account, 1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(Short::NotGranted));
         assert_eq!(
-            (check(&account, 680), check(&account, 681), check(&account, 1_001)),
+            (account.check(680), account.check(681), account.check(1_001)),
             (Err(Short::NotGranted), Err(Short::Held), Err(Short::Spent))
         );
         account.settle(period, 320, 30);
-        assert_eq!((account.spent(), check(&account, 290)), (30, Ok(())));
-    }
-
-    #[test]
-    fn what_is_left_goes_to_one_request_at_a_time() {
-        let now = at("2026-11-21T12:00:00Z");
-        let mut account = Account::open(day(1_000), now, 0);
-        account.expect(1_000);
-        grant(&mut account, now);
-        assert_eq!((account.fit(100, 600), account.fit(100, 2_000)), (600, 1_000));
-        let period = account.reserve(600);
-        // Less is left than the next one wants: it has to wait, and is not refused for good.
-        assert_eq!((account.fit(100, 600), account.check(100, 600)), (600, Err(Short::Held)));
-        account.settle(period, 600, 550);
-        assert_eq!((account.fit(100, 600), account.check(100, 450)), (450, Ok(())));
-        account.reserve(450);
-        assert_eq!(account.check(100, account.fit(100, 600)), Err(Short::Held));
-        account.settle(period, 450, 430);
-        assert_eq!(account.check(100, account.fit(100, 600)), Err(Short::Spent));
-        assert_eq!(account.fit(20, 600), 20);
+        assert_eq!((account.spent(), account.check(290)), (30, Ok(())));
     }
 
     #[test]
@@ -297,10 +304,10 @@ mod tests {
         let period = account.reserve(80);
         account.settle(period, 80, 10);
         // More than half of the budget is granted, and less than this.
-        assert_eq!(check(&account, 800), Err(Short::NotGranted));
+        assert_eq!(account.check(800), Err(Short::NotGranted));
         assert!(account.expect(800));
         grant(&mut account, now);
-        assert_eq!(check(&account, 800), Ok(()));
+        assert_eq!(account.check(800), Ok(()));
     }
 
     #[test]
@@ -315,14 +322,14 @@ mod tests {
     fn a_new_period_begins_with_what_was_granted_ahead() {
         let late = at("2026-11-30T23:59:50Z");
         let mut account = Account::open(day(1_000), late, 1_000);
-        assert_eq!(check(&account, 1), Err(Short::Spent));
+        assert_eq!(account.check(1), Err(Short::Spent));
         let ahead = account.wants(late);
         assert_eq!(ahead, [Grant { period: 20_261_201, counted: 250 }]);
         grant(&mut account, late);
         assert!(account.wants(late).is_empty());
         let stale = account.reserve(0);
         account.turn(at("2026-12-01T00:00:00Z"));
-        assert_eq!((account.spent(), check(&account, 50)), (0, Ok(())));
+        assert_eq!((account.spent(), account.check(50)), (0, Ok(())));
         account.settle(stale, 0, 400);
         assert_eq!(account.spent(), 0, "what began yesterday is yesterday's");
         account.reserve(50);
@@ -337,23 +344,39 @@ mod tests {
         grant(&mut account, now);
         account.settle(20_261_121, 0, 3);
         assert_eq!(account.close(), [Grant { period: 20_261_121, counted: 10 }]);
-        assert_eq!(check(&account, 1), Err(Short::NotGranted));
+        assert_eq!(account.check(1), Err(Short::NotGranted));
     }
 
     proptest! {
         /// Whatever the order: settled and reserved stay within the budget but for what settled beyond its reserve; and what
         /// would count after a crash is never less than what was used, but for the same.
         #[test]
-        fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..4, 1u64..300, 0u64..400), 1..200)) {
+        fn never_over(budget in 1u64..5_000, steps in proptest::collection::vec((0u8..5, 1u64..300, 0u64..400), 1..200)) {
             let now = at("2026-11-21T12:00:00Z");
             let mut account = Account::open(day(budget), now, 0);
             let (mut open, mut beyond, mut spent) = (Vec::new(), 0, 0);
+            // What the one reserve that may be cut has beyond what is granted.
+            let mut ahead = 0;
             for (step, amount, used) in steps {
                 match step {
-                    0 => grant(&mut account, now),
+                    0 => {
+                        grant(&mut account, now);
+                        ahead = 0;
+                    }
+                    4 => {
+                        let (least, most) = (amount / 8 + 1, amount);
+                        let reserve = most.min(account.room()).max(least.min(most));
+                        account.expect(reserve);
+                        if account.check(least.min(most)).is_ok() {
+                            prop_assert!(reserve <= account.room());
+                            open.push((account.reserve(reserve), reserve));
+                            ahead = (spent + open.iter().map(|(_, held)| held).sum::<u64>()).saturating_sub(account.now.granted);
+                            prop_assert!(ahead <= most + beyond);
+                        }
+                    }
                     1 => {
                         account.expect(amount);
-                        if check(&account, amount).is_ok() {
+                        if account.check(amount).is_ok() {
                             open.push((account.reserve(amount), amount));
                         }
                     }
@@ -367,7 +390,7 @@ mod tests {
                 let held: u64 = open.iter().map(|(_, reserved)| reserved).sum();
                 prop_assert_eq!((account.spent(), account.now.reserved), (spent, held));
                 prop_assert!(spent + held <= budget + beyond);
-                prop_assert!(spent + held <= account.now.granted + beyond);
+                prop_assert!(spent + held <= account.now.granted + beyond + ahead);
                 prop_assert!(account.now.granted <= budget.max(spent + held));
             }
         }

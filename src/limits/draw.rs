@@ -1,5 +1,7 @@
 //! On whose limits a request draws.
 
+use std::fmt;
+
 use crate::auth::{Auth, Principal};
 use crate::id::{KeyId, UserId};
 use crate::store::{Budget, KeyRow, Limits};
@@ -52,11 +54,43 @@ pub struct Draw {
     /// What it may use up.
     pub caps: Caps,
     /// What the client reads of it.
-    pub whose: &'static str,
+    pub whose: Whose,
+}
+
+/// Whose limit it is, for who asks by a key: no id, as the owner may be another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The key's.
+    Key,
+    /// That of a key from which it descends.
+    KeyAbove,
+    /// The user's.
+    User,
+}
+
+impl Whose {
+    /// The word in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Whose::Key => "key",
+            Whose::KeyAbove => "key_above",
+            Whose::User => "user",
+        }
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Whose::Key => "your key",
+            Whose::KeyAbove => "a key above yours",
+            Whose::User => "your user",
+        })
+    }
 }
 
 impl Draw {
-    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: &'static str) -> Option<Self> {
+    fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: Whose) -> Option<Self> {
         let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
         limits.are_counted().then(|| Draw { subject: subject(), caps: Caps { rpm, tpm, concurrency, budget }, whose })
     }
@@ -64,11 +98,22 @@ impl Draw {
 
 /// What a request draws on: its user, every key above its key, and that; each only where it has limits that are counted.
 pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
-    let mut draws = Vec::new();
-    if let Principal::User { user, .. } = who {
-        draws.extend(Draw::of(|| Subject::User(user.id.clone()), &user.limits, "your user"));
-    }
-    if let Some(key) = who.key().filter(|key| key.limits.are_counted() || key.parent.is_some()) {
+    let user = match who {
+        Principal::User { user, .. } => of_user(&user.id, &user.limits),
+        _ => None,
+    };
+    in_order(auth, user, who.key())
+}
+
+/// The same of the requests of a key.
+pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
+    let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
+    in_order(auth, user, Some(key))
+}
+
+fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> {
+    let mut draws = Vec::from_iter(user);
+    if let Some(key) = key.filter(|key| key.limits.are_counted() || key.parent.is_some()) {
         draws.extend(of_key(auth, key));
         // Ids of keys are in order of time, and so those of ancestors come first, but for a clock that went back.
         draws.sort_by(|a, b| a.subject.cmp(&b.subject));
@@ -79,11 +124,11 @@ pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
 /// What a key and those above it add.
 pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
-    let above = above.iter().filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, "a key above yours"));
-    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, "your key")).collect()
+    let above = above.iter().filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::KeyAbove));
+    above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::Key)).collect()
 }
 
 /// What a user adds.
 pub(super) fn of_user(id: &UserId, limits: &Limits) -> Option<Draw> {
-    Draw::of(|| Subject::User(id.clone()), limits, "your user")
+    Draw::of(|| Subject::User(id.clone()), limits, Whose::User)
 }

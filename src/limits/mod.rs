@@ -2,43 +2,58 @@
 //! month. A request draws on its key, on every key above it and on its user: on all of them or on none.
 //!
 //! [`Limiter::admit`] gives a [`Permit`] before the decision, [`Limiter::reserve`] adds the money after it, and
-//! [`Permit::settle`] puts what was used in the place of what was reserved. A permit that is dropped instead, on whatever way
-//! out, gives everything back. Nothing here waits: no store, no lock across an await. Time is handed in.
+//! [`Permit::settle`] puts what was used in the place of what was reserved. A permit that is
+//! released or dropped instead gives everything back, the request too: what is refused draws on
+//! nothing. Nothing here waits: no store, no lock across an await. Time is handed in.
+//!
+//! # What may go beyond a budget
+//!
+//! An answer that costs more than was reserved for it: it is charged in full, and the next request
+//! is refused. Where the client set no `max_tokens` nobody knows how long the answer becomes: its
+//! reserve is cut to what is left, at least its prompt ([`Reserve`]). As it then holds all that is
+//! left, no other request passes on the same remainder.
 //!
 //! # What a crash may cost
 //!
 //! A budget is spent in grants (`budget.rs`). A grant is written down before anything is spent of it, in the background and
-//! ahead of need (`ledger.rs`); after a crash all that was granted counts as spent. So a crash never makes a budget larger, and
+//! ahead of need (`ledger.rs`); after a crash all that was granted counts as spent. So a crash makes a budget larger by no more than a part of one request, and
 //! takes from its owner one grant at most: a twentieth of the budget; or where that is little five cents, though no more than a
 //! quarter, or eight of its largest reserves. Where a grant is used
 //! up before the next is durable, requests are refused with 429 and `Retry-After: 1`. Leaving in order gives unspent grants back.
+//! Of a reserve that may be cut, only the least has to be granted before: a first request need not
+//! wait for a grant of its size. The rest is granted next, before another request passes; a crash
+//! in between forgets that much of one request.
 //! Rates and concurrency are not written down: they begin anew with the process.
 
 mod budget;
 mod draw;
 mod ledger;
 mod rate;
+mod refusal;
+mod remaining;
+mod reserve;
 mod wanted;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use dashmap::DashMap;
 use jiff::Timestamp;
 
-use crate::bounds;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::store::NanoUsd;
 
 pub use budget::Period;
-pub use draw::{Caps, Draw, Subject, draws};
+pub use draw::{Caps, Draw, Subject, Whose, draws, draws_of_key};
 pub use ledger::day;
 pub use rate::Left;
+pub use remaining::{Money, Places, Rate, Remaining};
+pub use reserve::Reserve;
 
-use budget::{Account, Short, left_of};
+use budget::Account;
 use ledger::Pending;
 use rate::Bucket;
+use refusal::Against;
 use wanted::Wanted;
 
 /// What is counted, of whom.
@@ -66,46 +81,19 @@ struct Counts {
     caps: Caps,
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
+    /// Tokens that requests under way have reserved.
+    reserved: u64,
     running: u64,
     account: Option<Account>,
-}
-
-/// What is left of the rates that bind first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
-    /// Of requests a minute.
-    pub requests: Option<Left>,
-    /// Of tokens a minute.
-    pub tokens: Option<Left>,
-}
-
-/// What a request reserves of every budget that it draws on: `most`, or, where less is left of one of them and nobody else has
-/// reserved of it, all that is left there. It is refused where that is less than `least`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    least: NanoUsd,
-    most: NanoUsd,
-}
-
-impl Reserve {
-    /// So much or nothing.
-    pub fn exactly(amount: NanoUsd) -> Self {
-        Reserve { least: amount, most: amount }
-    }
-
-    /// From `least` to `most`.
-    pub fn between(least: NanoUsd, most: NanoUsd) -> Self {
-        Reserve { least: least.min(most), most }
-    }
 }
 
 /// A request that is not let in.
 #[derive(Debug)]
 pub struct Refused {
     /// What the client is told.
-    pub error: Box<Error>,
-    /// As they are.
-    pub rates: Rates,
+    pub error: Error,
+    /// As it is without the request.
+    pub remaining: Remaining,
 }
 
 /// A request that is let in; see the module.
@@ -115,7 +103,7 @@ pub struct Permit {
     slot: Option<Slot>,
     held: Vec<Held>,
     tokens: u64,
-    rates: Rates,
+    remaining: Remaining,
 }
 
 /// A place among the requests at once; free again when it is dropped. It may be given back before the rest, so that who reads the
@@ -133,6 +121,7 @@ impl Drop for Slot {
 
 struct Held {
     counted: Arc<Counted>,
+    whose: Whose,
     money: Option<(Period, NanoUsd)>,
 }
 
@@ -183,17 +172,16 @@ impl Counts {
         self.account.as_mut().filter(|_| self.caps.budget.is_some())
     }
 
-    /// Why a request of so many tokens is not let in.
-    fn against(&self, tokens: u64) -> Option<Against> {
-        let wait =
-            |bucket: &Option<Bucket>, count: u64| bucket.as_ref().filter(|bucket| !bucket.has(count)).map(|bucket| bucket.wait_for(count));
-        if let Some(bucket) = self.tokens.as_ref().filter(|bucket| !bucket.could_have(tokens)) {
-            return Some(Against::TooLarge { limit: bucket.left().limit });
+    /// Takes a request in.
+    fn take(&mut self, tokens: u64) {
+        self.running += 1;
+        self.reserved = self.reserved.saturating_add(tokens);
+        if let Some(bucket) = &mut self.requests {
+            bucket.take(1);
         }
-        let rate = [(wait(&self.requests, 1), "requests a minute"), (wait(&self.tokens, tokens), "tokens a minute")];
-        let longest = rate.into_iter().filter_map(|(wait, what)| Some((wait?, what))).max_by_key(|(wait, _)| *wait);
-        let full = self.caps.concurrency.is_some_and(|most| self.running >= most);
-        longest.or(full.then_some((bounds::LIMIT_RETRY, "requests at once"))).map(|(wait, what)| Against::Rate { wait, what })
+        if let Some(bucket) = &mut self.tokens {
+            bucket.take(signed(tokens));
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -210,115 +198,70 @@ fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
     }
 }
 
-/// What speaks against a request.
-enum Against {
-    TooLarge { limit: u64 },
-    Rate { wait: Duration, what: &'static str },
-}
-
-impl Against {
-    fn wait(&self) -> Duration {
-        match self {
-            Against::TooLarge { .. } => Duration::MAX,
-            Against::Rate { wait, .. } => *wait,
-        }
-    }
-
-    fn error(&self, whose: &str, tokens: u64) -> Error {
-        match self {
-            Against::TooLarge { limit } => Error::new(
-                Kind::RateLimited,
-                format!("The request is too large for {whose}: it is reckoned at {tokens} tokens, and the limit is {limit} a minute."),
-            )
-            .retry_after(Duration::from_secs(60))
-            .hopeless(),
-            Against::Rate { wait, what } => {
-                Error::new(Kind::RateLimited, format!("The limit on {what} of {whose} is reached.")).retry_after(*wait)
-            }
-        }
-    }
+/// The counts of all that a request draws on. In the order of subjects, which is the same for every
+/// request: so no two wait for each other.
+fn lock(held: &[Held]) -> Vec<MutexGuard<'_, Counts>> {
+    held.iter().map(|held| held.counted.counts()).collect()
 }
 
 impl Limiter {
     /// Lets a request in that is reckoned at `tokens`, or says what speaks against it. Without anything to draw on it is let in.
-    pub fn admit(&self, draws: &[Draw], tokens: u64, now: Timestamp) -> Result<Permit, Refused> {
+    pub fn admit(&self, draws: &[Draw], tokens: u64, now: Timestamp) -> Result<Permit, Box<Refused>> {
         if draws.is_empty() {
             return Ok(Permit::default());
         }
-        let held: Vec<Held> = draws.iter().map(|draw| Held { counted: self.counted(&draw.subject), money: None }).collect();
-        // In the order of subjects, which is the same for every request: so no two wait for each other.
-        let mut all: Vec<MutexGuard<'_, Counts>> = held.iter().map(|held| held.counted.counts()).collect();
-        for ((counts, held), draw) in all.iter_mut().zip(&held).zip(draws) {
-            held.counted.follow(counts, draw, now, &self.carried);
+        let held = self.hold(draws);
+        let mut all = self.follow(&held, draws, now);
+        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, tokens));
+        if let Some(worst) = against.max_by_key(Against::wait) {
+            return Err(Box::new(Refused { error: worst.error(tokens), remaining: Remaining::of(&held, &all) }));
         }
-        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Some((counts.against(tokens)?, draw)));
-        let worst = against.max_by_key(|(against, _)| against.wait());
-        if let Some((against, draw)) = worst {
-            return Err(Refused { error: Box::new(against.error(draw.whose, tokens)), rates: rates(&all) });
-        }
-        for counts in &mut all {
-            counts.running += 1;
-            if let Some(bucket) = &mut counts.requests {
-                bucket.take(1);
-            }
-            if let Some(bucket) = &mut counts.tokens {
-                bucket.take(signed(tokens));
-            }
-        }
-        let rates = rates(&all);
+        all.iter_mut().for_each(|counts| counts.take(tokens));
+        let remaining = Remaining::of(&held, &all);
         drop(all);
         let slot = Some(Slot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
-        Ok(Permit { slot, held, tokens, rates })
+        Ok(Permit { slot, held, tokens, remaining })
     }
 
-    /// Reserves the same sum from every budget that the permit draws on, or nothing from any.
-    pub fn reserve(&self, permit: &mut Permit, wanted: Reserve, now: Timestamp) -> Result<(), Refused> {
-        let mut all: Vec<MutexGuard<'_, Counts>> = permit.held.iter().map(|held| held.counted.counts()).collect();
-        let mut amount = wanted.most;
-        for account in all.iter_mut().filter_map(|counts| counts.account()) {
-            account.turn(now);
-            amount = amount.min(account.fit(wanted.least, wanted.most));
+    /// Whether another request could be let in at all, whatever it is: what has no room for the
+    /// least of requests needs no look at this one. `costs`: whether it may cost money.
+    pub fn look(&self, draws: &[Draw], costs: bool, now: Timestamp) -> Result<(), Box<Refused>> {
+        if draws.is_empty() {
+            return Ok(());
         }
-        let mut short = None;
-        for account in all.iter_mut().filter_map(|counts| counts.account()) {
-            let found = account.check(wanted.least, amount).err().map(|found| (found, account.budget()));
-            // What is spent is spent; the others pass.
-            short = match (short, found) {
-                (Some((Short::Spent, budget)), _) => Some((Short::Spent, budget)),
-                (before, found) => found.or(before),
-            };
+        let held = self.hold(draws);
+        let mut all = self.follow(&held, draws, now);
+        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
+        let mut refusal = against.max_by_key(Against::wait).map(|worst| worst.error(0));
+        for (counts, held) in all.iter_mut().zip(&held) {
+            let account = counts.account().filter(|_| costs);
+            let used_up = account.and_then(|account| account.used_up(held.whose, now));
+            refusal = refusal.or(used_up);
         }
-        // One that a budget cannot pay will not come to be reserved: grants for it would only be lost in a crash.
-        let hopeless = matches!(short, Some((Short::Spent, _)));
-        for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| !hopeless) {
-            held.counted.expect(counts, amount);
+        match refusal {
+            None => Ok(()),
+            Some(error) => Err(Refused { error, remaining: Remaining::of(&held, &all) }.into()),
         }
-        if short.is_none() {
-            let mut periods = Vec::with_capacity(all.len());
-            for (counts, held) in all.iter_mut().zip(&permit.held) {
-                periods.push(counts.account().map(|account| (account.reserve(amount), amount)));
-                held.counted.expect(counts, 0);
-            }
-            drop(all);
-            for (held, money) in permit.held.iter_mut().zip(periods) {
-                held.money = money;
-            }
-        } else {
-            drop(all);
+    }
+
+    /// What is left now for requests that draw on these.
+    pub fn remaining(&self, draws: &[Draw], now: Timestamp) -> Remaining {
+        let held = self.hold(draws);
+        let all = self.follow(&held, draws, now);
+        Remaining::of(&held, &all)
+    }
+
+    fn hold(&self, draws: &[Draw]) -> Vec<Held> {
+        draws.iter().map(|draw| Held { counted: self.counted(&draw.subject), whose: draw.whose, money: None }).collect()
+    }
+
+    /// The counts of these, brought up to now.
+    fn follow<'a>(&self, held: &'a [Held], draws: &[Draw], now: Timestamp) -> Vec<MutexGuard<'a, Counts>> {
+        let mut all = lock(held);
+        for ((counts, held), draw) in all.iter_mut().zip(held).zip(draws) {
+            held.counted.follow(counts, draw, now, &self.carried);
         }
-        let Some((short, budget)) = short else { return Ok(()) };
-        let error = match short {
-            Short::Spent => {
-                Error::new(Kind::InsufficientQuota, format!("The budget of {budget} is used up, or what is left of it too little."))
-                    .retry_after(left_of(budget.per, now))
-                    .hopeless()
-            }
-            Short::Held => {
-                Error::new(Kind::RateLimited, "Requests under way hold what is left of the budget.").retry_after(bounds::LIMIT_RETRY)
-            }
-            Short::NotGranted => Error::new(Kind::RateLimited, "More of the budget is being set aside.").retry_after(bounds::LIMIT_RETRY),
-        };
-        Err(Refused { error: Box::new(error), rates: permit.rates })
+        all
     }
 
     fn counted(&self, subject: &Subject) -> Arc<Counted> {
@@ -339,28 +282,20 @@ impl Limiter {
     }
 }
 
-/// Of each rate, the one with the least left.
-fn rates(all: &[MutexGuard<'_, Counts>]) -> Rates {
-    let least = |bucket: fn(&Counts) -> &Option<Bucket>| {
-        all.iter().filter_map(|counts| bucket(counts).as_ref().map(Bucket::left)).min_by_key(|left| (left.remaining, left.limit))
-    };
-    Rates { requests: least(|counts| &counts.requests), tokens: least(|counts| &counts.tokens) }
-}
-
 impl Permit {
     /// Whether money has to be reserved.
     pub fn has_budget(&self) -> bool {
-        self.held.iter().any(|held| held.counted.counts().account().is_some())
+        self.remaining.money.is_some()
     }
 
     /// Whether what the answer reports as used is held against a limit: of tokens a minute, or of money.
     pub fn counts_tokens(&self) -> bool {
-        self.rates.tokens.is_some() || self.has_budget()
+        self.remaining.tokens.is_some() || self.has_budget()
     }
 
-    /// What was left of the rates when it was given.
-    pub fn rates(&self) -> Rates {
-        self.rates
+    /// What was left once the request had its part.
+    pub fn remaining(&self) -> Remaining {
+        self.remaining
     }
 
     /// The place among the requests at once, to be given back apart.
@@ -371,13 +306,28 @@ impl Permit {
     /// Ends the request: `tokens` and `cost` take the place of what was reserved. Where one is not known the reserve stands.
     pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>) {
         let used = tokens.unwrap_or(self.tokens);
-        self.end(used, cost);
+        self.end(true, used, cost);
+        self.held.clear();
     }
 
-    fn end(&mut self, tokens: u64, cost: Option<NanoUsd>) {
+    /// Gives everything back, as if the request had not been let in, and what is left then.
+    pub fn release(mut self) -> Remaining {
+        self.slot = None;
+        self.end(false, 0, Some(0));
+        let held = std::mem::take(&mut self.held);
+        Remaining::of(&held, &lock(&held))
+    }
+
+    /// Takes what was used in the place of what was reserved; the request itself counts, or it does
+    /// not.
+    fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>) {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
-        for held in self.held.drain(..) {
+        for held in &self.held {
             let mut counts = held.counted.counts();
+            counts.reserved = counts.reserved.saturating_sub(self.tokens);
+            if let Some(bucket) = counts.requests.as_mut().filter(|_| !counts_request) {
+                bucket.take(-1);
+            }
             if let Some(bucket) = &mut counts.tokens {
                 bucket.take(back);
             }
@@ -395,7 +345,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.held.is_empty() {
-            self.end(0, Some(0));
+            self.end(false, 0, Some(0));
         }
     }
 }
@@ -404,6 +354,8 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod reserve_tests;
 #[cfg(test)]
 mod restart_tests;
 #[cfg(test)]

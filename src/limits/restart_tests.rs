@@ -9,12 +9,16 @@ use super::*;
 use crate::store::{KeyRow, Limits};
 
 const HOUR_US: i64 = 3_600_000_000;
+/// What a request reserves at most.
+const MOST: NanoUsd = 400;
 
 /// A key with a budget, and what was spent of that on each day by the requests themselves.
 struct Payer {
     budget: NanoUsd,
     subject: Subject,
     spent: HashMap<i64, NanoUsd>,
+    /// What crashes forgot of it: of one request each, what was reserved ahead of its grant.
+    forgotten: HashMap<i64, NanoUsd>,
 }
 
 /// A request under way: which key it came by, the day on which it reserved, how much.
@@ -43,7 +47,7 @@ impl Run {
         let mut payers = Vec::new();
         for budget in [1_000, 700] {
             let key = world.key(keys.last(), Limits { budget: day(budget), ..Limits::default() }).await;
-            payers.push(Payer { budget, subject: Subject::Key(key.id.clone()), spent: HashMap::new() });
+            payers.push(Payer { budget, subject: Subject::Key(key.id.clone()), spent: HashMap::new(), forgotten: HashMap::new() });
             keys.push(key);
         }
         let mut run = Run { world, keys, payers, limiter: Limiter::default(), open: Vec::new(), now_us: 0, crashed_us: i64::MIN };
@@ -64,9 +68,11 @@ impl Run {
         self.limiter.open(&self.world.auth, &self.world.store, self.now()).await.unwrap();
     }
 
-    fn reserve(&mut self, by: usize, amount: NanoUsd) {
+    fn reserve(&mut self, by: usize, wanted: Reserve) {
         let mut permit = self.limiter.admit(&self.world.draws(&self.keys[by]), 1, self.now()).unwrap();
-        if self.limiter.reserve(&mut permit, Reserve::exactly(amount), self.now()).is_ok() {
+        if self.limiter.reserve(&mut permit, wanted, self.now()).is_ok() {
+            let amount = permit.held[0].money.expect("it has a budget").1;
+            assert!((wanted.least..=wanted.most).contains(&amount));
             self.open.push(Open { by, day: self.today(), amount, permit });
         }
     }
@@ -86,6 +92,13 @@ impl Run {
 
     /// Nobody knows what the requests under way have spent: all that they may.
     async fn crash(&mut self) {
+        let today = self.today();
+        for payer in &mut self.payers {
+            let counted = self.limiter.counted(&payer.subject);
+            let ahead = counted.counts().account.as_ref().map_or(0, Account::ahead);
+            assert!(ahead <= MOST, "{ahead} of one request");
+            *payer.forgotten.entry(today).or_default() += ahead;
+        }
         for Open { by, day, amount, permit } in std::mem::take(&mut self.open) {
             self.note(by, day, amount);
             drop(permit);
@@ -106,7 +119,8 @@ impl Run {
             let counted = self.limiter.counted(&payer.subject);
             let counted = counted.counts().account.as_ref().unwrap().spent();
             let spent = payer.spent.get(&today).copied().unwrap_or(0);
-            assert!(counted >= spent, "{counted} of {spent} are remembered");
+            let forgotten = payer.forgotten.get(&today).copied().unwrap_or(0);
+            assert!(counted + forgotten >= spent, "{counted} of {spent} are remembered");
             // A crash may cost a grant of its day, and of the next if that was near.
             let crashed = self.now_us.saturating_sub(self.crashed_us) < 48 * HOUR_US;
             assert!(counted == spent || crashed, "{counted} count where {spent} were spent");
@@ -116,7 +130,8 @@ impl Run {
     async fn step(&mut self, (step, which, amount): (u8, usize, u64)) {
         let under_way = self.open.len();
         match step {
-            0..=5 => self.reserve(which % 2, amount),
+            0..=3 => self.reserve(which % 2, Reserve::exactly(amount)),
+            4..=5 => self.reserve(which % 2, Reserve::between(amount / 8, MOST)),
             6..=8 if under_way > 0 => {
                 let which = which % under_way;
                 let spent = self.open[which].amount.min(amount);
@@ -141,7 +156,8 @@ impl Run {
             let held = self.open.iter().filter(|open| open.by >= at);
             let mut used = payer.spent.clone();
             held.for_each(|open| *used.entry(open.day).or_default() += open.amount);
-            assert!(used.values().all(|used| *used <= payer.budget), "{used:?} of {}", payer.budget);
+            let allowed = |day: &i64| payer.budget + payer.forgotten.get(day).copied().unwrap_or(0);
+            assert!(used.iter().all(|(day, used)| *used <= allowed(day)), "{used:?} of {}", payer.budget);
         }
     }
 }

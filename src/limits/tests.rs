@@ -1,12 +1,15 @@
 //! Permits, descent, grants over a store that fails, and what is forgotten.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::auth::{Auth, Credential, Principal};
+use crate::bounds;
+use crate::error::Kind;
 use crate::id::{KeyId, Random, UserId};
 use crate::interface::Interface;
 use crate::secret::SecretBytes;
@@ -18,8 +21,8 @@ pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
 }
 
-fn draw(name: &str, caps: Caps) -> Draw {
-    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: "your key" }
+pub(super) fn draw(name: &str, caps: Caps) -> Draw {
+    Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: Whose::Key }
 }
 
 pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
@@ -113,17 +116,18 @@ fn a_request_draws_on_all_or_on_none() {
     let wide = draw("key_a", Caps { rpm: Some(10), tpm: Some(100), ..Caps::default() });
     let both = [wide.clone(), narrow.clone()];
     let permit = limiter.admit(&both, 60, at(0)).unwrap();
-    let rates = permit.rates();
-    assert_eq!((rates.requests.unwrap().limit, rates.requests.unwrap().remaining), (1, 0), "the one with the least left");
-    assert_eq!(rates.tokens.unwrap().remaining, 40);
+    let left = permit.remaining();
+    let requests = left.requests.unwrap().left;
+    assert_eq!((requests.limit, requests.remaining), (1, 0), "the one with the least left");
+    assert_eq!(left.tokens.unwrap().left.remaining, 40);
     let refused = limiter.admit(&both, 30, at(0)).err().unwrap();
     assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(61)));
     let alone = limiter.admit(std::slice::from_ref(&wide), 40, at(0)).unwrap();
-    assert_eq!(alone.rates().requests.unwrap().remaining, 8, "the refused one took nothing");
+    assert_eq!(alone.remaining().requests.unwrap().left.remaining, 8, "the refused one took nothing");
     alone.settle(Some(10), None);
     drop(permit);
     let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
-    assert_eq!(again.rates().tokens.unwrap().remaining, 0, "what was reserved and not used came back");
+    assert_eq!(again.remaining().tokens.unwrap().left.remaining, 0, "what was reserved and not used came back");
     let large = limiter.admit(std::slice::from_ref(&wide), 101, at(0)).err().unwrap();
     assert!(large.error.is_hopeless());
     drop(again);
@@ -159,8 +163,8 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     let found = world.draws(&key);
     let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.rpm.unwrap(), draw.whose)).collect();
     assert_eq!(rpm.len(), 3);
-    assert_eq!(rpm[0], (100, "your user"));
-    assert!(rpm.contains(&(10, "a key above yours")) && rpm.contains(&(5, "your key")), "{rpm:?}");
+    assert_eq!(rpm[0], (100, Whose::User));
+    assert!(rpm.contains(&(10, Whose::KeyAbove)) && rpm.contains(&(5, Whose::Key)), "{rpm:?}");
     let mut sorted = found.clone();
     sorted.sort_by(|a, b| a.subject.cmp(&b.subject));
     assert!(found.iter().zip(&sorted).all(|(a, b)| a.subject == b.subject));
@@ -196,10 +200,10 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
     let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
-    assert_eq!((refused.error.kind(), refused.error.is_hopeless()), (Kind::InsufficientQuota, true));
+    assert_eq!((refused.kind(), refused.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
     assert_eq!(
-        after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap_err().error.retry_after_s(),
+        after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap_err().retry_after_s(),
         Some(1),
         "more than is granted"
     );
@@ -208,7 +212,7 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    assert_eq!(after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().error.retry_after_s(), Some(1), "closed");
+    assert_eq!(after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().retry_after_s(), Some(1), "closed");
 
     let last = world.start().await;
     assert_eq!(spent(&last), 500_000_001);
@@ -250,7 +254,7 @@ async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
     // Within the wide budget, were it alone; both refuse the last.
     for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
         let refused = limiter.reserve(&mut permit, Reserve::exactly(amount), at(0)).unwrap_err();
-        assert_eq!(refused.error.kind(), Kind::InsufficientQuota);
+        assert_eq!(refused.kind(), Kind::InsufficientQuota);
     }
     limiter.write(&world.store, at(0)).await.unwrap();
     let after = world.start().await;
@@ -271,7 +275,7 @@ async fn without_a_durable_grant_nothing_is_spent() {
     let draws = world.draws(&key);
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
-    assert_eq!((refused.error.kind(), refused.error.retry_after_s(), refused.error.is_hopeless()), (Kind::RateLimited, Some(1), false));
+    assert_eq!((refused.kind(), refused.retry_after_s(), refused.is_hopeless()), (Kind::RateLimited, Some(1), false));
     assert!(limiter.write(&world.store, at(0)).await.is_err());
     assert!(limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).is_err());
     world.faults.clear();

@@ -192,7 +192,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     // Its one place is taken.
     let ready = nodes.ready("m", at(1)).remove(0);
     let target = Arc::new(ready.target(routing.target("nodes/m").unwrap()));
-    let permit = crate::routing::health::Permit::take(&target, at(1), true).unwrap();
+    let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
     assert_eq!(reason(&look(1)).as_deref(), Some("concurrency"));
     let b = serving(&nodes, "b");
     let inputs = look(1);
@@ -201,7 +201,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     drop(permit);
     // A breaker of its own.
     for _ in 0..5 {
-        let permit = crate::routing::health::Permit::take(&target, at(1), true).unwrap();
+        let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
         permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
     }
     let inputs = look(1);
@@ -249,7 +249,7 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     let planned = routing.target("nodes/m").unwrap();
     let take = |second| {
         let ready = nodes.ready("m", at(second)).remove(0);
-        crate::routing::health::Permit::take(&Arc::new(ready.target(planned)), at(second), true)
+        crate::routing::health::Permit::take(&Arc::new(ready.target(planned)), at(second), None)
     };
     let permit = take(1).unwrap();
     let mut left = registered(&row, 1, &["m"]);
@@ -326,7 +326,7 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
     let long = nodes.ready("m", at(1)).into_iter().find(|ready| ready.id == blind.id).unwrap();
     let target = Arc::new(long.target(routing.target("nodes/m").unwrap()));
     for _ in 0..5 {
-        let permit = crate::routing::health::Permit::take(&target, at(1), true).unwrap();
+        let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
         permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
     }
     assert_eq!((reason(&asked(500, None, &[])).as_deref(), reason(&asked(50, None, &[]))), (Some("breaker_open"), None));

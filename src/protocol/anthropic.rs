@@ -212,8 +212,9 @@ impl Source {
 }
 
 /// A message as the chat completion that says the same: text, thoughts, calls of tools, why it ended, and what it took.
-/// What such an object has no place for (citations, results of a server's tools) is left out.
-pub fn as_chat_completion(message: &Value, created: i64) -> Value {
+/// What such an object has no place for (citations, results of a server's tools) is left out. What
+/// the message leaves out is missing.
+pub fn as_chat_completion(message: &Value) -> Value {
     let blocks = message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts = |kind: &str, field: &str| -> Option<String> {
         let of_kind = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some(kind));
@@ -222,7 +223,9 @@ pub fn as_chat_completion(message: &Value, created: i64) -> Value {
     };
     let mut said = Map::new();
     said.insert("role".into(), "assistant".into());
-    said.insert("content".into(), texts("text", "text").into());
+    // Some servers write a text alone.
+    let text = message.get("content").and_then(Value::as_str).map(str::to_owned);
+    said.insert("content".into(), text.or_else(|| texts("text", "text")).into());
     if let Some(thoughts) = texts("thinking", "thinking") {
         said.insert("reasoning_content".into(), thoughts.into());
     }
@@ -232,7 +235,7 @@ pub fn as_chat_completion(message: &Value, created: i64) -> Value {
     }
     let choice = json!({ "index": 0, "message": said, "finish_reason": finish_reason(message.get("stop_reason")) });
     json!({
-        "id": message.get("id"), "object": "chat.completion", "created": created, "model": message.get("model"), "choices": [choice],
+        "id": message.get("id"), "object": "chat.completion", "model": message.get("model"), "choices": [choice],
         "usage": message.get("usage").map(usage),
     })
 }
@@ -260,14 +263,18 @@ fn finish_reason(stop: Option<&Value>) -> Value {
 fn usage(written: &Value) -> Value {
     let count = |name: &str| written.get(name).and_then(Value::as_u64);
     let cached = count("cache_read_input_tokens");
-    let parts = [count("input_tokens"), cached, count("cache_creation_input_tokens")];
-    let prompt = parts.into_iter().flatten().fold(0u64, u64::saturating_add);
-    let completion = count("output_tokens").unwrap_or(0);
-    let mut usage = json!({ "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion) });
-    if let (Value::Object(usage), Some(cached)) = (&mut usage, cached) {
+    let beside = [cached, count("cache_creation_input_tokens")].into_iter().flatten();
+    let prompt = count("input_tokens").map(|fresh| beside.fold(fresh, u64::saturating_add));
+    let completion = count("output_tokens");
+    let total = prompt.zip(completion).map(|(prompt, completion)| prompt.saturating_add(completion));
+    let mut usage = Map::new();
+    for (name, count) in [("prompt_tokens", prompt), ("completion_tokens", completion), ("total_tokens", total)] {
+        usage.extend(count.map(|count| (name.to_owned(), count.into())));
+    }
+    if let Some(cached) = cached {
         usage.insert("prompt_tokens_details".into(), json!({ "cached_tokens": cached }));
     }
-    usage
+    usage.into()
 }
 
 #[cfg(test)]

@@ -71,9 +71,9 @@ fn an_answer_in_the_words_of_a_chat_completion() {
     });
     let arguments = message["content"][4]["input"].to_string();
     assert_eq!(
-        as_chat_completion(&message, 9),
+        as_chat_completion(&message),
         json!({
-            "id": "msg_1", "object": "chat.completion", "created": 9, "model": "claude-x",
+            "id": "msg_1", "object": "chat.completion", "model": "claude-x",
             "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
                 "role": "assistant", "content": "I look, wait.", "reasoning_content": "Hm.",
                 "tool_calls": [{"id": "toolu_1", "type": "function", "function": {"name": "look", "arguments": arguments}}]}}],
@@ -83,9 +83,18 @@ fn an_answer_in_the_words_of_a_chat_completion() {
     for (stop, finish) in
         [("end_turn", "stop"), ("stop_sequence", "stop"), ("pause_turn", "stop"), ("max_tokens", "length"), ("refusal", "content_filter")]
     {
-        assert_eq!(as_chat_completion(&json!({"stop_reason": stop}), 0)["choices"][0]["finish_reason"], finish);
+        assert_eq!(as_chat_completion(&json!({"stop_reason": stop}))["choices"][0]["finish_reason"], finish);
     }
-    assert_eq!(as_chat_completion(&json!({}), 0)["choices"][0]["message"], json!({"role": "assistant", "content": null}));
+    for (usage, told) in [
+        (json!({"output_tokens": 3}), json!({"completion_tokens": 3})),
+        (json!({"input_tokens": 4, "output_tokens": null}), json!({"prompt_tokens": 4})),
+        (json!([]), json!({})),
+    ] {
+        assert_eq!(as_chat_completion(&json!({ "usage": usage }))["usage"], told, "what is not told is missing");
+    }
+    let plain = as_chat_completion(&json!({"content": "plain"}));
+    assert_eq!(plain["choices"][0]["message"]["content"], "plain");
+    assert_eq!(as_chat_completion(&json!({}))["choices"][0]["message"], json!({"role": "assistant", "content": null}));
 }
 
 proptest! {

@@ -175,6 +175,11 @@ impl Decoder {
         Ok(!self.waiting.is_empty() || (!moved.ended && moved.written == self.room.len()))
     }
 
+    /// How many bytes have come out so far.
+    pub fn decoded(&self) -> usize {
+        self.decoded.len()
+    }
+
     /// The body, when it is whole.
     ///
     /// # Errors

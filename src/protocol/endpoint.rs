@@ -31,6 +31,11 @@ impl Endpoint {
         matches!(self, Endpoint::Messages | Endpoint::CountTokens)
     }
 
+    /// Whether its requests may cost money: a count of tokens never does.
+    pub fn costs(self) -> bool {
+        self != Endpoint::CountTokens
+    }
+
     /// Whether its answers may be streams.
     pub fn streams(self) -> bool {
         matches!(self, Endpoint::ChatCompletions | Endpoint::Responses | Endpoint::Messages)

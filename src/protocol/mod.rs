@@ -3,12 +3,14 @@
 pub mod agent;
 pub mod anthropic;
 pub mod coding;
+pub mod completion;
 pub mod endpoint;
 pub mod json;
 pub mod known;
 pub mod media;
 pub mod mock;
 pub mod openai;
+pub mod query;
 pub mod sse;
 pub mod stream;
 pub mod strip;

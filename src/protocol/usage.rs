@@ -103,6 +103,11 @@ impl Told {
         }
     }
 
+    /// Whether prompt and answer were counted, each for itself.
+    pub fn is_whole(&self) -> bool {
+        !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
+    }
+
     /// The counts; `None` where they are not to be believed.
     pub fn usage(&self) -> Option<Usage> {
         if self.absurd {

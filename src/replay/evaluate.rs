@@ -4,10 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::bounds;
 use crate::capture::names;
 use crate::capture::record::Head;
-use crate::protocol::usage::Usage;
 use crate::routing::decide::{Candidate, Decision, Refusal, decide};
 use crate::routing::inputs::{Inputs, TargetHealth};
 use crate::routing::recipe::Routing;
@@ -174,17 +172,6 @@ impl Judged<'_> {
     }
 }
 
-/// The tokens that a capture's cost is reckoned by: those observed, else those that its limits would have reserved.
-pub fn tokens(head: &Head) -> Usage {
-    head.usage.unwrap_or_else(|| {
-        let (prompt_tokens, asked) =
-            head.inputs.as_ref().map_or((0, None), |inputs| (inputs.request.prompt_tokens, inputs.request.max_tokens));
-        let completion_tokens = asked.unwrap_or(bounds::ANSWER_TOKENS).min(bounds::ANSWER_TOKENS);
-        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: None, estimated: true }
-    })
-}
-
 /// `provider/model`.
 pub(super) fn name(provider: &str, model: &str) -> String {
     [provider, "/", model].concat()
@@ -200,8 +187,9 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::id::{Random, RequestId, UserId};
+    use crate::replay::cost::PriceList;
     use crate::replay::explain;
-    use crate::replay::report::{PriceList, Report};
+    use crate::replay::report::Report;
     use crate::routing::inputs::tests::chat;
 
     const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nrecipes:\n  spread:\n    rules:\n      \
@@ -274,7 +262,7 @@ mod tests {
         ) {
             let routing = document();
             let question = Question { candidate: &routing, baseline: None, standing: &Standing::Recorded };
-            let prices = PriceList { candidate: &routing, other: None };
+            let prices = PriceList { candidate: &routing, baseline: None };
             let (mut report, random) = (Report::default(), Random::seeded(1));
             let (mut changed, mut plans, mut rules) = (0, 0, 0);
             for (seed, prompt_tokens, alteration) in stored {

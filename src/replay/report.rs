@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use crate::bounds;
 use crate::capture::record::Head;
 use crate::id::RequestId;
-use crate::routing::recipe::Routing;
+use crate::store::{NanoUsd, dollars, nano_usd};
 
-use super::evaluate::{Judged, Skipped, tokens};
+use super::cost::{Cost, PriceList, Unpriced};
+use super::evaluate::{Judged, Skipped};
 use super::explain::Reason;
 
 /// Stands for "no target at all".
@@ -40,47 +41,55 @@ pub struct Report {
     pub assumed: u64,
     /// Captures that belong here and could not be read, so that nobody knows what they would have added.
     pub unreadable: u64,
-    /// Those whose cost is not known, before or after.
-    pub unpriced: u64,
     skipped: BTreeMap<Skipped, u64>,
     changes: BTreeMap<(String, String), Change>,
     shift: BTreeMap<String, (u64, u64)>,
-    before_usd: f64,
-    after_usd: f64,
+    cost: Sums,
+    /// Those of the costs whose usage is our own count.
+    estimated: Sums,
+    /// What those cost that were not decided again.
+    skipped_nano: NanoUsd,
+    /// Those whose cost is not known, before or after.
+    unpriced: u64,
+    unpriced_targets: BTreeMap<Unpriced, u64>,
+}
+
+/// Costs on both sides.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    before: NanoUsd,
+    after: NanoUsd,
+}
+
+impl Sums {
+    fn add(&mut self, other: Sums) {
+        self.before = self.before.saturating_add(other.before);
+        self.after = self.after.saturating_add(other.after);
+    }
+
+    /// By how many dollars the side after is dearer.
+    fn delta(self) -> f64 {
+        dollars(self.after.saturating_sub(self.before)) - dollars(self.before.saturating_sub(self.after))
+    }
 }
 
 #[derive(Debug, Default)]
 struct Change {
     count: u64,
-    delta_usd: f64,
+    cost: Sums,
+    /// Those whose difference in cost is not known.
     unpriced: u64,
     reasons: BTreeMap<Reason, u64>,
     examples: Vec<RequestId>,
 }
 
-/// Where the prices of both sides come from: the candidate's list, and for what it does not price the other's. One list for
-/// both sides: a change of prices alone moves no cost.
-pub struct PriceList<'a> {
-    /// The document that is evaluated.
-    pub candidate: &'a Routing,
-    /// The live one, or the baseline.
-    pub other: Option<&'a Routing>,
-}
-
-impl PriceList<'_> {
-    fn cost(&self, target: Option<&str>, head: &Head) -> Option<f64> {
-        // Nothing is paid for what nobody serves.
-        let Some(target) = target else { return Some(0.0) };
-        let documents = [Some(self.candidate), self.other];
-        let priced = |routing: &Routing| routing.target(target)?.prices?.cost(&tokens(head));
-        documents.into_iter().flatten().find_map(priced)
-    }
-}
-
 impl Report {
     /// Notes a capture that was not asked.
-    pub fn skip(&mut self, why: Skipped) {
+    pub fn skip(&mut self, why: Skipped, head: &Head) {
         *self.skipped.entry(why).or_default() += 1;
+        if matches!(why, Skipped::Version | Skipped::Redacted) {
+            self.skipped_nano = self.skipped_nano.saturating_add(head.cost_usd.map_or(0, nano_usd));
+        }
     }
 
     /// Notes one that was; `reasons` are asked for only where it changed.
@@ -96,20 +105,34 @@ impl Report {
         self.unroutable_before += u64::from(from.is_none() && to.is_none());
         self.shifted(&from, true);
         self.shifted(&to, false);
-        let costs = prices.cost(from.as_deref(), head).zip(prices.cost(to.as_deref(), head));
-        match costs {
-            Some((before, after)) => {
-                self.before_usd += before;
-                self.after_usd += after;
-            }
-            None => self.unpriced += 1,
-        }
+        let costs = prices.costs(head, from.as_deref(), to.as_deref());
+        self.add_costs(head, &costs);
         if judged.changed() {
             self.changed += 1;
             let (from, to) = (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
             let room = self.changes.len() < bounds::EVALUATE_CHANGES || self.changes.contains_key(&(from.clone(), to.clone()));
             let pair = if room { (from, to) } else { (OTHERS.into(), OTHERS.into()) };
-            self.changes.entry(pair).or_default().add(&head.id, costs, reasons());
+            self.changes.entry(pair).or_default().add(&head.id, &costs, reasons());
+        }
+    }
+
+    fn add_costs(&mut self, head: &Head, (before, after): &(Cost, Cost)) {
+        // What is known before stands for what is not known after, and nothing for what is not
+        // known before: so the sums differ by what is known to change.
+        let sums = match (before, after) {
+            (Ok(before), after) => Sums { before: *before, after: *after.as_ref().unwrap_or(before) },
+            (Err(_), _) => Sums::default(),
+        };
+        self.cost.add(sums);
+        if head.usage.is_some_and(|usage| usage.estimated) {
+            self.estimated.add(sums);
+        }
+        let (lacks_before, lacks_after) = (before.as_ref().err(), after.as_ref().err());
+        self.unpriced += u64::from(lacks_before.or(lacks_after).is_some());
+        for unpriced in lacks_before.into_iter().chain(lacks_after.filter(|after| Some(*after) != lacks_before)) {
+            let room = self.unpriced_targets.len() < bounds::EVALUATE_CHANGES || self.unpriced_targets.contains_key(unpriced);
+            let others = || Unpriced { target: OTHERS.to_owned(), lacks: unpriced.lacks };
+            *self.unpriced_targets.entry(if room { unpriced.clone() } else { others() }).or_default() += 1;
         }
     }
 
@@ -130,11 +153,6 @@ impl Report {
         self.changes.values_mut().for_each(|change| change.examples.clear());
     }
 
-    /// Dollars before and after, of those captures whose costs are known.
-    pub fn cost_usd(&self) -> (f64, f64) {
-        (self.before_usd, self.after_usd)
-    }
-
     /// The report of contract 6.4; the greatest changes and shifts first.
     pub fn json(&self) -> Value {
         let mut changes: Vec<_> = self.changes.iter().collect();
@@ -151,7 +169,7 @@ impl Report {
             "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
             "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed, "plan_changed": self.plan_changed,
             "by_change": changes, "shift": shift,
-            "cost": { "before": self.before_usd, "after": self.after_usd, "unpriced": self.unpriced },
+            "cost": self.cost_json(),
             "inexact": self.inexact, "assumed": self.assumed, "skipped": skipped,
         });
         if let Some(fields) = report.as_object_mut().filter(|_| self.unreadable > 0) {
@@ -159,14 +177,30 @@ impl Report {
         }
         report
     }
+
+    fn cost_json(&self) -> Value {
+        let sums = |sums: Sums| json!({ "before": dollars(sums.before), "after": dollars(sums.after) });
+        let mut unpriced: Vec<_> = self.unpriced_targets.iter().collect();
+        unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let row =
+            |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| json!({ "target": target, "lacks": lacks.as_str(), "count": count });
+        let mut cost = sums(self.cost);
+        if let Some(fields) = cost.as_object_mut() {
+            fields.insert("estimated".to_owned(), sums(self.estimated));
+            fields.insert("skipped".to_owned(), dollars(self.skipped_nano).into());
+            fields.insert("unpriced".to_owned(), self.unpriced.into());
+            fields.insert("unpriced_targets".to_owned(), unpriced.into_iter().map(row).collect());
+        }
+        cost
+    }
 }
 
 impl Change {
-    fn add(&mut self, id: &RequestId, costs: Option<(f64, f64)>, reasons: Vec<Reason>) {
+    fn add(&mut self, id: &RequestId, costs: &(Cost, Cost), reasons: Vec<Reason>) {
         self.count += 1;
         match costs {
-            Some((before, after)) => self.delta_usd += after - before,
-            None => self.unpriced += 1,
+            (Ok(before), Ok(after)) => self.cost.add(Sums { before: *before, after: *after }),
+            _ => self.unpriced += 1,
         }
         for reason in reasons {
             if self.reasons.len() < bounds::EVALUATE_REASONS || self.reasons.contains_key(&reason) {
@@ -188,20 +222,36 @@ impl Change {
         };
         let reasons: Vec<Value> = reasons.into_iter().map(told).collect();
         // Where no cost of them is known the difference is not zero but unknown.
-        let delta = (self.unpriced < self.count).then_some(self.delta_usd);
-        json!({ "from": from, "to": to, "count": self.count, "cost_delta_usd": delta, "reasons": reasons, "examples": self.examples })
+        let delta = (self.unpriced < self.count).then_some(self.cost.delta());
+        json!({
+            "from": from, "to": to, "count": self.count, "cost_delta_usd": delta, "unpriced": self.unpriced, "reasons": reasons,
+            "examples": self.examples,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::record::tests::capture;
+    use crate::id::{Random, UserId};
 
     #[test]
     fn what_nobody_served_before_makes_no_share_smaller() {
         let share = |evaluated, routed_before, changed| Report { evaluated, routed_before, changed, ..Report::default() }.changed_share();
         assert_eq!([share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)], [0.5, 0.5, 1.0, 1.0]);
         assert_eq!([share(0, 0, 0), share(5, 0, 0), share(5, 5, 0)], [0.0; 3]);
+    }
+
+    #[test]
+    fn what_is_left_out_but_was_billed_is_summed_apart() {
+        let mut report = Report::default();
+        let head = Head { cost_usd: Some(0.25), ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head };
+        for why in Skipped::ALL {
+            report.skip(why, &head);
+        }
+        let cost = &report.json()["cost"];
+        assert_eq!((&cost["skipped"], &cost["before"]), (&json!(0.5), &json!(0.0)), "of another version, and redacted");
     }
 
     #[test]

@@ -6,23 +6,24 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 
-use super::condition::{Condition, Flaw, Key, Uses};
+use super::condition::{Compiled, Condition, Flaw, Key};
 use super::document::{
-    BreakerSpec, Fault, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
+    Fault, Findings, Located, ModelSpec, ProtocolSpec, ProviderSpec, RecipeSpec, RetryOn, RoutingSpec, RuleSpec, Strategy, TargetSpec,
     did_you_mean,
 };
-use super::health::BreakerSettings;
 use super::keywords::{self, Keywords};
-use super::provider::{Base, NODES, Protocol, Provider, Timeouts};
+use super::provider::{Base, Identity, NODES, Protocol, Provider, Timeouts, known_by};
 use super::recipe::{Choosable, Costly, Origin, Prices, Recipe, Retry, Routing, Rule, Shadow, Target};
+use super::warnings;
 use crate::bounds;
 use crate::secret::Secret;
 
 /// Names with a meaning of their own as the first segment of a model.
 const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
-pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
+pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Findings> {
     let mut build = Build::new(origin);
+    build.warnings = spec.warnings;
     let zone = build.zone(spec.timezone.as_ref());
     build.limit(spec.providers.iter().map(|p| &p.name), bounds::PROVIDERS, "providers");
     build.limit(spec.models.iter().map(|m| &m.name), bounds::ROUTING_NAMES, "models");
@@ -50,7 +51,9 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
     for model in models {
         build.target(&model.name);
     }
-    let (true, Some(keywords)) = (build.faults.is_empty(), keywords) else { return Err(build.faults) };
+    let (true, Some(keywords)) = (build.faults.is_empty(), keywords) else {
+        return Err(Findings { faults: build.faults, warnings: build.warnings });
+    };
     Ok(Routing {
         revision: origin.revision.into(),
         text: origin.text.into(),
@@ -64,12 +67,14 @@ pub(super) fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, V
         recipe_index,
         alias_index: aliases.iter().cloned().collect(),
         aliases,
+        warnings: build.warnings,
     })
 }
 
 struct Build<'o> {
     origin: &'o Origin<'o>,
     faults: Vec<Fault>,
+    warnings: Vec<Fault>,
     provider_names: Vec<String>,
     set_names: Vec<String>,
     signals: Costly,
@@ -93,6 +98,7 @@ impl<'o> Build<'o> {
         Build {
             origin,
             faults: Vec::new(),
+            warnings: Vec::new(),
             provider_names: Vec::new(),
             set_names: Vec::new(),
             signals: Costly::default(),
@@ -172,16 +178,17 @@ impl<'o> Build<'o> {
         };
         let (Some(base), timeouts) = (base, spec.timeouts) else { return };
         let usual = Timeouts::default();
+        let protocol = Protocol::from(protocol);
+        let api_keys = self.keys(spec.api_key, spec.options.api_keys);
+        let headers: Vec<_> = spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect();
         let provider = Provider {
             name: spec.name.value.as_str().into(),
-            protocol: match protocol {
-                ProtocolSpec::OpenAi => Protocol::OpenAi,
-                ProtocolSpec::Anthropic => Protocol::Anthropic,
-                ProtocolSpec::Mock => Protocol::Mock,
-            },
+            protocol,
+            identity: Identity::of(protocol, &base, &api_keys, &headers),
             base,
-            api_keys: self.keys(spec.api_key, spec.options.api_keys),
-            headers: spec.headers.into_iter().map(|(name, value)| (name.value, value)).collect(),
+            known_by: known_by(&api_keys, &headers),
+            api_keys,
+            headers,
             timeouts: Timeouts {
                 connect: timeouts.connect.unwrap_or(usual.connect),
                 first_byte: timeouts.first_byte.unwrap_or(usual.first_byte),
@@ -193,7 +200,7 @@ impl<'o> Build<'o> {
             health: spec.options.health.map(|health| health.value),
             max_concurrency: spec.options.max_concurrency,
             stream_usage: spec.options.stream_usage.unwrap_or_default(),
-            breaker: breaker(&spec.options.breaker),
+            breaker: spec.options.breaker.settings(),
             state: OnceLock::new(),
         };
         self.providers.push(Arc::new(provider));
@@ -216,9 +223,10 @@ impl<'o> Build<'o> {
             self.faults.push(spec.name.fault("`base_url` is missing").hint(Some(format!("base_url: {hint}"))));
             return None;
         };
-        let base = Base::parse(url.value.expose())
+        let base = Base::with_query(url.value.expose())
             .map_err(|wrong| self.faults.push(url.fault(format!("the URL {wrong}")).hint(Some("for example `https://api.example.com/v1`"))))
             .ok()?;
+        self.warnings.extend(warnings::of_base(url, &base));
         if !base.tls {
             let hint = Some("base_url: https://…");
             let http2 = spec.options.http2.as_ref().filter(|http2| http2.value);
@@ -250,7 +258,7 @@ impl<'o> Build<'o> {
             self.faults.push(over.fault(format!("more than {} seconds", bounds::MOCK_LATENCY.as_secs())).hint(Some("for example `20ms`")));
         }
         let at = self.origin.mock.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Some(Base { tls: false, host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()) })
+        Some(Base { host: at.ip().to_string(), port: at.port(), path: format!("/{}/v1", latency.as_millis()), ..Base::default() })
     }
 
     /// Whether its name is one that can be asked for.
@@ -289,6 +297,7 @@ impl<'o> Build<'o> {
         }
         let (provider, model) = self.named_provider(name)?;
         let Abilities { prices, context, capabilities } = self.models.get(&name.value).cloned().unwrap_or_default();
+        self.warnings.extend(warnings::of_price(name, &provider, prices));
         let target = Arc::new(Target {
             provider,
             model: model.into(),
@@ -396,7 +405,7 @@ impl<'o> Build<'o> {
     }
 
     fn rule(&mut self, spec: RuleSpec) -> Rule {
-        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value), Condition::uses));
+        let when = spec.when.as_ref().and_then(|when| self.compiled(when, Condition::compile(&when.value)));
         let key = self.key(&spec);
         if spec.targets.is_empty() {
             self.faults.push(
@@ -404,6 +413,7 @@ impl<'o> Build<'o> {
             );
         }
         self.weights(&spec);
+        self.warnings.extend(warnings::of_weights(&spec));
         let mut seen = HashSet::new();
         let mut choices = Vec::with_capacity(spec.targets.len());
         for TargetSpec { target, weight } in &spec.targets {
@@ -414,14 +424,17 @@ impl<'o> Build<'o> {
             let weight = weight.as_ref().map_or(1.0, |weight| weight.value);
             choices.extend(self.target(target).map(|target| Choosable { target, weight }));
         }
-        Rule { name: spec.name.value.as_str().into(), when, strategy: spec.strategy, key, choices }
+        let header = Rule::header_of(&spec.name.value);
+        Rule { name: spec.name.value.as_str().into(), header, when, strategy: spec.strategy, key, choices }
     }
 
     /// A compiled expression, if the names in it are known here too.
-    fn compiled<E>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>, uses: fn(&E) -> &Uses) -> Option<E> {
+    fn compiled<E: Compiled>(&mut self, text: &Located<String>, compiled: Result<E, Vec<Flaw>>) -> Option<E> {
         match compiled {
             Ok(expression) => {
-                let uses = uses(&expression);
+                let uses = expression.uses();
+                let doubts = expression.doubts().iter();
+                self.warnings.extend(doubts.map(|doubt| text.fault(doubt.message.clone()).hint(doubt.hint.clone())));
                 self.signals.language |= uses.language;
                 self.signals.keywords |= uses.keywords;
                 for set in uses.sets.iter().filter(|set| !self.set_names.contains(set)) {
@@ -446,7 +459,7 @@ impl<'o> Build<'o> {
 
     fn key(&mut self, spec: &RuleSpec) -> Option<Key> {
         match (&spec.key, spec.strategy) {
-            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value), Key::uses),
+            (Some(key), Strategy::Sticky) => self.compiled(key, Key::compile(&key.value)),
             (Some(key), other) => {
                 let fault = key.fault(format!("`{}` does not use a key", other.as_str()));
                 self.faults.push(fault.hint(Some("strategy: sticky")));
@@ -475,17 +488,6 @@ impl<'o> Build<'o> {
         if let (true, Strategy::Weighted, Some(first)) = (all_zero, spec.strategy, written.first()) {
             self.faults.push(first.fault("the weights of this rule sum to 0").hint(Some("give one target a weight above 0")));
         }
-    }
-}
-
-fn breaker(spec: &BreakerSpec) -> BreakerSettings {
-    let usual = BreakerSettings::default();
-    BreakerSettings {
-        consecutive: spec.consecutive.unwrap_or(usual.consecutive),
-        error_percent: spec.error_percent.unwrap_or(usual.error_percent),
-        min_requests: spec.min_requests.unwrap_or(usual.min_requests),
-        window: spec.window.unwrap_or(usual.window),
-        open: spec.open.unwrap_or(usual.open),
     }
 }
 

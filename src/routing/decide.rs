@@ -92,7 +92,20 @@ pub enum Refusal {
         candidates: Vec<Candidate>,
         /// Where those that could serve the request are all limited: until the first of them may be free again.
         retry_after: Option<Duration>,
+        /// Where the request is longer than the context of a target.
+        too_long: Option<TooLong>,
     },
+}
+
+/// How long a request is, and how long it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// Tokens of the prompt, estimated.
+    pub prompt: u64,
+    /// Tokens of the answer, as asked for.
+    pub answer: u64,
+    /// The longest context of the targets that are too short.
+    pub most: u64,
 }
 
 impl From<Refusal> for Error {
@@ -100,15 +113,15 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::ModelNotFound { model } => {
                 let shown: String = model.chars().take(crate::bounds::MODEL_NAME_BYTES).collect();
-                Error::new(Kind::ModelNotFound, format!("The model `{shown}` does not exist or you have no access to it.")).at("model")
+                Error::new(Kind::ModelNotFound, format!("The model `{shown}` does not exist or you do not have access to it.")).at("model")
             }
-            Refusal::NoTarget { candidates, retry_after } => no_target(&candidates, retry_after),
+            Refusal::NoTarget { candidates, retry_after, too_long } => no_target(&candidates, retry_after, too_long),
         }
     }
 }
 
 /// 400 where the request is at fault, 429 where waiting helps, else 503; each says what spoke against which target.
-fn no_target(candidates: &[Candidate], retry_after: Option<Duration>) -> Error {
+fn no_target(candidates: &[Candidate], retry_after: Option<Duration>, too_long: Option<TooLong>) -> Error {
     let reasons = || candidates.iter().filter_map(|candidate| candidate.reason.as_deref());
     let why: Vec<String> = candidates
         .iter()
@@ -117,9 +130,8 @@ fn no_target(candidates: &[Candidate], retry_after: Option<Duration>) -> Error {
     let why = why.join(", ");
     if candidates.is_empty() {
         Error::new(Kind::NoTarget, "No rule leads this request to a target.")
-    } else if reasons().all(|reason| reason == "context") {
-        let message = format!("The request is longer than the context of every model it may go to ({why}).");
-        Error::new(Kind::ContextLengthExceeded, message).at("messages")
+    } else if let Some(too_long) = too_long.filter(|_| reasons().all(|reason| matches!(reason, "context" | "endpoint"))) {
+        Error::new(Kind::ContextLengthExceeded, too_long.told(&why)).at("messages")
     } else if reasons().all(|reason| reason == "endpoint") {
         let message = format!("No provider that the request may go to speaks the protocol of this endpoint ({why}).");
         Error::new(Kind::UnsupportedFeature, message).at("model")
@@ -129,6 +141,19 @@ fn no_target(candidates: &[Candidate], retry_after: Option<Duration>) -> Error {
         Error::new(Kind::RateLimited, format!("Every target that the request may go to is at its limit ({why}).")).retry_after(wait)
     } else {
         Error::new(Kind::NoTarget, format!("No target can take the request now ({why})."))
+    }
+}
+
+impl TooLong {
+    /// In the words of OpenAI and of Anthropic, which clients look for.
+    fn told(self, why: &str) -> String {
+        let TooLong { prompt, answer, most } = self;
+        let limit = format!("This model's maximum context length is {most} tokens");
+        if prompt > most {
+            return format!("{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, as estimated ({why}).");
+        }
+        let sum = format!("input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}");
+        format!("{limit}, and {sum}, as estimated (context_length_exceeded; {why}).")
     }
 }
 
@@ -168,7 +193,7 @@ fn by_recipe(routing: &Routing, recipe: &Recipe, alias: &str, inputs: &Inputs) -
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A built recipe ends with a rule that always matches; a recipe without one has no target.
     let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
-        return Err(Refusal::NoTarget { candidates: Vec::new(), retry_after: None });
+        return Err(Refusal::NoTarget { candidates: Vec::new(), retry_after: None, too_long: None });
     };
     let key = evaluator.key(rule);
     let found = Found {
@@ -239,7 +264,8 @@ impl Found<'_> {
         let plan: Vec<Choice> = order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
         let Some(first) = plan.first().cloned() else {
             let retry_after = soonest(choices, &candidates, inputs);
-            return Err(Refusal::NoTarget { candidates, retry_after });
+            let too_long = too_long(choices, &candidates, inputs);
+            return Err(Refusal::NoTarget { candidates, retry_after, too_long });
         };
         Ok(Decision {
             provider: first.provider,
@@ -274,6 +300,14 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
         soonest = Some(soonest.map_or(wait, |other| other.min(wait)));
     }
     soonest
+}
+
+/// How long the request is, and the longest context of the targets that are too short for it.
+fn too_long(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<TooLong> {
+    let short = choices.iter().zip(candidates).filter(|(_, candidate)| candidate.reason.as_deref() == Some("context"));
+    let most = short.filter_map(|(choice, _)| on_nodes::context(choice.target(), inputs)).max()?;
+    let request = &inputs.request;
+    Some(TooLong { prompt: request.prompt_tokens, answer: request.max_tokens.unwrap_or(0), most })
 }
 
 /// What speaks against a target: first what the request is, then what the target's state is.

@@ -55,6 +55,7 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default(), shadow: None }],
         aliases: vec![(at("auto".into()), at("r".into()))],
         timezone: None,
+        warnings: Vec::new(),
     };
     let origin = Origin { revision: "0123456789ab", text: "", mock: None, signal_headers: &[] };
     Routing::build(spec, &origin).unwrap_or_else(|faults| panic!("{faults:?}"))

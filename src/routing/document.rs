@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::health::BreakerSettings;
 use super::provider::{Authorities, HealthCheck, StreamUsage};
 use crate::secret::Secret;
 
@@ -57,6 +58,15 @@ impl Fault {
     }
 }
 
+/// What was found in a document that cannot run.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What keeps it from running.
+    pub faults: Vec<Fault>,
+    /// What would not, and is most likely not meant.
+    pub warnings: Vec<Fault>,
+}
+
 /// The whole document.
 #[derive(Debug, Default)]
 pub struct RoutingSpec {
@@ -72,6 +82,8 @@ pub struct RoutingSpec {
     pub recipes: Vec<RecipeSpec>,
     /// Aliases in document order, with the recipe each names.
     pub aliases: Vec<(Located<String>, Located<String>)>,
+    /// What its reader found odd.
+    pub warnings: Vec<Fault>,
 }
 
 /// One provider; credentials are expanded already.
@@ -127,6 +139,20 @@ pub struct BreakerSpec {
     pub window: Option<Duration>,
     /// How long it is open the first time.
     pub open: Option<Duration>,
+}
+
+impl BreakerSpec {
+    /// As it runs, with the default for what is not said.
+    pub fn settings(&self) -> BreakerSettings {
+        let usual = BreakerSettings::default();
+        BreakerSettings {
+            consecutive: self.consecutive.unwrap_or(usual.consecutive),
+            error_percent: self.error_percent.unwrap_or(usual.error_percent),
+            min_requests: self.min_requests.unwrap_or(usual.min_requests),
+            window: self.window.unwrap_or(usual.window),
+            open: self.open.unwrap_or(usual.open),
+        }
+    }
 }
 
 /// The protocols this version speaks.

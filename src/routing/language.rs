@@ -49,6 +49,11 @@ const LANGUAGES: [(Lang, &str); 35] = [
     (Lang::Vie, "vi"),
 ];
 
+/// The ISO 639-1 codes of the languages that are told apart.
+pub fn codes() -> impl Iterator<Item = &'static str> {
+    LANGUAGES.iter().map(|(_, code)| *code)
+}
+
 /// The ISO 639-1 code of the language that the beginning of the text is in; `""` where that cannot be told.
 pub fn detect(text: &str) -> &'static str {
     static DETECTOR: OnceLock<Detector> = OnceLock::new();

@@ -16,3 +16,4 @@ pub mod recipe;
 pub mod strategy;
 #[cfg(test)]
 mod tests;
+mod warnings;

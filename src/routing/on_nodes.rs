@@ -73,6 +73,14 @@ pub(super) fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> 
     reason
 }
 
+/// The context of a target; of one on nodes the longest that a node says, or the document's where
+/// that is shorter.
+pub(super) fn context(target: &Target, inputs: &Inputs) -> Option<u64> {
+    let of_node = |(_, node): (_, &NodeFacts)| node.abilities.get(&*target.model)?.context;
+    let of_nodes = if target.is_on_nodes() { serving(&target.model, &inputs.health).filter_map(of_node).max() } else { None };
+    target.context.into_iter().chain(of_nodes).min()
+}
+
 fn serving<'h>(model: &'h str, health: &'h BTreeMap<String, TargetHealth>) -> impl Iterator<Item = (&'h TargetHealth, &'h NodeFacts)> {
     let nodes = health.values().filter_map(|told| Some((told, told.node.as_ref()?)));
     nodes.filter(move |(_, node)| node.models.iter().any(|served| &**served == model))

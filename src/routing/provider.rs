@@ -5,10 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
 
+use super::document::ProtocolSpec;
 use super::health::{BreakerSettings, ProviderState};
 use crate::protocol::endpoint::Endpoint;
-use crate::secret::Secret;
+use crate::protocol::query::decode_leniently;
+use crate::secret::{Mask, Secret, is_credential};
 
 /// A place that serves models.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Provider {
     pub api_keys: Vec<Secret>,
     /// Sent with every request; marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it is sent to know us by, as its answers must not say it to others.
+    pub known_by: Mask,
     /// Its deadlines.
     pub timeouts: Timeouts,
     /// Who may vouch for its certificate; `None`: those whom the system trusts.
@@ -37,26 +42,40 @@ pub struct Provider {
     pub stream_usage: StreamUsage,
     /// When the breakers of its targets open.
     pub breaker: BreakerSettings,
+    /// What its health belongs to, together with its name.
+    pub identity: Identity,
     pub(super) state: OnceLock<Arc<ProviderState>>,
 }
 
 /// The name under which targets on nodes are found, as that of a provider; no provider has it.
 pub const NODES: &str = "nodes";
 
+impl From<ProtocolSpec> for Protocol {
+    fn from(written: ProtocolSpec) -> Self {
+        match written {
+            ProtocolSpec::OpenAi => Protocol::OpenAi,
+            ProtocolSpec::Anthropic => Protocol::Anthropic,
+            ProtocolSpec::Mock => Protocol::Mock,
+        }
+    }
+}
+
 impl Provider {
     /// What stands for all nodes in a document. Requests go to one of them: this one is nowhere.
     pub(super) fn all_nodes() -> Provider {
-        let base = Base { tls: false, host: String::new(), port: 0, path: String::new() };
-        Provider::of_node(base, None, None, Arc::default())
+        Provider::of_node(Base::default(), None, None, Arc::default())
     }
 
     /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
     pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, places: Arc<ProviderState>) -> Provider {
+        let api_keys: Vec<Secret> = api_key.into_iter().collect();
         Provider {
             name: NODES.into(),
             protocol: Protocol::OpenAi,
+            identity: Identity::of(Protocol::OpenAi, &base, &api_keys, &[]),
             base,
-            api_keys: api_key.into_iter().collect(),
+            known_by: known_by(&api_keys, &[]),
+            api_keys,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
             ca: None,
@@ -78,6 +97,51 @@ impl Provider {
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)
     }
+}
+
+/// An endpoint and what it is asked with: protocol, base URL, keys and headers. It is a digest, as
+/// keys and headers hold credentials. A provider that changes any of them is another one to
+/// [`super::health`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity([u8; 32]);
+
+impl Identity {
+    /// That of a provider with these. The order of keys and headers does not matter.
+    pub fn of(protocol: Protocol, base: &Base, keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Identity {
+        let mut digest = Sha256::new();
+        // Each part with its length, so that no two lists of parts read the same.
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        };
+        let port = base.port.to_be_bytes();
+        let place =
+            [protocol.as_str().as_bytes(), &[u8::from(base.tls)], base.host.as_bytes(), &port, base.path.as_bytes(), base.query.as_bytes()];
+        place.into_iter().for_each(&mut add);
+        let mut keys: Vec<&str> = keys.iter().map(Secret::expose).collect();
+        keys.sort_unstable();
+        add(&(keys.len() as u64).to_be_bytes());
+        keys.into_iter().for_each(|key| add(key.as_bytes()));
+        let mut headers: Vec<(&str, &[u8])> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        headers.sort_unstable();
+        headers.into_iter().flat_map(|(name, value)| [name.as_bytes(), value]).for_each(add);
+        Identity(digest.finalize().into())
+    }
+}
+
+impl fmt::Debug for Identity {
+    /// Shows nothing: it is made of secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+/// What a provider is sent to know us by: its keys, and of each header that is meant to hold a
+/// credential the value without its scheme.
+pub(super) fn known_by(api_keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Mask {
+    let headers = headers.iter().filter(|(name, _)| is_credential(name.as_str()));
+    let of_headers = headers.filter_map(|(_, value)| value.to_str().ok()?.rsplit(' ').next());
+    Mask::new(api_keys.iter().map(Secret::expose).chain(of_headers))
 }
 
 /// Certificates of authorities.
@@ -172,7 +236,7 @@ impl Protocol {
 }
 
 /// The root of a provider's API.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Base {
     /// Whether by https.
     pub tls: bool,
@@ -182,6 +246,8 @@ pub struct Base {
     pub port: u16,
     /// Path that endpoints are appended to: empty, or `/…` without a slash at its end.
     pub path: String,
+    /// The query of every request, without its `?`; mostly empty.
+    pub query: String,
 }
 
 impl Base {
@@ -212,7 +278,34 @@ impl Base {
             }
             None => default_port(tls),
         };
-        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned() })
+        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned(), query: String::new() })
+    }
+
+    /// The same where there may be a query, such as Azure's `?api-version=…`.
+    pub fn with_query(url: &str) -> Result<Base, &'static str> {
+        let Some((root, query)) = url.split_once('?') else { return Base::parse(url) };
+        if query.contains('#') {
+            return Err("must not have a fragment");
+        }
+        let base = Base::parse(root)?;
+        // As a part of a URL that has no other flaw.
+        url.parse::<http::Uri>().map_err(|_| "is not a URL")?;
+        Ok(Base { query: query.to_owned(), ..base })
+    }
+
+    /// The target of a request to this endpoint: below the path, with the query of its own first.
+    /// Of the client's query it has what its own does not set.
+    pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
+        let mut target = [self.path.as_str(), endpoint.path()].concat();
+        let own = self.query.as_str();
+        let is_free = |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
+        let mut mark = '?';
+        let clients = query.into_iter().flat_map(|query| query.split('&').filter(is_free));
+        for part in (!own.is_empty()).then_some(own).into_iter().chain(clients) {
+            target.push(std::mem::replace(&mut mark, '&'));
+            target.push_str(part);
+        }
+        target
     }
 
     /// With `/v1` at its end, whether it was written or not: Anthropic's clients are given a base without it, OpenAI's one
@@ -230,6 +323,15 @@ impl Base {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.tls) { host } else { format!("{host}:{}", self.port) }
     }
+}
+
+/// The names of a query's parameters.
+fn parameters(query: &str) -> impl Iterator<Item = String> {
+    query.split('&').map(name_of)
+}
+
+fn name_of(parameter: &str) -> String {
+    decode_leniently(parameter.split('=').next().unwrap_or_default())
 }
 
 fn default_port(tls: bool) -> u16 {

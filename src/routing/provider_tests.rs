@@ -26,6 +26,27 @@ fn a_base_is_read_or_refused() {
 }
 
 #[test]
+fn a_base_may_have_a_query_where_a_provider_is_meant() {
+    let base = Base::with_query("https://x/openai/?api-version=1&a%20b=c").unwrap();
+    assert_eq!((base.path.as_str(), base.query.as_str()), ("/openai", "api-version=1&a%20b=c"));
+    assert_eq!(Base::with_query("https://x/v1").unwrap(), Base::parse("https://x/v1").unwrap());
+    for bad in ["https://x/?a=1#b", "https://u:p@x/?a", "?a=1", "https://x/?a b", "ftp://x?a"] {
+        assert!(Base::with_query(bad).is_err(), "{bad}");
+    }
+    let path = "/openai/chat/completions";
+    for (query, target) in [
+        (None, "?api-version=1&a%20b=c"),
+        (Some("beta=true&&x"), "?api-version=1&a%20b=c&beta=true&&x"),
+        (Some("api%2Dversion=2&a+b&beta=%74"), "?api-version=1&a%20b=c&beta=%74"),
+    ] {
+        assert_eq!(base.target(Endpoint::ChatCompletions, query), format!("{path}{target}"));
+    }
+    let plain = Base::parse("https://x").unwrap();
+    assert_eq!(plain.target(Endpoint::Messages, None), "/messages");
+    assert_eq!(plain.target(Endpoint::Messages, Some("beta=true")), "/messages?beta=true");
+}
+
+#[test]
 fn a_base_of_anthropic_s_protocol_ends_in_its_version_once() {
     for (written, path) in [
         ("https://api.anthropic.com", "/v1"),

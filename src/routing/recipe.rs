@@ -5,15 +5,17 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
 use jiff::tz::TimeZone;
 
 use super::condition::{Condition, Key};
 use super::decide::Decision;
-use super::document::{Fault, RetryOn, RoutingSpec, Strategy};
+use super::document::{Fault, Findings, RetryOn, RoutingSpec, Strategy};
 use super::health::{Budget, TargetState};
 use super::keywords::Keywords;
 use super::provider::Provider;
 use crate::protocol::usage::Usage;
+use crate::store::{dollars, nano_usd};
 
 /// What a document is built with, beside itself.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +44,18 @@ pub struct Routing {
     pub(super) recipe_index: HashMap<Arc<str>, Arc<Recipe>>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
     pub(super) alias_index: HashMap<Arc<str>, Arc<Recipe>>,
+    pub(super) warnings: Vec<Fault>,
 }
 
 impl Routing {
     /// Checks a spec and builds what runs; every fault at once.
-    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Vec<Fault>> {
+    pub fn build(spec: RoutingSpec, origin: &Origin<'_>) -> Result<Routing, Findings> {
         super::build::build(spec, origin)
+    }
+
+    /// What is most likely not meant, although it runs.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
     }
 
     /// First 12 hex digits of the document's hash.
@@ -202,7 +210,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What an answer costs, in dollars; `None` where a price that it takes is unknown.
+    /// What an answer costs, in dollars: a whole number of nano-dollars, as sums of costs count
+    /// them. `None` where a price that it takes is unknown.
     pub fn cost(&self, usage: &Usage) -> Option<f64> {
         let input = self.input_per_mtok?;
         let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
@@ -213,7 +222,7 @@ impl Prices {
             0 => 0.0,
             tokens => tokens as f64 * self.output_per_mtok?,
         };
-        Some((prompt + answer) / 1e6)
+        Some(dollars(nano_usd((prompt + answer) / 1e6)))
     }
 }
 
@@ -236,6 +245,11 @@ impl Recipe {
     /// Its rules in order; the last has no condition.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// A rule by name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| &*rule.name == name)
     }
 
     /// When the next target is tried.
@@ -267,6 +281,8 @@ pub struct Shadow {
 #[derive(Debug)]
 pub struct Rule {
     pub(super) name: Arc<str>,
+    /// The name as a header has it.
+    pub(super) header: HeaderValue,
     pub(super) when: Option<Condition>,
     pub(super) strategy: Strategy,
     pub(super) key: Option<Key>,
@@ -277,6 +293,16 @@ impl Rule {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A name as a header has it; those that the document's checks let through are plain.
+    pub(super) fn header_of(name: &str) -> HeaderValue {
+        HeaderValue::from_str(name).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
+    }
+
+    /// Its name, as the access log and as a header show it. Nothing is copied.
+    pub fn shown(&self) -> (Arc<str>, HeaderValue) {
+        (self.name.clone(), self.header.clone())
     }
 
     /// Its condition; absent: it always matches.

@@ -214,7 +214,12 @@ fn a_refusal_says_why_and_when_to_come_back() {
     inputs.health =
         [("soon", soon), ("late", late), ("full", full), ("open", open)].map(|(name, health)| (format!("p/{name}"), health)).into();
     for (targets, kind, retry_after_s, said) in [
-        (&["small"][..], Kind::ContextLengthExceeded, None, "p/small: context"),
+        (
+            &["small"][..],
+            Kind::ContextLengthExceeded,
+            None,
+            "prompt is too long: 101 tokens > 100 maximum, as estimated (p/small: context)",
+        ),
         (&["plain"], Kind::UnsupportedFeature, None, "p/plain: capability"),
         (&["small", "plain"], Kind::UnsupportedFeature, None, "p/small: context, p/plain: capability"),
         (&["late", "soon"], Kind::RateLimited, Some(4), "p/late: cooldown, p/soon: cooldown"),

@@ -9,6 +9,7 @@ const FINGERPRINT: &str = "rerouter master key fingerprint v1";
 const PEPPER: &str = "rerouter key pepper v1";
 const NODES: &str = "rerouter node secrets v1";
 const CAPTURES: &str = "rerouter capture key v1";
+const DOCUMENTS: &str = "rerouter documents v1";
 const RETIRED: &str = "rerouter retired keys v1";
 
 /// The keys of a store.
@@ -18,6 +19,7 @@ pub struct Keyring {
     pepper: SecretBytes,
     nodes: SecretBytes,
     captures: SecretBytes,
+    documents: SecretBytes,
     before: Vec<Retired>,
 }
 
@@ -44,8 +46,8 @@ pub enum Part {
 impl Keyring {
     /// The keys of the `number`th master key, and of those before it what is left, the last of them first.
     pub fn new(master: &SecretBytes, number: u32, before: Vec<Retired>) -> Self {
-        let [pepper, nodes, captures] = [PEPPER, NODES, CAPTURES].map(|purpose| derive(master, purpose));
-        Keyring { number, pepper, nodes, captures, before }
+        let [pepper, nodes, captures, documents] = [PEPPER, NODES, CAPTURES, DOCUMENTS].map(|purpose| derive(master, purpose));
+        Keyring { number, pepper, nodes, captures, documents, before }
     }
 
     /// The how manieth master key it is, which is the number of its pepper in stored rows.
@@ -72,6 +74,11 @@ impl Keyring {
     pub fn captures(&self) -> Vec<(u32, SecretBytes)> {
         let before = self.before.iter().filter_map(|retired| Some((retired.number, retired.captures.clone()?)));
         std::iter::once((self.number, self.captures.clone())).chain(before).collect()
+    }
+
+    /// What texts of routing documents are sealed under.
+    pub fn documents(&self) -> &SecretBytes {
+        &self.documents
     }
 
     /// What would be left of all of them under the next master key, the last first.

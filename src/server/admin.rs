@@ -1,15 +1,22 @@
-//! The metrics listener: `GET /metrics`, `/livez`, `/readyz`. Apart from the interfaces, and without credentials:
+//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`. Apart from the
+//! interfaces, and without credentials:
 //! bind it where only the operator's own machines reach it.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::{Method, Response, StatusCode};
-use pingora::apps::http_app::ServeHttp;
+use pingora::http::RequestHeader;
+use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
 
 use crate::app::App;
 use crate::auth::Standing;
+use crate::bounds;
+use crate::error::Error;
+use crate::gateway;
 use crate::interface::Interface;
 use crate::nodes;
 use crate::routing::inputs::Breaker;
@@ -52,18 +59,16 @@ impl Admin {
             let open = breaker != Breaker::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
+        self.app.metrics.body_memory(self.app.body_memory.held());
         self.app.metrics.render()
     }
-}
 
-#[async_trait]
-impl ServeHttp for Admin {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let head = session.req_header();
+    async fn response(&self, head: &RequestHeader) -> Response<Bytes> {
         // HTTP/2 would say it in its target.
         let host = head.uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default()));
-        let (status, kind, body) = match (&head.method, head.uri.path()) {
+        let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+        let (status, kind, body) = match (method, head.uri.path()) {
             _ if !self.app.server.accepts_metrics_host(host) => {
                 (StatusCode::MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n".to_string())
             }
@@ -78,11 +83,26 @@ impl ServeHttp for Admin {
             (&Method::GET, "/readyz") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
             _ => (StatusCode::NOT_FOUND, "text/plain", "GET /metrics, /livez or /readyz\n".to_string()),
         };
-        let mut response = Response::new(body.into_bytes());
-        *response.status_mut() = status;
-        let length = response.body().len();
-        response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-        response.headers_mut().insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(length));
-        response
+        text(status, kind, body)
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+#[async_trait]
+impl gateway::Serves for Admin {
+    async fn serve(&self, mut session: Box<ServerSession>, standby: bool, shutdown: &ShutdownWatch) -> Option<Stream> {
+        session.set_write_timeout(Some(bounds::KEEP_ALIVE));
+        let response = self.response(session.req_header()).await;
+        gateway::answer(session, response, !standby && !*shutdown.borrow()).await
+    }
+
+    async fn refuse(&self, session: &mut ServerSession, _: &[u8], error: Error) {
+        gateway::refuse(session, text(error.status(), "text/plain", format!("{}\n", error.detail()))).await;
     }
 }

@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
 use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Role, Store, StoreError};
+use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -80,7 +80,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let read = |source: config::Source, server: &Server| {
-        config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address)).map_err(problems)
+        let routing = config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address));
+        let routing = routing.map_err(problems)?;
+        config::warnings(&source.file, &routing).iter().for_each(|warning| warn!("{warning}"));
+        Ok::<_, BootError>(routing)
     };
     // A document that is a file is read first: one that is wrong leaves no trace.
     let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };
@@ -89,7 +92,8 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
     let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let (store, Claimed { keys, changed }) = Store::open_in(dir, move |masters| given.claim(masters)).await?;
+    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
     let store = store.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
@@ -114,7 +118,10 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
     let kept = &server.capture.retention;
     let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
-    let archive = archive.kept_for(kept.age, kept.size).counting(Metrics::clone(&metrics)).redacting(server.capture.redactor.clone());
+    let archive = archive
+        .kept_for(kept.age, kept.size)
+        .counting(Metrics::clone(&metrics))
+        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
     if let Err(error) = archive.recover().await {
         // A full disk, or a damaged file: that is no reason to refuse traffic.
         warn!("captures of the last run could not be looked through: {error}");
@@ -204,7 +211,9 @@ mod tests {
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
-        watcher.look().await;
+        for _ in 0..crate::bounds::WATCH_LOOKS {
+            watcher.look().await;
+        }
         assert_ne!(gateway.app.revision(), before);
         let reloads = |result: &str| gateway.app.metrics.render().contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"));
         assert!(reloads("success") && !reloads("unchanged"));

@@ -48,27 +48,61 @@ pub(super) struct Claimed {
     pub(super) changed: bool,
 }
 
+/// What a start does with the master keys of a store.
+enum Verdict {
+    /// The store is new and begins with this one, or with one that is made.
+    Begin(Option<SecretBytes>),
+    /// The store has this one.
+    Same(SecretBytes),
+    /// The store goes over from the first to the second, or to one that is made.
+    Change(SecretBytes, Option<SecretBytes>),
+}
+
 impl Given {
     /// Opens the keys of a store. Everything that speaks against it is found before anything is written.
     pub(super) fn claim(&self, masters: &Masters<'_>) -> Result<Claimed, BootError> {
         let rows = masters.rows()?;
+        match self.judge(&rows)? {
+            Verdict::Begin(key) => {
+                let key = key.map_or_else(|| self.make(), Ok)?;
+                masters.begin(1, fingerprint(&key).expose(), self.now)?;
+                Ok(Claimed { keys: Keyring::from(&key), changed: false })
+            }
+            Verdict::Same(key) => {
+                self.say_what_is_not_needed(&key);
+                Ok(Claimed { keys: keyring(&key, &rows)?, changed: false })
+            }
+            Verdict::Change(old, key) => self.change(masters, &rows, &old, key),
+        }
+    }
+
+    /// Whether [`Given::claim`] would go well with a store that has had these master keys; nothing
+    /// is written.
+    pub(super) fn try_out(&self, rows: &[MasterRow]) -> Result<(), BootError> {
+        self.judge(rows).map(|_| ())
+    }
+
+    /// What the texts of documents are sealed under in a store that has had these master keys.
+    pub(super) fn documents_key(&self, rows: &[MasterRow]) -> Result<SecretBytes, BootError> {
+        match self.judge(rows)? {
+            Verdict::Same(key) | Verdict::Change(key, _) => Ok(keyring(&key, rows)?.documents().clone()),
+            Verdict::Begin(_) => Err(BootError("the store is new".to_owned())),
+        }
+    }
+
+    fn judge(&self, rows: &[MasterRow]) -> Result<Verdict, BootError> {
         let key = read(self.key.as_ref(), MASTER_KEY, &self.dir.join(FILE))?;
-        let Some(last) = rows.first() else {
-            let key = key.map_or_else(|| self.make(), Ok)?;
-            masters.begin(1, fingerprint(&key).expose(), self.now)?;
-            return Ok(Claimed { keys: Keyring::from(&key), changed: false });
+        let Some(last) = rows.first() else { return Ok(Verdict::Begin(key)) };
+        let at = key.as_ref().and_then(|key| rows.iter().position(|row| is(key, row)));
+        let key = match (key, at) {
+            (Some(key), Some(0)) => return Ok(Verdict::Same(key)),
+            (_, Some(at)) => return Err(given_up(rows.get(at.saturating_sub(1)).map(|next| next.since))),
+            (key, None) => key,
         };
-        if let Some(key) = key.as_ref().filter(|key| is(key, last)) {
-            self.say_what_is_not_needed(key);
-            return Ok(Claimed { keys: keyring(key, &rows)?, changed: false });
-        }
-        if let Some(at) = rows.iter().position(|row| key.as_ref().is_some_and(|key| is(key, row))) {
-            return Err(given_up(rows.get(at.saturating_sub(1)).map(|next| next.since)));
-        }
         let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
         match old {
             Some(old) if is(&old, last) && key.is_none() && !self.of_file() => Err(alone(&self.dir.join(FILE))),
-            Some(old) if is(&old, last) => self.change(masters, &rows, &old, key),
+            Some(old) if is(&old, last) => Ok(Verdict::Change(old, key)),
             Some(_) => Err(BootError(format!(
                 "the store has another master key than the one given as the one before ({MASTER_KEY_OLD} or {FILE_OLD}), and nothing is \
                  changed: give the one that it was last started with"
@@ -120,6 +154,7 @@ impl Given {
         for node in masters.nodes()? {
             masters.put_node(nodes::resealed(&node, &from, &keys, &self.random))?;
         }
+        masters.reseal_documents(from.documents(), keys.documents())?;
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
         masters.note(&Event::new(self.now, (operator, Rank::Admin), Action::MasterKeyChange, "master_key", &number.to_string()))?;
         Ok(Claimed { keys, changed: true })

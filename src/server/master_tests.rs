@@ -24,8 +24,12 @@ fn given(dir: &Path, key: Option<u8>, old: Option<u8>) -> Given {
 }
 
 async fn start(dir: &Path, key: Option<u8>, old: Option<u8>) -> Result<(Store, Claimed), BootError> {
-    let given = given(dir, key, old);
-    Store::open_in(DataDir::take(dir)?, move |masters| given.claim(masters)).await
+    open(dir, given(dir, key, old)).await
+}
+
+async fn open(dir: &Path, given: Given) -> Result<(Store, Claimed), BootError> {
+    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    Store::open_in(DataDir::take(dir)?, claim).await
 }
 
 fn put(dir: &Path, name: &str, text: &str) {
@@ -45,7 +49,8 @@ async fn files(dir: &Path) -> (BTreeMap<String, String>, Vec<MasterRow>) {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let keys = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("master"));
     let keys = keys.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())).collect();
-    let known = Store::open_in(DataDir::take(dir).unwrap(), |masters| masters.rows()).await;
+    let known = |masters: &Masters<'_>| masters.rows().map(|rows| (SecretBytes::new([0; 32]), rows));
+    let known = Store::open_in(DataDir::take(dir).unwrap(), known).await;
     (keys, known.unwrap().1)
 }
 
@@ -59,7 +64,7 @@ async fn the_master_key_is_made_once_and_private() {
     let mode = std::fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let short = Given { key: Some(Secret::new("short")), ..given(dir.path(), None, None) };
-    let wrong = Store::open_in(DataDir::take(dir.path()).unwrap(), move |masters| short.claim(masters)).await;
+    let wrong = open(dir.path(), short).await;
     assert!(wrong.err().unwrap().to_string().contains("REROUTER_MASTER_KEY is not 32 bytes in base64"));
     std::fs::remove_file(dir.path().join(FILE)).unwrap();
     let lost = refused(dir.path(), None, None).await;
@@ -115,13 +120,13 @@ async fn files_do_as_well_and_the_next_key_is_made() {
     let killed = given(dir, None, None);
     let killed = Store::open_in(DataDir::take(dir).unwrap(), move |masters| {
         killed.claim(masters)?;
-        Err::<(), _>(BootError("killed".into()))
+        Err::<(SecretBytes, ()), _>(BootError("killed".into()))
     });
     assert!(killed.await.is_err());
     let second = std::fs::read_to_string(dir.join(FILE)).unwrap();
     assert_ne!(first, second);
     let alone = Given { key: Some(Secret::new(first.clone())), ..given(dir, None, None) };
-    let (store, claimed) = Store::open_in(DataDir::take(dir).unwrap(), move |masters| alone.claim(masters)).await.unwrap();
+    let (store, claimed) = open(dir, alone).await.unwrap();
     assert!(!claimed.changed, "the one before alone opens it still");
     drop(store);
     let (store, claimed) = start(dir, None, None).await.unwrap();
@@ -332,4 +337,19 @@ async fn secrets_of_nodes_go_over_and_one_that_does_not_open_stays() {
     let under_the_first = Nodes::new(&SecretBytes::new([1; 32]));
     under_the_first.load(after.nodes);
     assert!(!under_the_first.takes(&sound.id, 2, at(0)) && under_the_first.places().is_empty());
+}
+
+#[tokio::test]
+async fn texts_of_documents_go_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (store, _) = start(dir, Some(1), None).await.unwrap();
+    store.keep_document("0123456789ab", "first", at(1)).await.unwrap();
+    store.keep_document("ba9876543210", "second", at(2)).await.unwrap();
+    drop(store);
+    for (key, old) in [(Some(2), Some(1)), (Some(2), None), (Some(3), Some(2))] {
+        let (store, _) = start(dir, key, old).await.unwrap();
+        assert_eq!(store.document("0123456789ab").await.unwrap().as_deref(), Some("first"));
+        assert_eq!(store.live_document().await.unwrap().as_deref(), Some("second"));
+    }
 }

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use log::{error, info};
-use pingora::listeners::tls::TlsSettings;
-use rustls::pki_types::pem::PemObject;
+use pingora::listeners::tls::{Acceptor, TlsSettings};
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -38,21 +38,41 @@ impl ResolvesServerCert for Current {
     }
 }
 
+/// Which of the two files is at fault, and why.
+pub(super) enum Unfit {
+    Cert(String),
+    Key(String),
+}
+
+impl Unfit {
+    /// Why, with the name of the file.
+    pub(super) fn why(self) -> String {
+        match self {
+            Unfit::Cert(why) | Unfit::Key(why) => why,
+        }
+    }
+}
+
+/// Whether a listener can show these files.
+pub(super) fn check(files: &TlsFiles) -> Result<(), Unfit> {
+    read(files).map(|_| ())
+}
+
 impl Identity {
     /// Reads the pair; what is wrong with it is said without quoting the key.
     pub(super) fn load(files: &TlsFiles) -> Result<Self, String> {
-        let pair = read(files)?;
+        let pair = read(files).map_err(Unfit::why)?;
         let seen = Mutex::new(stamps(files));
         Ok(Identity { files: files.clone(), current: Arc::new(Current(ArcSwap::from_pointee(pair))), seen })
     }
 
-    /// Settings for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
-    pub(super) fn settings(&self) -> Result<TlsSettings, String> {
+    /// What shakes hands for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
+    pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
         let (cert, key) = (self.files.cert.display().to_string(), self.files.key.display().to_string());
         let mut settings = TlsSettings::intermediate(&cert, &key).map_err(|error| format!("TLS of {cert}: {error}"))?;
         settings.set_cert_resolver(self.current.clone());
         settings.enable_h2();
-        Ok(settings)
+        Ok(settings.build())
     }
 
     /// Reads the pair again if either file has changed since the last look.
@@ -73,23 +93,34 @@ impl Identity {
                 self.current.0.store(Arc::new(pair));
                 info!("certificate {} was read again", self.files.cert.display());
             }
-            Err(why) => error!("certificate not taken, the old one stays: {why}"),
+            Err(unfit) => error!("certificate not taken, the old one stays: {}", unfit.why()),
         }
     }
 }
 
-fn read(files: &TlsFiles) -> Result<CertifiedKey, String> {
+fn read(files: &TlsFiles) -> Result<CertifiedKey, Unfit> {
     let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    let of_cert = |error: &dyn fmt::Display| Unfit::Cert(of(&files.cert, error));
+    let of_key = |error: &dyn fmt::Display| Unfit::Key(of(&files.key, error));
     let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect).map_err(|error| of(&files.cert, &error))?;
+        CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect).map_err(|error| of_cert(&told(&error)))?;
     if chain.is_empty() {
-        return Err(of(&files.cert, &"holds no certificate"));
+        return Err(of_cert(&"holds no certificate in PEM"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of(&files.key, &error))?;
-    let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of(&files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of_key(&told(&error)))?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of_key(&error))?;
     let pair = CertifiedKey::new(chain, key);
-    pair.keys_match().map_err(|error| of(&files.cert, &error))?;
+    pair.keys_match().map_err(|_| of_key(&format!("is not the key of the certificate in {}", files.cert.display())))?;
     Ok(pair)
+}
+
+/// What is wrong with a file of PEM, in the system's words where it cannot be read.
+fn told(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "holds no private key in PEM".to_owned(),
+        _ => "is not PEM".to_owned(),
+    }
 }
 
 fn stamps(files: &TlsFiles) -> Stamps {

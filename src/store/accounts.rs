@@ -10,9 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::limits::Limits;
-use super::rows::{
-    Change, Committed, DocumentRow, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
-};
+use super::rows::{Change, Committed, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow};
 use super::{Event, FaultPlace, Faults, StoreError, agents, audit, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
@@ -318,43 +316,6 @@ pub(super) fn probe(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.query_row("SELECT rev FROM state", [], |_| Ok(()))?;
     Ok(())
-}
-
-/// The newest wording of a revision is kept: it differs in comments and spelling only. Made live twice at one moment, it still
-/// comes after what was live before.
-pub(super) fn insert_document(connection: &Connection, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
-    connection.execute(
-        "INSERT INTO documents (revision, text, created_at, live_at)
-         VALUES (?1, ?2, ?3, max(?3, 1 + (SELECT coalesce(max(live_at), 0) FROM documents)))
-         ON CONFLICT (revision) DO UPDATE SET text = excluded.text, live_at = excluded.live_at",
-        params![revision, text, at.as_microsecond()],
-    )?;
-    Ok(())
-}
-
-/// The document that was made live last.
-pub(super) fn live_document(connection: &Connection) -> Result<Option<String>, StoreError> {
-    let newest = "SELECT text FROM documents ORDER BY live_at DESC LIMIT 1";
-    Ok(connection.query_row(newest, [], |row| row.get(0)).optional()?)
-}
-
-/// Documents from the one that was made live last on, those after `after` in that order.
-pub(super) fn documents(connection: &Connection, limit: usize, after: Option<&str>) -> Result<Vec<DocumentRow>, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT revision, created_at, live_at FROM documents
-         WHERE ?1 IS NULL OR live_at < (SELECT live_at FROM documents WHERE revision = ?1)
-         ORDER BY live_at DESC LIMIT ?2",
-    )?;
-    let read = |row: &Row<'_>| {
-        let time = |at: i64| Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
-        Ok(DocumentRow { revision: row.get(0)?, created_at: time(row.get(1)?), live_at: time(row.get(2)?) })
-    };
-    let rows = statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], read)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-pub(super) fn document(connection: &Connection, revision: &str) -> Result<Option<String>, StoreError> {
-    Ok(connection.query_row("SELECT text FROM documents WHERE revision = ?1", [revision], |row| row.get(0)).optional()?)
 }
 
 fn shared(known: &mut HashSet<UserId>, id: UserId) -> UserId {

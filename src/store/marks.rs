@@ -56,7 +56,7 @@ impl Marks {
     pub(super) fn open(path: PathBuf) -> Result<Marks, StoreError> {
         let (file, slots) = match File::options().read(true).write(true).open(&path) {
             Ok(file) => {
-                let slots = read(&file)?;
+                let slots = read(&path, &file)?;
                 (Some(file), slots)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => (make(&path).ok(), HashMap::new()),
@@ -124,8 +124,17 @@ fn make(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn read(file: &File) -> io::Result<HashMap<NodeId, Slot>> {
+fn read(path: &Path, file: &File) -> Result<HashMap<NodeId, Slot>, StoreError> {
     let mut bytes = vec![0; SIZE];
+    let found = file.metadata()?.len();
+    if found < SIZE as u64 {
+        // Not mended here: for as long as a signature is good, what it held keeps one from being used again.
+        return Err(StoreError::Damaged(format!(
+            "{} has {found} bytes instead of {SIZE}; two minutes after the gateway last ran nothing in it is needed: take it away \
+             then, and it is made again",
+            path.display()
+        )));
+    }
     file.read_exact_at(&mut bytes, 0)?;
     let mut slots: HashMap<NodeId, Slot> = HashMap::new();
     for (number, slot) in bytes.chunks_exact(SLOT).enumerate() {

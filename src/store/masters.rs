@@ -1,6 +1,7 @@
 //! The master keys that the store has had, and which pepper secrets are known by. The store holds no master key, only what it
 //! knows each by, and of those before the last what is still needed of them, sealed under the last.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,9 +10,11 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use super::accounts::{self, time};
 use super::rows::{Change, Committed};
 use super::sqlite::{DataDir, Sqlite};
-use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes};
+use super::worker::open_to_look;
+use super::{Backend, Event, Faults, NodeRow, Store, StoreError, audit, nodes, schema};
 use crate::blocking::blocking;
 use crate::id::{KeyId, SessionId};
+use crate::secret::SecretBytes;
 
 /// A master key as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,11 @@ impl Masters<'_> {
         Ok(statement.query_map([], master)?.collect::<rusqlite::Result<_>>()?)
     }
 
+    /// Within which all of it happens.
+    pub(super) fn transaction(&self) -> &Transaction<'_> {
+        self.transaction
+    }
+
     /// Compares the last one with this, or begins with this in a new store.
     pub(super) fn claim(&self, fingerprint: &[u8]) -> Result<(), StoreError> {
         match self.rows()?.first() {
@@ -131,6 +139,21 @@ impl Masters<'_> {
     }
 }
 
+/// Has `look` read a store that is there, and changes nothing, also beside a process that has it.
+/// None where there is no store, or one that cannot be read without writing: one of an earlier
+/// build, which a start brings up to date first, or what a crash has left.
+pub fn look<T, E>(dir: &Path, look: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<Option<T>, E>
+where
+    E: From<StoreError>,
+{
+    let Some(mut connection) = open_to_look(&dir.join("accounts.db"))? else { return Ok(None) };
+    let transaction = connection.transaction().map_err(StoreError::from)?;
+    if !schema::is_of_this_build(&transaction, schema::ACCOUNTS)? {
+        return Ok(None);
+    }
+    look(&Masters { transaction: &transaction }).map(Some)
+}
+
 /// Has `claim` look at the master keys, and holds what it does to them if it is well.
 pub(super) fn claim<T, E: From<StoreError>>(connection: &mut Connection, claim: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<T, E> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
@@ -140,17 +163,23 @@ pub(super) fn claim<T, E: From<StoreError>>(connection: &mut Connection, claim: 
 }
 
 impl Store {
-    /// [`Store::open`] in a directory that was taken before, if `claim` will have the master keys that the store has had. What that
-    /// does to them is one transaction: it holds when `claim` is well, and else nothing has changed.
-    pub async fn open_in<T, E>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E> + Send + 'static) -> Result<(Store, T), E>
+    /// Opens the embedded store in a directory that was taken before, making it when there is none,
+    /// if `claim` will have the master keys that the store has had. What that does to them is one
+    /// transaction: it holds when `claim` is well, and else nothing has changed. It gives the key
+    /// that texts of documents are sealed under, and whatever the caller wants to have. A newer
+    /// schema is refused.
+    pub async fn open_in<T, E>(
+        dir: DataDir,
+        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let opened = blocking(move || Sqlite::open(dir, claim)).await;
-        let (sqlite, claimed) = opened.map_err(StoreError::from)??;
+        let (sqlite, documents, claimed) = opened.map_err(StoreError::from)??;
         let backend = Arc::new(Backend::Sqlite(sqlite));
-        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None }, claimed))
+        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None, documents }, claimed))
     }
 
     /// Puts digests of another pepper in the place of those that are known, where they still are: no key or session is another

@@ -19,11 +19,12 @@ async fn what_a_claim_does_holds_or_has_not_happened() {
     drop(Store::open(dir.path(), b"one").await.unwrap());
     let next = |masters: &Masters<'_>| {
         masters.retire(1, Some(b"sealed"), None)?;
-        masters.begin(2, b"two", at(5))
+        masters.begin(2, b"two", at(5))?;
+        Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()))
     };
     let failed = Store::open_in(DataDir::take(dir.path()).unwrap(), move |masters| {
         next(masters)?;
-        Err::<(), _>(StoreError::unavailable("killed"))
+        Err::<(SecretBytes, ()), _>(StoreError::unavailable("killed"))
     });
     assert!(failed.await.is_err());
     assert_eq!(numbers(dir.path()), [(1, b"one".to_vec(), false)]);

@@ -5,9 +5,11 @@ mod accounts;
 mod agents;
 mod audit;
 mod audit_retention;
+mod backup;
 mod books;
 mod capture_list;
 mod captures;
+mod documents;
 mod faults;
 mod keys;
 mod limits;
@@ -33,15 +35,17 @@ use jiff::Timestamp;
 use crate::blocking::Lost;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
+use crate::secret::SecretBytes;
 use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
+pub use backup::{copy_accounts, copy_captures};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use marks::NodeMark;
-pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest};
+pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest, look};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use rows::{
@@ -182,6 +186,8 @@ pub struct Store {
     faults: Faults,
     probe: Probe,
     event: Option<Arc<Event>>,
+    /// What texts of documents are sealed under.
+    documents: SecretBytes,
 }
 
 impl fmt::Debug for Store {
@@ -191,11 +197,13 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the embedded store under `data_dir`, making it when there is none. A newer schema, another master key
-    /// and a directory that is in use are refused.
+    /// For tests and benches: opens the embedded store under `data_dir`, making it when there is
+    /// none. The key that texts of documents are sealed under is no secret here.
+    #[doc(hidden)]
     pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
         let fingerprint = master_fingerprint.to_owned();
-        Ok(Store::open_in(DataDir::take(data_dir)?, move |masters| masters.claim(&fingerprint)).await?.0)
+        let claim = move |masters: &Masters<'_>| masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()));
+        Ok(Store::open_in(DataDir::take(data_dir)?, claim).await?.0)
     }
 
     /// The same store, failing as `faults` says.
@@ -385,35 +393,11 @@ impl Store {
         !self.faults.broken() && self.probe.ask(question).await
     }
 
-    /// Keeps the text of a routing document as the one that is live from now on.
-    pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
+    /// Moves what the write-ahead logs hold into the databases themselves, and empties the logs, unless
+    /// somebody reads at that moment. What was acknowledged is durable without it: it bounds what lies in the logs alone.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        let (revision, text, event) = (revision.to_owned(), text.to_owned(), self.event.clone());
-        let keep = move |transaction: &rusqlite::Transaction<'_>| {
-            accounts::insert_document(transaction, &revision, &text, at)?;
-            // No table in memory follows documents, so there is no change to speak of.
-            event.map_or(Ok(()), |event| audit::insert(transaction, &event)).map(|()| Vec::new())
-        };
-        sqlite.mutate(self, keep).await.map(|_| ())
-    }
-
-    /// The text of a routing document that was kept.
-    pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let revision = revision.to_owned();
-        sqlite.accounts.read(&self.faults, move |connection| accounts::document(connection, &revision)).await
-    }
-
-    /// The text of the routing document that was made live last.
-    pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, |connection| accounts::live_document(connection)).await
-    }
-
-    /// Routing documents, the one that was made live last first, those after the revision `after`, up to `limit`.
-    pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, move |connection| accounts::documents(connection, limit, after.as_deref())).await
+        sqlite.checkpoint().await
     }
 
     /// Where the files of the store are; captures have a directory of their own below it.

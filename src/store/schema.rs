@@ -116,6 +116,11 @@ ALTER TABLE sessions ADD COLUMN token_pepper INTEGER NOT NULL DEFAULT 1;
 CREATE TABLE node_events (seq INTEGER PRIMARY KEY, node TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (node, id)) STRICT;
 CREATE INDEX node_events_node ON node_events (node, seq);
 ",
+    // Texts of documents are sealed; `text` is empty then. Those of before are sealed at the next
+    // start.
+    "
+ALTER TABLE documents ADD COLUMN sealed BLOB;
+",
 ];
 
 /// Of `captures.db`.
@@ -167,10 +172,7 @@ ALTER TABLE segments ADD COLUMN ahead INTEGER;
 /// Brings a file up to date; all steps or none.
 pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let seen: usize = transaction.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))? as usize;
-    if seen > steps.len() {
-        return Err(StoreError::NewerSchema { found: seen, known: steps.len() });
-    }
+    let seen = seen(&transaction, steps)?;
     if seen == steps.len() {
         // Nothing is written: a start needs no room on the disk.
         return Ok(());
@@ -181,4 +183,18 @@ pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(),
     transaction.pragma_update(None, "user_version", u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
     transaction.commit()?;
     Ok(())
+}
+
+/// Whether a file has seen all the steps, and no more.
+pub(super) fn is_of_this_build(connection: &Connection, steps: &[&str]) -> Result<bool, StoreError> {
+    Ok(seen(connection, steps)? == steps.len())
+}
+
+/// How many of the steps a file has seen.
+fn seen(connection: &Connection, steps: &[&str]) -> Result<usize, StoreError> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))? as usize;
+    if found > steps.len() {
+        return Err(StoreError::NewerSchema { found, known: steps.len() });
+    }
+    Ok(found)
 }

@@ -13,9 +13,10 @@ use super::captures::CaptureIndex;
 use super::marks::Marks;
 use super::masters::{self, Masters};
 use super::rows::Committed;
-use super::worker::{Durability, Worker, open, open_to_read};
-use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, schema};
+use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
+use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, documents, schema};
 use crate::bounds;
+use crate::secret::SecretBytes;
 
 /// The four threads. The lock is given back last, when they have ended (fields drop in order).
 pub(super) struct Sqlite {
@@ -32,11 +33,15 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     /// Opens or makes the files, if `claim` will have the master keys that the store has had; blocking.
-    pub(super) fn open<T, E: From<StoreError>>(dir: DataDir, claim: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<(Self, T), E> {
+    pub(super) fn open<T, E: From<StoreError>>(
+        dir: DataDir,
+        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E>,
+    ) -> Result<(Self, SecretBytes, T), E> {
         let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
-        let claimed = masters::claim(&mut accounts, claim)?;
-        Ok((Sqlite::start(dir, accounts)?, claimed))
+        let (key, claimed) = masters::claim(&mut accounts, claim)?;
+        documents::seal_clear(&mut accounts, &key)?;
+        Ok((Sqlite::start(dir, accounts)?, key, claimed))
     }
 
     fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {
@@ -128,6 +133,12 @@ impl Sqlite {
     pub(super) fn forget_damaged(&self) {
         // Mostly there is none.
         let _none = std::fs::remove_file(self.dir.path().join(ASIDE));
+    }
+
+    /// Moves what is in the write-ahead logs into the databases.
+    pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
+        let (accounts, captures) = tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
+        accounts.and(self.marked(captures))
     }
 
     /// Where the files are.
@@ -226,24 +237,65 @@ fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
 /// The data directory: whoever has this value has it alone, in this process and among all.
 pub struct DataDir {
     path: PathBuf,
-    _lock: File,
+    _locks: (Option<File>, File),
 }
+
+/// The files of the directory that a start writes to.
+const FILES: [&str; 8] =
+    ["lock", "accounts.db", "accounts.db-wal", "accounts.db-shm", "captures.db", "captures.db-wal", "captures.db-shm", "nodes.marks"];
 
 impl DataDir {
     /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another has it.
     pub fn take(path: &Path) -> Result<DataDir, StoreError> {
         let named = |error: std::io::Error| StoreError::Unavailable(format!("data directory {}: {error}", path.display()));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named)?;
-        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
-        match file.try_lock() {
-            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: file }),
+        make(path).map_err(named)?;
+        let lock = |file: File| match file.try_lock() {
+            Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(named(error)),
+        };
+        // The directory itself is locked, as nobody takes that away while its files are in use; and the file, as earlier builds look
+        // at that alone, and some network file systems lock files only.
+        let dir = match lock(File::open(path).map_err(named)?) {
+            Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
+            dir => dir.ok(),
+        };
+        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
+        Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
+    }
+
+    /// Whether the directory can be made, and it and its files be written to; else why not. Leaves
+    /// nothing behind, also beside a process that has it.
+    pub fn try_out(path: &Path) -> Result<(), String> {
+        let why = |path: &Path, error: std::io::Error| format!("cannot write to {}: {error}", path.display());
+        let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+        let draft = path.join(format!("check-{}", std::process::id()));
+        let tried = make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
+        // It may not have come to that.
+        let _none = std::fs::remove_file(&draft);
+        for made in missing {
+            let _none = std::fs::remove_dir(made);
         }
+        tried.map_err(|error| why(path, error))?;
+        for file in FILES.map(|name| path.join(name)) {
+            match File::options().append(true).open(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(why(&file, error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn make(path: &Path) -> std::io::Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => std::io::ErrorKind::NotADirectory.into(),
+        _ => error,
+    })
 }

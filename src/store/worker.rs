@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -92,12 +93,24 @@ pub(super) enum Durability {
     Process,
 }
 
+/// How long a connection waits for another one's transaction.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Moves what the write-ahead log holds into the database itself, durably, and empties the log. Where a
+/// reader is in the way it moves as much as it can, and the log stays: whoever waits to write would wait for that reader too.
+pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    connection.busy_timeout(BUSY)?;
+    Ok(moved?)
+}
+
 /// Opens a database for writing, with the settings that hold for all of ours.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
     // Made for this user only, before anything is in it; SQLite gives its journals the same mode.
     File::options().create(true).append(true).mode(0o600).open(path).map_err(StoreError::unavailable)?;
     let connection = Connection::open(path)?;
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", if matches!(durability, Durability::Full) { "FULL" } else { "NORMAL" })?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -109,7 +122,32 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, St
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     use rusqlite::OpenFlags;
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
+}
+
+/// Opens a database that is there for one look, and leaves no file beside it: SQLite would make
+/// journals for a reader, too, of whoever runs this. None where it cannot do without.
+pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
+    use rusqlite::OpenFlags;
+    let beside = |extension: &str| path.with_extension(extension).exists();
+    match (path.exists(), beside("db-wal"), beside("db-shm")) {
+        // A process has it, or one was killed.
+        (true, true, true) => open_to_read(path).map(Some),
+        // Nobody has it. Whoever begins to write meanwhile does that in a journal first.
+        (true, false, _) => {
+            let mut uri = "file:".to_owned();
+            for byte in path.as_os_str().as_encoded_bytes() {
+                match byte {
+                    b'/' | b'-' | b'_' | b'.' => uri.push(char::from(*byte)),
+                    _ if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+                    _ => uri.push_str(&format!("%{byte:02X}")),
+                }
+            }
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Ok(Some(Connection::open_with_flags(uri + "?immutable=1", flags)?))
+        }
+        _ => Ok(None),
+    }
 }

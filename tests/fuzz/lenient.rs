@@ -67,7 +67,7 @@ const ELSEWHERE: [&str; 8] =
 /// The dearest bill for a body; nothing where that is no JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     let Ok(Node::Object(members)) = serde_json::from_slice(body) else { return None };
-    let mut found = Found::default();
+    let mut found = Found { is_anthropic: endpoint.is_anthropic(), ..Found::default() };
     found.request(endpoint, &members);
     let images = found.images.saturating_mul(rules.image);
     // The marks of a chat's template, for each message.
@@ -87,6 +87,8 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
 
 #[derive(Default)]
 struct Found {
+    /// Whose words parts are in.
+    is_anthropic: bool,
     limit: Option<u64>,
     thinking: u64,
     choices: u64,
@@ -161,19 +163,18 @@ impl Found {
                 continue;
             }
             self.bytes += name.len() as u64;
-            if is(&["image_url", "source"]) && is_image_file(value) {
+            let is_image = is(&["source"]) && has_type("image") || is(&["image_url"]) && !self.is_anthropic;
+            if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
                 self.images += 1;
             } else if is(&["input_audio"]) {
                 // Thirty-two tokens a second at 6 kbit/s, in base64.
                 self.bytes += text(value) / 31;
-            } else if is(&["file_id"]) && has_type("image") {
-                self.images += 1;
             } else if is(&["content", "output"]) {
                 self.said(value, false);
             } else {
-                self.elsewhere |= is(&["source"]) && has_type("document") && has("url");
-                self.elsewhere |= is(&["source", "file", "file_data"]) && is_pdf(value);
-                self.elsewhere |= is(&ELSEWHERE);
+                let is_document = is(&["source"]) && has_type("document");
+                self.elsewhere |= is_document && (has("url") || is_pdf(value));
+                self.elsewhere |= !self.is_anthropic && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
                 self.bytes += text(value);
             }
         }

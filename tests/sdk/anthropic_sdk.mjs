@@ -6,6 +6,7 @@ import { delimiter } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
 
 const { REROUTER_BASE_URL: base, REROUTER_KEY: apiKey, REROUTER_KEY_ID: keyId, REROUTER_RECORDED: files } = process.env;
+const refusedKeys = JSON.parse(process.env.REROUTER_REFUSED_KEYS);
 const baseURL = base.replace(/\/v1$/, "");
 const client = new Anthropic({ baseURL, apiKey, maxRetries: 0 });
 const messages = [{ role: "user", content: "Is anybody there?" }];
@@ -77,7 +78,17 @@ async function errors() {
   const wrong = new Anthropic({ baseURL, apiKey: "rtr_0000000000000000000000000000000000", maxRetries: 0 });
   const refused = await raises(Anthropic.AuthenticationError, () => wrong.messages.create(body));
   assert.equal(refused.error.error.type, "authentication_error");
-  console.log("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError");
+  assert.match(refused.message, /invalid x-api-key/);
+  const ask = (key, model) => new Anthropic({ baseURL, apiKey: refusedKeys[key], maxRetries: 0 }).messages.create({ ...body, model });
+  assert.equal((await raises(Anthropic.PermissionDeniedError, () => ask("forbidden", "auto"))).error.error.type, "permission_error");
+  await ask("hasty", "auto");
+  await raises(Anthropic.RateLimitError, () => ask("hasty", "auto"));
+  await raises(Anthropic.RateLimitError, () => ask("broke", "demo/dear"));
+  const long = { ...body, model: "demo/short", messages: [{ role: "user", content: "word ".repeat(300) }] };
+  assert.match((await raises(Anthropic.BadRequestError, () => client.messages.create(long))).message, /prompt is too long: \d+ tokens > 100 maximum/);
+  const filtered = await raises(Anthropic.BadRequestError, () => client.messages.create({ ...body, model: "ant-strict/filter" }));
+  assert.equal(filtered.error.error.message, "Output blocked by content filtering policy");
+  console.log("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError, PermissionDeniedError");
 }
 
 async function revocation() {

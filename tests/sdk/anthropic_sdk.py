@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 BASE_URL, KEY, KEY_ID = (os.environ[name] for name in ("REROUTER_BASE_URL", "REROUTER_KEY", "REROUTER_KEY_ID"))
 ROOT = BASE_URL.removesuffix("/v1")
+REFUSED_KEYS = json.loads(os.environ["REROUTER_REFUSED_KEYS"])
 MESSAGES = [{"role": "user", "content": "Is anybody there?"}]
+LONG = [{"role": "user", "content": "word " * 300}]
 
 
 class Answer(BaseModel):
@@ -114,8 +116,22 @@ def errors(client):
     wrong = anthropic.Anthropic(base_url=ROOT, api_key="rtr_0000000000000000000000000000000000", max_retries=0)
     assert raises(anthropic.AuthenticationError, lambda: wrong.models.list()).status_code == 401
     refused = raises(anthropic.AuthenticationError, lambda: wrong.messages.create(model="auto", max_tokens=9, messages=MESSAGES))
-    assert refused.type == "authentication_error", refused
-    print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError")
+    assert refused.type == "authentication_error" and "invalid x-api-key" in refused.api_message, refused
+    send = lambda key, model: anthropic.Anthropic(base_url=ROOT, api_key=REFUSED_KEYS[key], max_retries=0).messages.create(
+        model=model, max_tokens=64, messages=MESSAGES
+    )
+    assert raises(anthropic.PermissionDeniedError, lambda: send("forbidden", "auto")).type == "permission_error"
+    send("hasty", "auto")
+    assert raises(anthropic.RateLimitError, lambda: send("hasty", "auto")).type == "rate_limit_error"
+    assert raises(anthropic.RateLimitError, lambda: send("broke", "demo/dear")).type == "rate_limit_error"
+    long = raises(anthropic.BadRequestError, lambda: ask("demo/short", messages=LONG))
+    assert long.type == "invalid_request_error" and "prompt is too long: " in long.api_message, long
+    filtered = raises(anthropic.BadRequestError, lambda: ask("ant-strict/filter"))
+    assert filtered.api_message == "Output blocked by content filtering policy", filtered
+    # Its beta features are asked for by a query.
+    beta = client.beta.messages.create(model="auto", max_tokens=64, messages=MESSAGES, betas=["interleaved-thinking-2025-05-14"])
+    assert beta.content[0].text == "Is anybody there?", beta
+    print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError, PermissionDeniedError")
 
 
 def agents(client):

@@ -4,16 +4,18 @@ import os
 import urllib.request
 
 import openai
+from langchain_core import exceptions
 from langchain_core.messages import AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
 BASE_URL, KEY, KEY_ID = (os.environ[name] for name in ("REROUTER_BASE_URL", "REROUTER_KEY", "REROUTER_KEY_ID"))
+REFUSED_KEYS = json.loads(os.environ["REROUTER_REFUSED_KEYS"])
 TALK = [SystemMessage("Be brief."), HumanMessage("Is anybody there?")]
 
 
-def chat(model, **options):
-    return ChatOpenAI(model=model, base_url=BASE_URL, api_key=KEY, max_retries=0, **options)
+def chat(model, key=KEY, **options):
+    return ChatOpenAI(model=model, base_url=BASE_URL, api_key=key, max_retries=0, **options)
 
 
 @tool
@@ -63,10 +65,22 @@ def recorded():
 
 
 def errors():
-    for model, kind in (("no-such-model", openai.NotFoundError), ("demo/status-429", openai.RateLimitError)):
+    chat("auto", REFUSED_KEYS["hasty"]).invoke(TALK)
+    long = [HumanMessage("word " * 300)]
+    for model, key, talk, kind, own in (
+        ("no-such-model", KEY, TALK, openai.NotFoundError, exceptions.ModelNotFoundError),
+        ("auto", "rtr_wrong", TALK, openai.AuthenticationError, exceptions.ModelAuthenticationError),
+        ("auto", REFUSED_KEYS["forbidden"], TALK, openai.PermissionDeniedError, exceptions.ModelPermissionDeniedError),
+        ("auto", REFUSED_KEYS["hasty"], TALK, openai.RateLimitError, exceptions.ModelRateLimitError),
+        ("demo/dear", REFUSED_KEYS["broke"], TALK, openai.RateLimitError, exceptions.ModelRateLimitError),
+        ("demo/status-429", KEY, TALK, openai.RateLimitError, exceptions.ModelRateLimitError),
+        ("demo/short", KEY, long, openai.BadRequestError, exceptions.ContextOverflowError),
+        ("strict/filter", KEY, TALK, openai.BadRequestError, exceptions.ModelInvalidRequestError),
+    ):
         try:
-            chat(model).invoke(TALK)
-        except kind:
+            chat(model, key).invoke(talk)
+        except openai.APIError as error:
+            assert isinstance(error, kind) and isinstance(error, own), f"{model}: {error!r} instead of {own.__name__}"
             continue
         raise AssertionError(f"no {kind.__name__}")
     delete = urllib.request.Request(f"{BASE_URL}/router/keys/{KEY_ID}", method="DELETE", headers={"authorization": f"Bearer {KEY}"})
@@ -79,7 +93,7 @@ def errors():
             assert error.code == "invalid_api_key", error
             continue
         raise AssertionError("no AuthenticationError")
-    print("errors: NotFoundError, RateLimitError, AuthenticationError after revocation")
+    print("errors: each of its own kinds, AuthenticationError after revocation")
 
 
 def main():

@@ -6,6 +6,7 @@ import { delimiter } from "node:path";
 import OpenAI from "openai";
 
 const { REROUTER_BASE_URL: baseURL, REROUTER_KEY: apiKey, REROUTER_KEY_ID: keyId, REROUTER_RECORDED: files } = process.env;
+const refusedKeys = JSON.parse(process.env.REROUTER_REFUSED_KEYS);
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
 const messages = [{ role: "user", content: "Is anybody there?" }];
 
@@ -121,8 +122,22 @@ async function errors() {
   assert.equal(bad.param, "messages");
   await raises(OpenAI.RateLimitError, () => client.chat.completions.create({ model: "demo/status-429", messages }));
   const wrong = new OpenAI({ baseURL, apiKey: "rtr_0000000000000000000000000000000000" });
-  assert.equal((await raises(OpenAI.AuthenticationError, () => wrong.models.list())).code, "invalid_api_key");
-  console.log("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError");
+  const incorrect = await raises(OpenAI.AuthenticationError, () => wrong.models.list());
+  assert.equal(incorrect.code, "invalid_api_key");
+  assert.match(incorrect.message, /Incorrect API key provided: /);
+  const ask = (key, model) => new OpenAI({ baseURL, apiKey: refusedKeys[key], maxRetries: 0 }).chat.completions.create({ model, messages });
+  assert.equal((await raises(OpenAI.PermissionDeniedError, () => ask("forbidden", "auto"))).code, "insufficient_scope");
+  await ask("hasty", "auto");
+  assert.equal((await raises(OpenAI.RateLimitError, () => ask("hasty", "auto"))).code, "rate_limit_exceeded");
+  assert.equal((await raises(OpenAI.RateLimitError, () => ask("broke", "demo/dear"))).code, "insufficient_quota");
+  const long = await raises(OpenAI.BadRequestError, () =>
+    client.chat.completions.create({ model: "demo/short", messages: [{ role: "user", content: "word ".repeat(300) }] }),
+  );
+  assert.equal(long.code, "context_length_exceeded");
+  assert.match(long.message, /maximum context length is 100 tokens/);
+  const filtered = await raises(OpenAI.BadRequestError, () => client.chat.completions.create({ model: "strict/filter", messages }));
+  assert.equal(filtered.code, "invalid_prompt");
+  console.log("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError, PermissionDeniedError");
 }
 
 async function revocation() {

@@ -1,7 +1,8 @@
 """The official OpenAI SDK for Python, unmodified, against a running gateway. Asserts, and prints what it did.
 
 REROUTER_BASE_URL ends in /v1; REROUTER_KEY is revoked at the end; REROUTER_KEY_ID is its id; REROUTER_RECORDED are the files of
-recorded exchanges that the provider `rec` answers with. The provider `demo` is the mock.
+recorded exchanges that the provider `rec` answers with. The provider `demo` is the mock; `strict` refuses everything by its filter.
+REROUTER_REFUSED_KEYS are keys by the reason for which they are refused.
 """
 import json
 import os
@@ -11,7 +12,9 @@ import openai
 from pydantic import BaseModel
 
 BASE_URL, KEY, KEY_ID = (os.environ[name] for name in ("REROUTER_BASE_URL", "REROUTER_KEY", "REROUTER_KEY_ID"))
+REFUSED_KEYS = json.loads(os.environ["REROUTER_REFUSED_KEYS"])
 MESSAGES = [{"role": "user", "content": "Is anybody there?"}]
+LONG = [{"role": "user", "content": "word " * 300}]
 
 
 class Answer(BaseModel):
@@ -172,8 +175,21 @@ def errors(client):
     assert limited.status_code == 429, limited
     raises(openai.NotFoundError, lambda: client.images.generate(model="auto", prompt="a cat"))
     wrong = openai.OpenAI(base_url=BASE_URL, api_key="rtr_0000000000000000000000000000000000")
-    assert raises(openai.AuthenticationError, lambda: wrong.models.list()).code == "invalid_api_key"
-    print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError")
+    incorrect = raises(openai.AuthenticationError, lambda: wrong.models.list())
+    assert incorrect.code == "invalid_api_key" and "Incorrect API key provided: " in incorrect.message, incorrect
+    ask = lambda key, model: openai.OpenAI(base_url=BASE_URL, api_key=REFUSED_KEYS[key], max_retries=0).chat.completions.create(
+        model=model, messages=MESSAGES
+    )
+    forbidden = raises(openai.PermissionDeniedError, lambda: ask("forbidden", "auto"))
+    assert (forbidden.code, forbidden.type) == ("insufficient_scope", "permission_error"), forbidden
+    ask("hasty", "auto")
+    assert raises(openai.RateLimitError, lambda: ask("hasty", "auto")).code == "rate_limit_exceeded"
+    assert raises(openai.RateLimitError, lambda: ask("broke", "demo/dear")).code == "insufficient_quota"
+    long = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="demo/short", messages=LONG))
+    assert long.code == "context_length_exceeded" and "maximum context length is 100 tokens" in long.message, long
+    filtered = raises(openai.BadRequestError, lambda: client.chat.completions.create(model="strict/filter", messages=MESSAGES))
+    assert filtered.code == "invalid_prompt" and "usage policy" in filtered.message, filtered
+    print("errors: NotFoundError, BadRequestError, RateLimitError, AuthenticationError, PermissionDeniedError")
 
 
 def agents(client):

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -112,14 +113,29 @@ pub struct Connection {
 impl Connection {
     /// Connects, if somebody listens.
     pub async fn try_open(address: SocketAddr) -> Option<Self> {
-        let stream = TcpStream::connect(address).await.ok()?;
+        TcpStream::connect(address).await.ok().map(Connection::over)
+    }
+
+    /// The same, from an address of this machine.
+    pub async fn try_open_from(from: IpAddr, address: SocketAddr) -> Option<Self> {
+        let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(address).await.ok().map(Connection::over)
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
-        Some(Connection { stream, buffer: Vec::new(), framing: Framing::Done { whole: true } })
+        Connection { stream, buffer: Vec::new(), framing: Framing::Done { whole: true } }
     }
 
     /// Sends these bytes.
     pub async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Sends these bytes; false when the other side is gone.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
     }
 
     /// Sends these bytes and reads the answer; the connection stays open if the other side keeps it.
@@ -302,6 +318,15 @@ impl Tls {
         // Each connection sees the certificate: a resumed session shows none.
         config.resumption = Resumption::disabled();
         Tls(Arc::new(config))
+    }
+
+    /// A connection that has negotiated this protocol and said nothing yet; `None` when the other side ends the handshake.
+    pub async fn dial(&self, address: SocketAddr, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await.ok()?;
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()
     }
 }
 

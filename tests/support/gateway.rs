@@ -30,6 +30,7 @@ pub struct Setup {
     tls: bool,
     public: bool,
     ipv6: bool,
+    descriptors: Option<&'static str>,
 }
 
 /// A running gateway; ends with the value.
@@ -41,6 +42,7 @@ pub struct Gateway {
     metrics_port: u16,
     tls: Option<(u16, Tls)>,
     ipv6_port: Option<u16>,
+    descriptors: Option<&'static str>,
     environment: Vec<(String, String)>,
     pub admin_key: String,
 }
@@ -59,6 +61,7 @@ impl Setup {
             tls: false,
             public: false,
             ipv6: false,
+            descriptors: None,
         }
     }
 
@@ -118,6 +121,12 @@ impl Setup {
         self
     }
 
+    /// So many descriptors, in the words of `prlimit`: `256` for both limits, `256:` for the soft one.
+    pub fn descriptors(mut self, limit: &'static str) -> Self {
+        self.descriptors = Some(limit);
+        self
+    }
+
     /// Starts it and waits until it answers.
     pub async fn start(mut self) -> Gateway {
         let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
@@ -151,9 +160,10 @@ impl Setup {
             self.environment.extend(substitutes(dir.path(), port, tls_port, metrics_port));
         }
         let config = self.document.unwrap_or(own);
+        let descriptors = self.descriptors;
         let admin_key = format!("admin-canary-{port}-{}-0123456789abcdef", std::process::id());
         let mut gateway =
-            Gateway { dir, config, child: None, port, metrics_port, tls, ipv6_port, environment: self.environment, admin_key };
+            Gateway { dir, config, child: None, port, metrics_port, tls, ipv6_port, descriptors, environment: self.environment, admin_key };
         gateway.launch().await;
         gateway
     }
@@ -178,7 +188,17 @@ fn substitutes(dir: &Path, port: u16, tls_port: Option<u16>, metrics_port: u16) 
 
 /// The binary with exactly these variables; its output goes to `log`.
 pub fn command(config: &Path, environment: &[(String, String)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+    serving(Command::new(env!("CARGO_BIN_EXE_rerouter")), config, environment)
+}
+
+/// The same with limits of the process: `limit` in the words of `prlimit --nofile`.
+fn limited(limit: &str, config: &Path, environment: &[(String, String)]) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--nofile={limit}")).arg(env!("CARGO_BIN_EXE_rerouter"));
+    serving(command, config, environment)
+}
+
+fn serving(mut command: Command, config: &Path, environment: &[(String, String)]) -> Command {
     command.arg("serve").arg("--config").arg(config).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_LOG", "info").env("RUST_BACKTRACE", "1");
     command.envs(environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
@@ -199,7 +219,10 @@ impl Gateway {
 
     fn spawn(&mut self) {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
-        let mut command = command(&self.config, &self.environment);
+        let mut command = match self.descriptors {
+            None => command(&self.config, &self.environment),
+            Some(limit) => limited(limit, &self.config, &self.environment),
+        };
         command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
         self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts"));
     }
@@ -340,6 +363,12 @@ impl Gateway {
 
     /// Ends the process with SIGTERM, waits, and starts it again on the same ports and data.
     pub async fn restart(&mut self) {
+        self.stop().await;
+        self.launch().await;
+    }
+
+    /// Ends the process with SIGTERM, and waits.
+    pub async fn stop(&mut self) {
         self.signal("TERM");
         let mut child = self.child.take().expect("it runs");
         let start = Instant::now();
@@ -351,7 +380,6 @@ impl Gateway {
             }
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
-        self.launch().await;
     }
 
     /// A variable of the environment of the processes to come.
@@ -372,7 +400,7 @@ impl Gateway {
         }
     }
 
-    /// Starts it again after [`Gateway::kill_9`].
+    /// Starts it again after [`Gateway::kill_9`] or [`Gateway::stop`].
     pub async fn start_again(&mut self) {
         assert!(self.child.is_none(), "it still runs");
         self.launch().await;
@@ -385,8 +413,15 @@ impl Gateway {
         self.try_launch().await.map_err(|_| self.log().split_off(before))
     }
 
-    /// Sends SIGHUP.
-    pub fn hup(&self) {
+    /// Sends SIGHUP, once the process listens for it: before that it would be the end of it.
+    pub async fn hup(&self) {
+        let status = format!("/proc/{}/status", self.process());
+        until("SIGHUP to be caught", async || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("on Linux");
+            (u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1).then_some(())
+        })
+        .await;
         self.signal("HUP");
     }
 
@@ -403,10 +438,12 @@ impl Gateway {
         std::fs::rename(next, self.dir.path().join("routing.yaml")).unwrap();
     }
 
-    /// Replaces the routing document and waits until its revision is live; gives that revision.
+    /// Replaces the routing document, has it read, and waits until its revision is live; gives that
+    /// revision.
     pub async fn write_routing(&self, text: &str) -> String {
         let before = self.revision().await;
         self.replace_routing(text);
+        self.hup().await;
         until("the new revision", async || Some(self.revision().await).filter(|now| *now != before)).await
     }
 

@@ -4,6 +4,7 @@ pub mod client;
 pub mod coded;
 pub mod documents;
 pub mod envelope;
+pub mod frames;
 pub mod gateway;
 pub mod journal;
 pub mod json_text;

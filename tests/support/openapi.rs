@@ -1,5 +1,6 @@
 //! Holds each answer that the tests see against the OpenAPI document: its status is documented for the operation, and
-//! its JSON has the documented shape. The part of JSON Schema that the document uses, no more: an unknown word panics.
+//! its JSON has the documented shape and no field that is not documented. The part of JSON Schema
+//! that the document uses, no more: an unknown word panics.
 
 use std::sync::LazyLock;
 
@@ -25,7 +26,8 @@ pub fn hold(method: &str, target: &str, answer: &Answer) {
         && kind == "application/json"
         && whole
     {
-        let problems = check(schema, &answer.json(), "");
+        let value = answer.json();
+        let problems = [check(schema, &value, ""), undocumented(&[schema], &value, "", false)].concat();
         assert!(problems.is_empty(), "{method} {path} {status}: {problems:?} in {}", answer.text());
     }
     assert!(
@@ -37,6 +39,8 @@ pub fn hold(method: &str, target: &str, answer: &Answer) {
 fn operation(method: &str, path: &str) -> Option<&'static Value> {
     let paths = DOCUMENT["paths"].as_object()?;
     let exact = paths.get(path);
+    // The names of models may have slashes.
+    let path = if path.starts_with("/v1/models/") { "/v1/models/{id}" } else { path };
     let item = exact.or_else(|| paths.iter().find(|(pattern, _)| fits(pattern, path)).map(|(_, item)| item))?;
     item.get(method.to_ascii_lowercase())
 }
@@ -116,6 +120,60 @@ fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     problems
 }
 
+/// The fields of a value that none of the schemas which hold for it names. Clients may meet a field
+/// that they do not know; here one is a field that somebody forgot to write down. `open` says that
+/// what is around it may be anything.
+fn undocumented(schemas: &[&Value], value: &Value, at: &str, open: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    schemas.iter().for_each(|schema| gather(schema, value, &mut all));
+    let words = ["type", "properties", "additionalProperties", "const", "enum"];
+    // A schema that says nothing of its value lets it be anything.
+    let open = open
+        || all.iter().any(|schema| {
+            schema.get("additionalProperties") == Some(&Value::Bool(true)) || words.iter().all(|word| schema.get(word).is_none())
+        });
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| {
+                let named: Vec<&Value> = all.iter().filter_map(|schema| schema.get("properties")?.get(name)).collect();
+                let rest = all.iter().filter_map(|schema| schema.get("additionalProperties").filter(|rest| rest.is_object()));
+                let rest: Vec<&Value> = if named.is_empty() { rest.collect() } else { Vec::new() };
+                let at = format!("{at}.{name}");
+                match named.is_empty() && rest.is_empty() {
+                    true if open => Vec::new(),
+                    true => vec![format!("{at} is not documented")],
+                    false => undocumented(&[named, rest].concat(), value, &at, open),
+                }
+            })
+            .collect(),
+        Value::Array(items) => {
+            let each: Vec<&Value> = all.iter().filter_map(|schema| schema.get("items")).collect();
+            items.iter().enumerate().flat_map(|(n, item)| undocumented(&each, item, &format!("{at}[{n}]"), open)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A schema, and those that it refers to, as far as they hold for the value.
+fn gather<'a>(schema: &'a Value, value: &Value, all: &mut Vec<&'a Value>) {
+    let mut refers = false;
+    if let Some(target) = schema.get("$ref") {
+        gather(DOCUMENT.pointer(target.as_str().unwrap().strip_prefix('#').unwrap()).unwrap(), value, all);
+        refers = true;
+    }
+    for word in ["allOf", "anyOf"] {
+        let parts = schema.get(word).and_then(Value::as_array).into_iter().flatten();
+        for part in parts.filter(|part| word == "allOf" || check(part, value, "").is_empty()) {
+            gather(part, value, all);
+            refers = true;
+        }
+    }
+    if !refers || schema.get("properties").is_some() {
+        all.push(schema);
+    }
+}
+
 fn is(value: &Value, kind: &str) -> bool {
     match kind {
         "null" => value.is_null(),
@@ -147,7 +205,19 @@ fn planted_differences_are_found() {
         whole: true,
     };
     let good = json!({ "error": "not_found", "detail": "No such key." });
+    let key_with = |more: Value| {
+        let mut record = json!({
+            "object": "api_key", "id": "key_1", "interface": "router", "name": "k", "redacted": "rtr_", "owner": null, "created_by": null,
+            "scopes": [], "labels": {}, "limits": {}, "status": "active", "created_at": "2026-11-22T00:00:00Z", "expires_at": null,
+            "last_used_at": null, "revoked_at": null, "rotated_at": null, "previous_secret_expires_at": null, "metadata": {},
+        });
+        record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        record
+    };
+    hold("GET", key, &answer(200, key_with(json!({ "labels": { "any": "thing" }, "usage": null }))));
     hold("GET", key, &answer(404, good.clone()));
+    // What is a provider's may have any field.
+    hold("POST", "/v1/chat/completions", &answer(200, json!({ "id": "x", "choices": [{ "surprise": 1 }], "surprise": 1 })));
     hold("GET", "/v1/unknown/path", &answer(418, good.clone()));
     for bad in [
         answer(418, good.clone()),
@@ -156,6 +226,9 @@ fn planted_differences_are_found() {
         answer(404, json!({ "error": "not_found", "detail": "x", "more": 1 })),
         answer(401, json!({ "error": "Unauthorized", "detail": "x" })),
         answer(200, good),
+        answer(200, key_with(json!({ "surprise": 1 }))),
+        answer(200, key_with(json!({ "created_by": { "type": "session", "id": "x", "surprise": 1 } }))),
+        answer(200, key_with(json!({ "usage": { "requests": null, "tokens": null, "concurrency": null, "budget": { "surprise": 1 } } }))),
     ] {
         let shown = bad.text();
         assert!(std::panic::catch_unwind(|| hold("GET", key, &bad)).is_err(), "{shown} was taken");

@@ -29,7 +29,7 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     let named = if is_open(who) { None } else { repeats::key(request.headers())? };
     let made = match named {
         None => make(app, who, shelf, user, request).await?,
-        Some(key) => match app.made_keys.begin(asked(who, &user, key, request), app.clock.now())? {
+        Some(key) => match app.made_keys.begin(asked(app, who, key, request), app.clock.now())? {
             Found::Repeated(made) => {
                 still(app, who, shelf, user, request, &made)?;
                 made
@@ -47,12 +47,12 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
 }
 
 /// A creation as it may be repeated.
-fn asked(who: &Principal, user: &UserId, key: String, request: &Request<Bytes>) -> Asked {
+fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> Asked {
     let actor = who.actor();
     let body = [request.uri().path().as_bytes(), b"\n", request.body()].concat();
     Asked {
         caller: format!("{} {}", actor.kind, actor.id),
-        payer: user.to_string(),
+        payer: app.auth.tenant(who),
         key,
         about: Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect(),
     }

@@ -35,12 +35,45 @@ impl Default for BreakerSettings {
     }
 }
 
+/// A change of a breaker that an operator is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It keeps requests out for so long.
+    Opened(Why, Duration),
+    /// It lets one request try.
+    HalfOpen,
+    /// It lets all requests through again.
+    Closed,
+}
+
+/// Why a breaker opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// So many errors in a row.
+    InARow(u32),
+    /// So many errors among so many requests.
+    Share(u64, u64),
+    /// The request that was let through to try failed.
+    Tried,
+    /// A health check of the provider failed.
+    Check,
+}
+
 /// What an attempt was let through with; its outcome counts only for the state in which it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     era: u64,
     /// It is the one request of a half-open breaker.
     pub(super) probe: bool,
+    /// With it the breaker became half-open.
+    first: bool,
+}
+
+impl Pass {
+    /// What letting it through changed.
+    pub(super) fn change(self) -> Option<Change> {
+        self.first.then_some(Change::HalfOpen)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,41 +129,45 @@ impl Circuit {
             (Breaker::HalfOpen, true) => true,
             _ => return None,
         };
-        if matches!(self.phase, Phase::Open { .. }) {
+        let first = matches!(self.phase, Phase::Open { .. });
+        if first {
             self.era += 1;
         }
         if probe {
             self.phase = Phase::HalfOpen { probing: true };
         }
-        Some(Pass { era: self.era, probe })
+        Some(Pass { era: self.era, probe, first })
     }
 
     /// A probe brought content: the breaker closes at once, and the attempt goes on as one among others.
-    pub(super) fn proved(&mut self, pass: &mut Pass, at: i64) {
-        if pass.probe && pass.era == self.era {
-            self.close(at);
-            *pass = Pass { era: self.era, probe: false };
+    pub(super) fn proved(&mut self, pass: &mut Pass, at: i64) -> Option<Change> {
+        if !pass.probe || pass.era != self.era {
+            return None;
         }
+        self.close(at);
+        *pass = Pass { era: self.era, probe: false, first: false };
+        Some(Change::Closed)
     }
 
     /// An attempt ended well.
-    pub(super) fn succeeded(&mut self, mut pass: Pass, at: i64, settings: &BreakerSettings) {
-        self.proved(&mut pass, at);
+    pub(super) fn succeeded(&mut self, mut pass: Pass, at: i64, settings: &BreakerSettings) -> Option<Change> {
+        let change = self.proved(&mut pass, at);
         if pass.era == self.era {
             self.in_a_row = 0;
             self.counts.span(micros(settings.window));
             self.counts.add(at, 1, 0);
         }
+        change
     }
 
     /// An attempt failed by the target's fault.
-    pub(super) fn failed(&mut self, pass: Pass, at: i64, settings: &BreakerSettings) {
+    pub(super) fn failed(&mut self, pass: Pass, at: i64, settings: &BreakerSettings) -> Option<Change> {
         if pass.era != self.era {
-            return;
+            return None;
         }
         if pass.probe {
             self.opened = self.opened.saturating_add(1);
-            return self.open(at, settings);
+            return Some(self.open(Why::Tried, at, settings));
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.counts.span(micros(settings.window));
@@ -138,9 +175,10 @@ impl Circuit {
         let (good, bad) = self.counts.sums(at);
         let judged = good + bad >= u64::from(settings.min_requests);
         let over = judged && bad * 100 >= (good + bad) * u64::from(settings.error_percent);
-        if over || self.in_a_row >= settings.consecutive {
-            self.trip(at, settings);
+        if self.in_a_row >= settings.consecutive {
+            return Some(self.trip(Why::InARow(self.in_a_row), at, settings));
         }
+        over.then(|| self.trip(Why::Share(bad, good + bad), at, settings))
     }
 
     /// An attempt ended in a way that says nothing of the target; a probe is there again for the next.
@@ -151,34 +189,40 @@ impl Circuit {
     }
 
     /// The provider's health check failed.
-    pub(super) fn check_failed(&mut self, at: i64, settings: &BreakerSettings) {
-        match self.phase {
-            Phase::Closed => self.trip(at, settings),
+    pub(super) fn check_failed(&mut self, at: i64, settings: &BreakerSettings) -> Option<Change> {
+        let was_open = matches!(self.phase, Phase::Open { .. });
+        let change = match self.phase {
+            Phase::Closed => self.trip(Why::Check, at, settings),
             // As long as checks fail it stays open; a first failure after a while opens it as often as before.
-            _ => self.open(at, settings),
-        }
+            _ => self.open(Why::Check, at, settings),
+        };
+        (!was_open).then_some(change)
     }
 
     /// The provider's health check passed: an open breaker lets a request try.
-    pub(super) fn check_passed(&mut self) {
-        if matches!(self.phase, Phase::Open { .. }) {
-            self.era += 1;
-            self.phase = Phase::HalfOpen { probing: false };
+    pub(super) fn check_passed(&mut self) -> Option<Change> {
+        if !matches!(self.phase, Phase::Open { .. }) {
+            return None;
         }
+        self.era += 1;
+        self.phase = Phase::HalfOpen { probing: false };
+        Some(Change::HalfOpen)
     }
 
     /// Opens from closed: as one more time in a row when it has closed only a short while ago.
-    fn trip(&mut self, at: i64, settings: &BreakerSettings) {
+    fn trip(&mut self, why: Why, at: i64, settings: &BreakerSettings) -> Change {
         let calm = micros(settings.window).max(self.length(settings));
         self.opened = if at.saturating_sub(self.closed_at) > calm { 1 } else { self.opened.saturating_add(1) };
-        self.open(at, settings);
+        self.open(why, at, settings)
     }
 
-    fn open(&mut self, at: i64, settings: &BreakerSettings) {
-        self.phase = Phase::Open { until: at.saturating_add(self.length(settings)) };
+    fn open(&mut self, why: Why, at: i64, settings: &BreakerSettings) -> Change {
+        let length = self.length(settings);
+        self.phase = Phase::Open { until: at.saturating_add(length) };
         self.era += 1;
         self.in_a_row = 0;
         self.counts.clear();
+        Change::Opened(why, Duration::from_micros(length.unsigned_abs()))
     }
 
     fn close(&mut self, at: i64) {
@@ -241,10 +285,38 @@ mod tests {
         let (mut circuit, settings) = (Circuit::default(), settings());
         for good in [false, false, true, false, false, true, true, true] {
             let pass = circuit.enter(START).unwrap();
-            if good { circuit.succeeded(pass, START, &settings) } else { circuit.failed(pass, START, &settings) }
+            if good {
+                circuit.succeeded(pass, START, &settings)
+            } else {
+                circuit.failed(pass, START, &settings)
+            };
         }
         assert_eq!(circuit.look(START), (Breaker::Closed, false));
         assert_eq!(opened(START).enter(START + SECOND - 1), None);
+    }
+
+    #[test]
+    fn a_change_says_why_and_for_how_long() {
+        let (mut circuit, settings) = (opened(START), settings());
+        let seconds = |why, seconds| Some(Change::Opened(why, Duration::from_secs(seconds)));
+        let probe = circuit.enter(START + SECOND).unwrap();
+        assert_eq!(probe.change(), Some(Change::HalfOpen));
+        assert_eq!(circuit.failed(probe, START + SECOND, &settings), seconds(Why::Tried, 2));
+        assert_eq!(circuit.check_failed(START + SECOND, &settings), None, "it is open already");
+        assert_eq!((circuit.check_passed(), circuit.check_passed()), (Some(Change::HalfOpen), None));
+        assert_eq!(circuit.check_failed(START + SECOND, &settings), seconds(Why::Check, 2));
+        let probe = circuit.enter(START + 3 * SECOND).unwrap();
+        assert_eq!(circuit.succeeded(probe, START + 3 * SECOND, &settings), Some(Change::Closed));
+        let mut fresh = Circuit::default();
+        let opens = |circuit: &mut Circuit, good: &[bool]| {
+            let attempts = good.iter().map(|good| {
+                let pass = circuit.enter(START).unwrap();
+                if *good { circuit.succeeded(pass, START, &settings) } else { circuit.failed(pass, START, &settings) }
+            });
+            attempts.collect::<Vec<_>>().pop().flatten()
+        };
+        assert_eq!(opens(&mut fresh, &[false; 3]), seconds(Why::InARow(3), 1));
+        assert_eq!(opens(&mut Circuit::default(), &[true, false].repeat(5)), seconds(Why::Share(5, 10), 1));
     }
 
     #[test]
@@ -253,7 +325,11 @@ mod tests {
         for number in 0..10 {
             assert_eq!(circuit.look(START), (Breaker::Closed, false), "{number}");
             let pass = circuit.enter(START).unwrap();
-            if number % 2 == 0 { circuit.succeeded(pass, START, &settings) } else { circuit.failed(pass, START, &settings) }
+            if number % 2 == 0 {
+                circuit.succeeded(pass, START, &settings)
+            } else {
+                circuit.failed(pass, START, &settings)
+            };
         }
         assert_eq!(circuit.look(START), (Breaker::Open, false));
     }
@@ -334,16 +410,20 @@ mod tests {
         #[test]
         fn no_order_of_events_breaks_it(events in prop::collection::vec((0u8..7, 0i64..3, any::<prop::sample::Index>()), 1..200)) {
             let (mut circuit, settings, mut at) = (Circuit::default(), settings(), START);
-            let mut under_way: Vec<Pass> = Vec::new();
+            let (mut under_way, mut told): (Vec<Pass>, _) = (Vec::new(), Breaker::Closed);
             for (event, seconds, which) in events {
                 at += seconds * SECOND / 2;
                 let before = circuit.look(at);
                 let pass = (!under_way.is_empty() && event < 4).then(|| under_way.swap_remove(which.index(under_way.len())));
-                match (event, pass) {
+                let change = match (event, pass) {
                     (0, Some(pass)) => circuit.succeeded(pass, at, &settings),
                     (1, Some(pass)) => circuit.failed(pass, at, &settings),
-                    (2, Some(pass)) => circuit.left(pass),
-                    (3, Some(mut pass)) => { circuit.proved(&mut pass, at); under_way.push(pass); }
+                    (2, Some(pass)) => { circuit.left(pass); None }
+                    (3, Some(mut pass)) => {
+                        let change = circuit.proved(&mut pass, at);
+                        under_way.push(pass);
+                        change
+                    }
                     (4, _) => circuit.check_failed(at, &settings),
                     (5, _) => circuit.check_passed(),
                     _ => {
@@ -351,8 +431,22 @@ mod tests {
                         prop_assert_eq!(entered.is_some(), before.0 == Breaker::Closed || before == (Breaker::HalfOpen, true));
                         prop_assert_eq!(entered.is_some_and(|pass| pass.probe), before == (Breaker::HalfOpen, true));
                         under_way.extend(entered);
+                        entered.and_then(Pass::change)
                     }
-                }
+                };
+                // Every change is told, and told once.
+                let now = match circuit.phase {
+                    Phase::Closed => Breaker::Closed,
+                    Phase::Open { .. } => Breaker::Open,
+                    Phase::HalfOpen { .. } => Breaker::HalfOpen,
+                };
+                let said = change.map(|change| match change {
+                    Change::Opened(..) => Breaker::Open,
+                    Change::HalfOpen => Breaker::HalfOpen,
+                    Change::Closed => Breaker::Closed,
+                });
+                prop_assert_eq!(said, (now != told).then_some(now));
+                told = now;
                 let probes = under_way.iter().filter(|pass| pass.probe && pass.era == circuit.era).count();
                 prop_assert!(probes <= 1);
                 prop_assert_eq!(probes == 1, circuit.phase == Phase::HalfOpen { probing: true });

@@ -52,17 +52,18 @@ fn mark(key: &Secret) -> u64 {
 /// The keys of a provider as one attempt sees them: `benches` say which are to be left alone.
 pub(super) struct Keys<'a> {
     pub(super) keys: &'a [Secret],
-    pub(super) benches: [&'a Bench; 2],
+    pub(super) benches: [Option<&'a Bench>; 3],
 }
 
 impl Keys<'_> {
-    /// The place of the next key in turn that may be used; when none may, of that which may soonest.
-    pub(super) fn pick(&self, turn: &AtomicUsize, at: i64) -> Option<usize> {
+    /// The place of the next key in turn that may be used; when none may, of that which may
+    /// soonest. The turn goes on where it is `taken`.
+    pub(super) fn pick(&self, turn: &AtomicUsize, taken: bool, at: i64) -> Option<usize> {
         match self.keys.len() {
             0 => None,
             1 => Some(0),
             count => {
-                let first = turn.fetch_add(1, Ordering::Relaxed);
+                let first = turn.fetch_add(usize::from(taken), Ordering::Relaxed);
                 (0..count).map(|step| first.wrapping_add(step) % count).min_by_key(|place| self.until(*place, at).unwrap_or(i64::MIN))
             }
         }
@@ -76,7 +77,7 @@ impl Keys<'_> {
 
     fn until(&self, place: usize, at: i64) -> Option<i64> {
         let key = self.keys.get(place)?;
-        self.benches.iter().filter_map(|bench| bench.until(key, at)).max()
+        self.benches.iter().flatten().filter_map(|bench| bench.until(key, at)).max()
     }
 }
 
@@ -88,8 +89,8 @@ mod tests {
     fn keys_take_turns_and_benched_ones_are_passed_over() {
         let keys: Vec<Secret> = ["sk-a", "sk-b", "sk-c"].map(Secret::new).into();
         let (limited, refused, turn) = (Bench::default(), Bench::default(), AtomicUsize::new(0));
-        let all = Keys { keys: &keys, benches: [&limited, &refused] };
-        let picks = |at: i64| [(); 4].map(|()| all.pick(&turn, at).unwrap());
+        let all = Keys { keys: &keys, benches: [Some(&limited), Some(&refused), None] };
+        let picks = |at: i64| [(); 4].map(|()| all.pick(&turn, true, at).unwrap());
         assert_eq!(picks(100), [0, 1, 2, 0]);
         limited.put(&keys[1], 200, 100);
         assert_eq!((picks(100), all.all_benched(100)), ([2, 2, 0, 2], None));
@@ -98,8 +99,8 @@ mod tests {
         assert_eq!((all.all_benched(100), picks(100)), (Some(200), [1; 4]), "the one that is free soonest");
         assert!(all.all_benched(200).is_none());
         let reordered: Vec<Secret> = ["sk-new", "sk-b"].map(Secret::new).into();
-        let after = Keys { keys: &reordered, benches: [&limited, &refused] };
-        assert_eq!([(); 2].map(|()| after.pick(&turn, 150).unwrap()), [0, 0], "after a reload the same key is benched");
-        assert_eq!(Keys { keys: &[], benches: [&limited, &refused] }.pick(&turn, 0), None);
+        let after = Keys { keys: &reordered, benches: [Some(&limited), Some(&refused), None] };
+        assert_eq!([(); 2].map(|()| after.pick(&turn, true, 150).unwrap()), [0, 0], "after a reload the same key is benched");
+        assert_eq!(Keys { keys: &[], benches: [Some(&limited), Some(&refused), None] }.pick(&turn, true, 0), None);
     }
 }

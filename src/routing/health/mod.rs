@@ -1,6 +1,7 @@
 //! What the targets are doing right now, as far as this process sees it; copied into every decision's inputs. States hang
 //! on the built targets, so that a request looks nothing up; [`Health`] hands the same state to the same `provider/model`
-//! of the next document. Time is handed in. Replays are not counted: what they meet is no measure of live traffic.
+//! of the next document, as long as the provider's endpoint and credentials stay the same. Time is
+//! handed in. Replays and shadows change no state but the number of attempts under way.
 //!
 //! `circuit` is the breaker, `latency` the peak EWMA, `budget` the retries of a recipe, `keys` the turns of a provider's
 //! keys, `permit` one attempt.
@@ -15,20 +16,22 @@ mod tests;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::Timestamp;
 
 use super::inputs::{Breaker, TargetHealth};
-use super::provider::Provider;
+use super::provider::{Identity, Provider};
 use super::recipe::Routing;
 pub use budget::Budget;
-pub use circuit::BreakerSettings;
-use circuit::{Circuit, pending};
+use circuit::Circuit;
+use circuit::pending;
+pub use circuit::{BreakerSettings, Change, Why};
 use keys::{Bench, Keys};
 use latency::Latency;
-pub use permit::{Barred, Ending, Permit};
+pub use permit::{Apart, Barred, Ended, Ending, Permit};
 use window::Window;
 
 /// The states of what the live document names, by identity. One that nothing uses any more, neither the document nor a
@@ -40,18 +43,21 @@ pub struct Health {
 
 #[derive(Debug, Default)]
 struct Known {
-    targets: HashMap<Arc<str>, Weak<TargetState>>,
-    providers: HashMap<Arc<str>, Weak<ProviderState>>,
+    targets: HashMap<Endpoint, Weak<TargetState>>,
+    providers: HashMap<Endpoint, Weak<ProviderState>>,
     budgets: HashMap<Arc<str>, Weak<Budget>>,
 }
 
-/// The state that goes by this name: the one that is in use, else a new one.
-fn same<T: Default>(known: &mut HashMap<Arc<str>, Weak<T>>, name: &Arc<str>) -> Arc<T> {
-    if let Some(state) = known.get(name).and_then(Weak::upgrade) {
+/// What health belongs to: the name of a target or provider, and what the provider is reached by.
+type Endpoint = (Arc<str>, Identity);
+
+/// The state that is known by this: the one that is in use, else a new one.
+fn same<K: Hash + Eq, T: Default>(known: &mut HashMap<K, Weak<T>>, by: K) -> Arc<T> {
+    if let Some(state) = known.get(&by).and_then(Weak::upgrade) {
         return state;
     }
     let state = Arc::<T>::default();
-    known.insert(Arc::clone(name), Arc::downgrade(&state));
+    known.insert(by, Arc::downgrade(&state));
     state
 }
 
@@ -61,13 +67,13 @@ impl Health {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // A document is attached once, before anybody sees it; where it has states already they stay.
         for provider in routing.providers() {
-            let _ = provider.state.set(same(&mut known.providers, &provider.name));
+            let _ = provider.state.set(same(&mut known.providers, (provider.name.clone(), provider.identity)));
         }
         for target in routing.targets() {
-            let _ = target.state.set(same(&mut known.targets, &target.name));
+            let _ = target.state.set(same(&mut known.targets, (target.name.clone(), target.provider.identity)));
         }
         for recipe in routing.recipes() {
-            let _ = recipe.budget.set(same(&mut known.budgets, &recipe.name));
+            let _ = recipe.budget.set(same(&mut known.budgets, recipe.name.clone()));
         }
         known.targets.retain(|_, state| state.strong_count() > 0);
         known.providers.retain(|_, state| state.strong_count() > 0);
@@ -180,14 +186,20 @@ impl TargetState {
         }
     }
 
-    /// The provider's health check failed.
-    pub fn check_failed(&self, settings: &BreakerSettings, at: Timestamp) {
-        self.stir().circuit.check_failed(at.as_microsecond(), settings);
+    /// The provider's health check failed. Gives what that changed.
+    pub fn check_failed(&self, settings: &BreakerSettings, at: Timestamp) -> Option<Change> {
+        self.stir().circuit.check_failed(at.as_microsecond(), settings)
     }
 
-    /// The provider's health check passed.
-    pub fn check_passed(&self) {
-        self.stir().circuit.check_passed();
+    /// The provider's health check passed. Gives what that changed.
+    pub fn check_passed(&self) -> Option<Change> {
+        self.stir().circuit.check_passed()
+    }
+
+    /// Whether the breaker would let an attempt through now.
+    fn lets_in(&self, now: i64) -> bool {
+        let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(vitals.circuit.look(now), (Breaker::Closed, _) | (Breaker::HalfOpen, true))
     }
 
     /// What is behind the lock, to be changed.
@@ -208,11 +220,13 @@ impl TargetState {
 
     /// Until when each of the provider's keys is to be left alone. A single key never is: then it is the target.
     fn keys_until(&self, provider: &Provider, now: i64) -> Option<i64> {
-        if provider.api_keys.len() > 1 { self.keys(provider).all_benched(now) } else { None }
+        if provider.api_keys.len() > 1 { self.keys(provider, None).all_benched(now) } else { None }
     }
 
-    fn keys<'a>(&'a self, provider: &'a Provider) -> Keys<'a> {
-        Keys { keys: &provider.api_keys, benches: [&self.limited, &provider.state().refused] }
+    /// The provider's keys, as an attempt sees them that may have learnt of some apart.
+    fn keys<'a>(&'a self, provider: &'a Provider, apart: Option<&'a Apart>) -> Keys<'a> {
+        let benches = [Some(&self.limited), Some(&provider.state().refused), apart.map(Apart::bench)];
+        Keys { keys: &provider.api_keys, benches }
     }
 
     fn begin(&self) {

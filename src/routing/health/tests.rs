@@ -12,6 +12,8 @@ providers:
   p: { protocol: openai, base_url: 'http://127.0.0.1:9', max_concurrency: 3, breaker: { consecutive: 2, open: 1s } }
   q: { protocol: openai, base_url: 'http://127.0.0.1:9' }
 models: { p/a: {}, p/b: {}, q/a: {} }
+recipes: {}
+aliases: {}
 ";
 
 fn document(text: &str) -> Routing {
@@ -30,7 +32,7 @@ fn at(ms: i64) -> Timestamp {
 }
 
 fn take(routing: &Routing, target: &str, ms: i64) -> Result<Permit, Barred> {
-    Permit::take(routing.target(target).unwrap(), at(ms), true)
+    Permit::take(routing.target(target).unwrap(), at(ms), None)
 }
 
 /// An attempt that takes no time.
@@ -141,24 +143,118 @@ fn a_place_of_the_provider_is_taken_by_any_of_its_models() {
     assert_eq!(health.snapshot(&routing, at(0)), BTreeMap::new());
 }
 
+const ENDINGS: [Ending; 8] = [
+    SECONDS_7,
+    Ending::Limited(None),
+    Ending::Unavailable(Some(Duration::from_secs(9))),
+    Ending::Failed,
+    Ending::TimedOut,
+    Ending::Refused,
+    Ending::Forbidden,
+    Ending::Answered,
+];
+
 #[test]
-fn replays_are_let_in_like_others_and_measure_nothing() {
+fn what_replays_and_shadows_meet_moves_nothing() {
     let health = Health::default();
     let routing = live(&health, DOCUMENT);
     let target = routing.target("p/a").unwrap();
-    for _ in 0..5 {
-        let mut replay = Permit::take(target, at(0), false).unwrap();
+    let apart = Arc::default();
+    for ending in ENDINGS {
+        let mut replay = Permit::take(target, at(0), Some(&apart)).unwrap();
+        assert_eq!(health.snapshot(&routing, at(0))["p/a"].inflight, 1, "it takes a place");
         replay.content(Duration::from_secs(3), at(0));
-        replay.end(Ending::Failed, Duration::from_secs(3), at(0));
+        replay.end(ending, Duration::from_secs(3), at(0));
+        assert_eq!(health.snapshot(&routing, at(0)), BTreeMap::new(), "{ending:?}");
     }
     let shown = target.state().show(&target.provider, at(0));
-    assert_eq!((shown.breaker, shown.ewma_us, shown.requests_1m), (Breaker::Closed, None, 0));
+    assert_eq!((shown.breaker, shown.ewma_us, shown.requests_1m, shown.retry_at), (Breaker::Closed, None, 0, None));
+}
+
+#[test]
+fn a_replay_does_not_take_the_request_that_tries_a_half_open_breaker() {
+    let routing = live(&Health::default(), DOCUMENT);
+    let (target, apart) = (routing.target("p/a").unwrap(), Arc::default());
+    let replay = |ms| Permit::take(target, at(ms), Some(&apart));
     attempt(&routing, "p/a", Ending::Failed, 0);
     attempt(&routing, "p/a", Ending::Failed, 0);
-    let replay = Permit::take(target, at(1_000), false).unwrap();
-    assert_eq!(take(&routing, "p/a", 1_000).err(), Some(Barred::BreakerOpen), "one at a time, whoever it is");
-    replay.end(Ending::Answered, Duration::ZERO, at(1_000));
+    assert_eq!(replay(999).err(), Some(Barred::BreakerOpen));
+    let beside = replay(1_000).unwrap();
+    let probe = take(&routing, "p/a", 1_000).unwrap();
+    assert_eq!(probe.change(), Some(Change::HalfOpen));
+    assert_eq!(replay(1_000).err(), Some(Barred::BreakerOpen), "while one tries it nobody else does");
+    assert_eq!(beside.end(Ending::Answered, Duration::ZERO, at(1_000)), Ended { another_key: false, change: None });
     assert_eq!(target.state().show(&target.provider, at(1_000)).breaker, Breaker::HalfOpen, "it proves nothing");
+    assert_eq!(probe.end(Ending::Answered, Duration::ZERO, at(1_000)).change, Some(Change::Closed));
+}
+
+#[test]
+fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
+    let text = DOCUMENT.replace("base_url: 'http://127.0.0.1:9' }", "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b, sk-c] }");
+    for ending in [SECONDS_7, Ending::Refused, Ending::Forbidden] {
+        let routing = live(&Health::default(), &text);
+        let (target, apart) = (routing.target("q/a").unwrap(), Arc::default());
+        let tried = [true, true, false].map(|more| {
+            let replay = Permit::take(target, at(0), Some(&apart)).unwrap();
+            let key = replay.key().unwrap().expose().to_owned();
+            assert_eq!(replay.end(ending, Duration::ZERO, at(0)).another_key, more, "{ending:?}");
+            key
+        });
+        assert_eq!(tried, ["sk-a", "sk-b", "sk-c"]);
+        let live = [(); 3].map(|()| take(&routing, "q/a", 0).unwrap().key().unwrap().expose().to_owned());
+        assert_eq!(live, ["sk-a", "sk-b", "sk-c"], "live traffic begins where it was, and none of them rests");
+    }
+}
+
+/// A provider that learns of everything, under `options`, with this in the environment.
+fn endpoint(options: &str, key: &str) -> Routing {
+    let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' }\n\
+                models: { p/a: {}, p/b: {} }\nrecipes: {}\naliases: {}\n";
+    let text = options.split_once(" => ").map_or(text.to_owned(), |(from, to)| text.replacen(from, to, 1));
+    let server = config::read_server("s", "", &|_| None).unwrap();
+    let variable = |name: &str| (name == "P_API_KEY").then(|| key.to_owned());
+    config::read_routing("r", &text, &server, &variable, None).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+#[test]
+fn health_belongs_to_the_endpoint_and_its_credential() {
+    for (options, key, kept) in [
+        ("", "sk-1", true),
+        ("protocol: openai => breaker: { consecutive: 9 }, timeouts: { idle: 7s }, protocol: openai", "sk-1", true),
+        ("http://127.0.0.1:9' => http://127.0.0.1:9/'", "sk-1", true),
+        ("api_key: '${P_API_KEY}' => api_keys: ['${P_API_KEY}']", "sk-1", true),
+        ("p/b: {} => p/b: {}, p/c: {}", "sk-1", true),
+        ("", "sk-2", false),
+        ("api_key: '${P_API_KEY}' => api_keys: ['${P_API_KEY}', sk-2]", "sk-1", false),
+        ("api_key => headers: { x-team: core }, api_key", "sk-1", false),
+        ("127.0.0.1:9 => 127.0.0.1:10", "sk-1", false),
+        ("http: => https:", "sk-1", false),
+        ("127.0.0.1:9' => 127.0.0.1:9/v1'", "sk-1", false),
+        ("protocol: openai => protocol: anthropic", "sk-1", false),
+    ] {
+        let health = Health::default();
+        let before = endpoint("", "sk-1");
+        health.attach(&before);
+        let under_way = take(&before, "p/a", 0).unwrap();
+        take(&before, "p/a", 0).unwrap().content(Duration::from_millis(700), at(0));
+        attempt(&before, "p/a", SECONDS_7, 0);
+        (0..5).for_each(|_| attempt(&before, "p/b", Ending::Failed, 0));
+        let known = health.snapshot(&before, at(0));
+        assert!(known["p/a"].ewma_us.is_some() && known["p/a"].cooldown_until.is_some() && known["p/b"].breaker == Breaker::Open);
+        let after = endpoint(options, key);
+        health.attach(&after);
+        assert_eq!(health.snapshot(&after, at(0)), if kept { known } else { BTreeMap::new() }, "{options}, {key}");
+        under_way.end(SECONDS_7, Duration::ZERO, at(1_000));
+        assert_eq!(health.snapshot(&after, at(1_000)).contains_key("p/a"), kept, "what began before says nothing of what is there now");
+    }
+}
+
+#[test]
+fn an_identity_holds_no_credential() {
+    let routing = endpoint("", "sk-canary-0123456789");
+    let provider = routing.provider("p").unwrap();
+    assert_ne!(provider.identity, endpoint("", "sk-other").provider("p").unwrap().identity);
+    assert!(!format!("{provider:?}").contains("canary") && format!("{:?}", provider.identity) == "Identity");
 }
 
 #[test]
@@ -188,10 +284,10 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
     assert_eq!([key(0), key(0), key(0)], ["sk-a", "sk-b", "sk-a"]);
     let limited = take(&routing, "q/a", 0).unwrap();
     assert_eq!(limited.key().unwrap().expose(), "sk-b");
-    assert!(limited.end(SECONDS_7, Duration::ZERO, at(0)), "the other may do better");
+    assert!(limited.end(SECONDS_7, Duration::ZERO, at(0)).another_key, "the other may do better");
     assert_eq!([key(0), key(6_999)], ["sk-a"; 2]);
     let refused = take(&routing, "q/a", 1_000).unwrap();
-    assert!(!refused.end(Ending::Refused, Duration::ZERO, at(1_000)), "none is left");
+    assert!(!refused.end(Ending::Refused, Duration::ZERO, at(1_000)).another_key, "none is left");
     assert_eq!(take(&routing, "q/a", 1_000).err(), Some(Barred::CoolDown));
     assert_eq!(health.snapshot(&routing, at(1_000))["q/a"].cooldown_until, Some(at(7_000)));
     assert_eq!([key(7_000), key(8_000)], ["sk-b"; 2]);
@@ -200,9 +296,9 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
     attempt(&elsewhere, "q/a", Ending::Forbidden, 0);
     assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(Barred::CoolDown));
     assert!(take(&elsewhere, "q/b", 0).is_ok(), "what is forbidden is a model");
-    let reloaded = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-c, sk-a]"));
-    let picked = [(); 4].map(|()| take(&reloaded, "q/a", 8_000).unwrap().key().unwrap().expose().to_owned());
-    assert!(!picked.contains(&"sk-a".to_owned()) && picked.contains(&"sk-c".to_owned()), "{picked:?}");
+    let reordered = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-a]"));
+    let picked = [(); 4].map(|()| take(&reordered, "q/a", 8_000).unwrap().key().unwrap().expose().to_owned());
+    assert_eq!(picked, ["sk-b"; 4], "sk-a rests still");
 }
 
 proptest! {
@@ -239,7 +335,7 @@ proptest! {
         permits.clear();
         let later = at(now + 700_000);
         for target in routing.targets() {
-            prop_assert!(Permit::take(target, later, true).is_ok());
+            prop_assert!(Permit::take(target, later, None).is_ok());
         }
     }
 }

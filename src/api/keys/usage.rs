@@ -1,0 +1,48 @@
+//! `usage` of a ROUTER key: what is left now of the limits that its requests draw on.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::auth::{Key, Standing};
+use crate::clock::rfc3339;
+use crate::limits::{self, Money, Places, Rate};
+use crate::store::dollars;
+
+/// Of each limit the one that binds first, as the headers of answers have it: the key's own, that
+/// of a key above it or its user's. Null for a key that has ended: it uses nothing more.
+pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
+    if matches!(key.standing(now), Standing::Expired | Standing::Revoked) {
+        return Value::Null;
+    }
+    let left = app.limits.remaining(&limits::draws_of_key(&app.auth, key.row()), now);
+    json!({
+        "requests": left.requests.map(|rate| of_rate(&rate, now, false)),
+        "tokens": left.tokens.map(|rate| of_rate(&rate, now, true)),
+        "concurrency": left.places.map(of_places),
+        "budget": left.money.map(of_money),
+    })
+}
+
+fn of_rate(rate: &Rate, now: Timestamp, reserves: bool) -> Value {
+    let resets_at = now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX);
+    let mut shown = json!({
+        "of": rate.whose.as_str(), "limit": rate.left.limit, "used": rate.used(), "remaining": rate.left.remaining,
+        "resets_at": rfc3339(resets_at),
+    });
+    if let (Value::Object(shown), true) = (&mut shown, reserves) {
+        shown.insert("reserved".to_owned(), json!(rate.reserved));
+    }
+    shown
+}
+
+fn of_places(places: Places) -> Value {
+    json!({"of": places.whose.as_str(), "limit": places.limit, "in_use": places.in_use, "remaining": places.remaining()})
+}
+
+fn of_money(money: Money) -> Value {
+    json!({
+        "of": money.whose.as_str(), "limit_usd": dollars(money.budget.nano), "per": money.budget.per, "spent_usd": dollars(money.spent),
+        "reserved_usd": dollars(money.reserved), "remaining_usd": dollars(money.remaining()), "resets_at": rfc3339(money.resets_at),
+    })
+}

@@ -1,0 +1,65 @@
+//! Names and values of queries, as `application/x-www-form-urlencoded` writes them.
+
+/// Undoes the encoding of a name or a value (`+` is a space, `%` and two hex digits a byte). `None`
+/// where it is not well encoded.
+pub fn decode(text: &str) -> Option<String> {
+    let (bytes, well) = bytes(text);
+    String::from_utf8(bytes).ok().filter(|_| well)
+}
+
+/// The same as far as it is well encoded; the rest stays as it is.
+pub fn decode_leniently(text: &str) -> String {
+    String::from_utf8_lossy(&bytes(text).0).into_owned()
+}
+
+/// The bytes, and whether every `%` had its two digits.
+fn bytes(text: &str) -> (Vec<u8>, bool) {
+    let (mut bytes, mut well) = (Vec::with_capacity(text.len()), true);
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => match encoded(after) {
+                Some((byte, after)) => {
+                    rest = after;
+                    byte
+                }
+                None => {
+                    well = false;
+                    b'%'
+                }
+            },
+            other => *other,
+        });
+    }
+    (bytes, well)
+}
+
+/// The byte of two hex digits, and what follows them.
+fn encoded(digits: &[u8]) -> Option<(u8, &[u8])> {
+    let ([high, low], after) = digits.split_first_chunk::<2>()?;
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    Some((u8::try_from(digit(high)? * 16 + digit(low)?).ok()?, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_well_encoded_is_decoded_and_the_rest_left() {
+        for (text, strict, lenient) in [
+            ("a%2Bb+c", Some("a+b c"), "a+b c"),
+            ("%zz%41", None, "%zzA"),
+            ("%", None, "%"),
+            ("%4", None, "%4"),
+            ("%%41", None, "%A"),
+            ("%ff", None, "\u{fffd}"),
+            ("%C3%A9", Some("é"), "é"),
+        ] {
+            assert_eq!(decode(text).as_deref(), strict, "{text}");
+            assert_eq!(decode_leniently(text), lenient);
+        }
+    }
+}

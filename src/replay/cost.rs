@@ -1,0 +1,156 @@
+//! What one capture costs before and after, in whole nano-dollars: what was billed, or the tokens
+//! that were billed at another target's prices. Nothing is invented for a capture without usage.
+
+use crate::capture::record::{Head, State};
+use crate::protocol::endpoint::Endpoint;
+use crate::routing::recipe::Routing;
+use crate::store::{NanoUsd, nano_usd};
+
+use super::evaluate::name;
+
+/// A cost, or what is missing to know it.
+pub(super) type Cost = Result<NanoUsd, Unpriced>;
+
+/// Why a cost is not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unpriced {
+    /// The target that would have charged it.
+    pub(super) target: String,
+    /// What is missing.
+    pub(super) lacks: Lack,
+}
+
+/// What is missing to know a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lack {
+    /// A price that the answer takes.
+    Price,
+    /// The usage of a whole answer.
+    Usage,
+}
+
+impl Lack {
+    /// The word in reports.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Lack::Price => "price",
+            Lack::Usage => "usage",
+        }
+    }
+}
+
+/// The documents that each side takes its prices from.
+pub struct PriceList<'a> {
+    /// The document that is evaluated.
+    pub candidate: &'a Routing,
+    /// The document that it is compared with; `None`: what was decided then, at what that cost.
+    pub baseline: Option<&'a Routing>,
+}
+
+impl PriceList<'_> {
+    /// What the capture costs at the first target of before, and at that of after. The same target
+    /// costs the same: prices that change alone move no cost.
+    pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> (Cost, Cost) {
+        let before = cost(head, from, self.baseline);
+        let after = if from == to { before.clone() } else { cost(head, to, Some(self.candidate)) };
+        (before, after)
+    }
+}
+
+/// What the capture would cost if this target came first.
+fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
+    // Nobody charges for what nobody serves.
+    let Some(target) = target else { return Ok(0) };
+    let unpriced = |target: &str, lacks| Unpriced { target: target.to_owned(), lacks };
+    let Some(usage) = &head.usage else {
+        return if lacks_usage(head) { Err(unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Usage)) } else { Ok(0) };
+    };
+    // It went this way, failovers included: it cost what was billed then.
+    let first = head.decision.as_ref().is_some_and(|decision| is(target, &decision.provider, &decision.model));
+    if first || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model)) {
+        return head.cost_usd.map(nano_usd).ok_or_else(|| unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price));
+    }
+    let priced = prices.and_then(|document| document.target(target)?.prices?.cost(usage));
+    priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
+}
+
+/// Whether an answer that is whole says nothing of what it used. A count of tokens uses nothing,
+/// and what failed is not billed.
+fn lacks_usage(head: &Head) -> bool {
+    let counts = head.endpoint == Endpoint::CountTokens.as_str();
+    head.state == State::Completed && (200..300).contains(&head.status) && !counts
+}
+
+fn served(head: &Head) -> Option<String> {
+    head.served.as_ref().map(|served| name(&served.provider, &served.model))
+}
+
+fn is(target: &str, provider: &str, model: &str) -> bool {
+    target.split_once('/') == Some((provider, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::record::tests::capture;
+    use crate::config;
+    use crate::id::{Random, UserId};
+
+    /// A document that prices `p/a` alone: a dollar a million tokens in, two out.
+    fn document() -> Routing {
+        let text = "providers: { p: { protocol: mock } }\nmodels: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
+                    recipes: { r: { rules: [ { name: x, targets: [ { target: p/a }, { target: p/b } ] } ] } }\naliases: { auto: r }\n";
+        let server = config::read_server("test", "", &|_| None).unwrap();
+        config::read_routing("test", text, &server, &|_| None, None).unwrap()
+    }
+
+    /// One that was decided for `openai/gpt-5` and served by `demo/echo`: three tokens in, four
+    /// out, at `cost`.
+    fn served_at(cost: Option<f64>) -> Head {
+        Head { cost_usd: cost, ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head }
+    }
+
+    fn lacks(target: &str, lacks: Lack) -> Cost {
+        Err(Unpriced { target: target.to_owned(), lacks })
+    }
+
+    #[test]
+    fn a_capture_costs_what_was_billed_and_elsewhere_what_its_tokens_cost_there() {
+        let (routing, head) = (document(), served_at(Some(0.5)));
+        let prices = PriceList { candidate: &routing, baseline: None };
+        let after = |to: Option<&str>| prices.costs(&head, Some("openai/gpt-5"), to).1;
+        for (to, cost) in [
+            (Some("openai/gpt-5"), Ok(500_000_000)),
+            (Some("demo/echo"), Ok(500_000_000)),
+            (Some("p/a"), Ok(11_000)),
+            (Some("p/b"), lacks("p/b", Lack::Price)),
+            (Some("p/gone"), lacks("p/gone", Lack::Price)),
+            (None, Ok(0)),
+        ] {
+            assert_eq!(after(to), cost, "{to:?}");
+        }
+        // The same target before and after costs the same, whoever prices it.
+        let both = PriceList { candidate: &routing, baseline: Some(&routing) };
+        assert_eq!(both.costs(&head, Some("p/b"), Some("p/b")), (lacks("p/b", Lack::Price), lacks("p/b", Lack::Price)));
+        assert_eq!(both.costs(&head, Some("p/a"), None), (Ok(11_000), Ok(0)));
+        let unknown = served_at(None);
+        let told = prices.costs(&unknown, Some("openai/gpt-5"), Some("p/a"));
+        assert_eq!(told, (lacks("demo/echo", Lack::Price), Ok(11_000)));
+    }
+
+    #[test]
+    fn nothing_is_charged_without_usage() {
+        let routing = document();
+        let cost = |change: &dyn Fn(&mut Head)| {
+            let mut head = Head { usage: None, ..served_at(None) };
+            change(&mut head);
+            super::cost(&head, Some("p/a"), Some(&routing))
+        };
+        assert_eq!(cost(&|head| head.endpoint = "messages.count_tokens".into()), Ok(0));
+        assert_eq!(cost(&|head| head.status = 400), Ok(0));
+        assert_eq!(cost(&|head| head.state = State::Failed), Ok(0));
+        assert_eq!(cost(&|head| (head.state, head.status) = (State::Aborted, 499)), Ok(0));
+        // A whole answer cost something, and nobody said what.
+        assert_eq!(cost(&|_| {}), lacks("demo/echo", Lack::Usage));
+    }
+}

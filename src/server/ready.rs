@@ -1,0 +1,109 @@
+//! What a start needs of this machine, looked at before it and by the same functions: certificates,
+//! addresses, the data directory, the master key. Nothing is left behind, and a gateway that runs
+//! is not disturbed.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+use super::master::Given;
+use super::tls::{self, Unfit};
+use super::{BootError, Environment};
+use crate::config::{Problem, Server};
+use crate::id::Random;
+use crate::store::{self, DataDir};
+
+/// What to do about a store that does not open.
+const MASTER: &str = "the store there opens with the master key that it was last started with";
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What no gateway could start with.
+    pub problems: Vec<Problem>,
+    /// Addresses that are in use now, perhaps by this very gateway.
+    pub in_use: Vec<Problem>,
+}
+
+/// Looks at what the server document names on this machine, as far as the document is right, and
+/// with an environment at the store's master key. Blocking.
+pub fn look(server: &Server, environment: Option<&Environment>) -> Found {
+    let mut found = Found::default();
+    for listener in &server.listeners {
+        let of = |key: &str| format!("{}.{key}", listener.path);
+        found.address(server, &of("address"), listener.address);
+        let Some(files) = listener.tls.as_ref() else { continue };
+        let (path, why) = match tls::check(files) {
+            Ok(()) => continue,
+            Err(Unfit::Cert(why)) => (of("tls.cert"), why),
+            Err(Unfit::Key(why)) => (of("tls.key"), why),
+        };
+        found.problem(server, &path, why, "a PEM file that this user may read: the certificate with its chain, and its key");
+    }
+    found.address(server, "metrics.address", server.metrics);
+    if server.knows("data_dir") {
+        let dir = DataDir::try_out(&server.data_dir);
+        let dir = dir.map_err(|why| (why, "a directory that this user may make, and write to"));
+        let store = || environment.map_or(Ok(()), |environment| opens(server, environment));
+        if let Err((why, hint)) = dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER))) {
+            found.problem(server, "data_dir", why, hint);
+        }
+    }
+    found
+}
+
+impl Found {
+    fn problem(&mut self, server: &Server, path: &str, message: String, hint: &str) {
+        if server.knows(path) {
+            self.problems.push(server.problem(path, message, hint));
+        }
+    }
+
+    fn address(&mut self, server: &Server, path: &str, address: SocketAddr) {
+        match bindable(address) {
+            Err((ErrorKind::AddrInUse, why)) if server.knows(path) => {
+                self.in_use.push(server.problem(path, why, "a gateway that runs, or another process, has it"));
+            }
+            Err((_, why)) => self.problem(server, path, why, "an address of this machine, and a port that this user may open"),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Whether an address can be listened on.
+pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
+    let bound = TcpListener::bind(address).map(drop);
+    bound.map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+/// Whether the store that is there opens with the master key that is given.
+fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
+    let given = given(server, environment);
+    match store::look(&server.data_dir, |masters| given.try_out(&masters.rows()?))? {
+        Some(()) => Ok(()),
+        // There is no store yet: what is given has to be a key all the same.
+        None => given.try_out(&[]),
+    }
+}
+
+/// The routing document in the store, if there is one; else why it cannot be read. Blocking.
+pub fn stored_document(server: &Server, environment: &Environment) -> Result<Option<String>, String> {
+    let given = given(server, environment);
+    let read = |masters: &store::Masters<'_>| -> Result<_, BootError> {
+        let rows = masters.rows()?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        Ok(masters.live_document(&given.documents_key(&rows)?)?)
+    };
+    match store::look(&server.data_dir, read).map_err(|why| why.to_string())? {
+        Some(document) => Ok(document),
+        None if !server.data_dir.join("accounts.db").exists() => Ok(None),
+        None => Err("the store there was written by another build".to_owned()),
+    }
+}
+
+fn given(server: &Server, environment: &Environment) -> Given {
+    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let (dir, now) = (server.data_dir.clone(), environment.clock.now());
+    Given { dir, key, old, random: Random::System, now }
+}

@@ -1,0 +1,65 @@
+//! Copies of databases that another process may be writing to, each as it is at one moment.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rusqlite::Connection;
+use rusqlite::backup::{Backup, StepResult};
+
+use super::StoreError;
+use super::captures::CaptureIndex;
+use super::rows::SegmentRow;
+use super::worker::open_to_read;
+use crate::bounds;
+
+/// The database of accounts, keys, documents and the audit.
+const ACCOUNTS: &str = "accounts.db";
+/// The index of captures.
+const CAPTURES: &str = "captures.db";
+
+/// Copies the database of accounts from one directory into another, where it must not be yet.
+pub fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let copy = copy(&from.join(ACCOUNTS), &to.join(ACCOUNTS))?;
+    let said: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if said == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(said)) }
+}
+
+/// Copies the index of captures in place of one that may be there, and gives the segments that it speaks of.
+pub fn copy_captures(from: &Path, to: &Path) -> Result<Vec<SegmentRow>, StoreError> {
+    let path = to.join(CAPTURES);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let mut copy = copy(&from.join(CAPTURES), &path)?;
+    let segments = CaptureIndex::new(&mut copy).segments()?;
+    close(copy, &path)?;
+    Ok(segments)
+}
+
+/// A copy in one step, within one transaction of a reader: in several it would begin again with every write meanwhile.
+fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
+    let source = open_to_read(from)?;
+    File::options().create_new(true).write(true).mode(0o600).open(to)?;
+    let mut copy = Connection::open(to)?;
+    let backup = Backup::new(&source, &mut copy)?;
+    for _ in 0..bounds::BACKUP_TRIES {
+        match backup.step(-1)? {
+            StepResult::Done => {
+                drop(backup);
+                return Ok(copy);
+            }
+            // Somebody recovers the log at this moment, or has just begun to.
+            _ => std::thread::park_timeout(bounds::BACKUP_WAIT),
+        }
+    }
+    Err(StoreError::unavailable(format!("{} is busy", from.display())))
+}
+
+/// Leaves one file, durable.
+fn close(copy: Connection, path: &Path) -> Result<(), StoreError> {
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    copy.close().map_err(|(_, error)| error)?;
+    Ok(File::open(path)?.sync_all()?)
+}
