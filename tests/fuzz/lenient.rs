@@ -67,8 +67,8 @@ const ELSEWHERE: [&str; 8] =
 /// The dearest bill for a body; nothing where that is no JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     let Ok(Node::Object(members)) = serde_json::from_slice(body) else { return None };
-    let mut found = Found { is_anthropic: endpoint.is_anthropic(), ..Found::default() };
-    found.request(endpoint, &members);
+    let mut found = Found { dialect: endpoint, ..Found::default() };
+    found.request(&members);
     let images = found.images.saturating_mul(rules.image);
     // The marks of a chat's template, for each message.
     let told = found.bytes.div_ceil(rules.bytes_a_token).saturating_add(found.messages * 5);
@@ -87,8 +87,8 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
 
 #[derive(Default)]
 struct Found {
-    /// Whose words parts are in.
-    is_anthropic: bool,
+    /// In whose words it is.
+    dialect: Endpoint,
     limit: Option<u64>,
     thinking: u64,
     choices: u64,
@@ -101,7 +101,8 @@ struct Found {
 }
 
 impl Found {
-    fn request(&mut self, endpoint: Endpoint, members: &[(String, Node)]) {
+    fn request(&mut self, members: &[(String, Node)]) {
+        let endpoint = self.dialect;
         for (name, value) in members {
             let is = |known: &str| reads(name, known);
             if LIMITS.iter().any(|known| is(known)) {
@@ -119,7 +120,7 @@ impl Found {
             } else if is("prediction") {
                 self.predicted = self.predicted.saturating_add(text(value));
             } else if let (true, Node::Object(members)) = (is("extra_body"), value) {
-                self.request(endpoint, members);
+                self.request(members);
             } else if is(conversation(endpoint)) || (endpoint.is_anthropic() && is("system")) {
                 self.said(value, true);
             } else {
@@ -163,18 +164,18 @@ impl Found {
                 continue;
             }
             self.bytes += name.len() as u64;
-            let is_image = is(&["source"]) && has_type("image") || is(&["image_url"]) && !self.is_anthropic;
+            let is_image = is(&["source"]) && has_type("image") || is(&["image_url"]) && !self.dialect.is_anthropic();
             if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
                 self.images += 1;
             } else if is(&["input_audio"]) {
                 // Thirty-two tokens a second at 6 kbit/s, in base64.
                 self.bytes += text(value) / 31;
-            } else if is(&["content", "output"]) {
+            } else if is(&["content"]) || (is(&["output"]) && self.dialect == Endpoint::Responses) {
                 self.said(value, false);
             } else {
                 let is_document = is(&["source"]) && has_type("document");
                 self.elsewhere |= is_document && (has("url") || is_pdf(value));
-                self.elsewhere |= !self.is_anthropic && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
+                self.elsewhere |= !self.dialect.is_anthropic() && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
                 self.bytes += text(value);
             }
         }
