@@ -26,7 +26,7 @@ async fn start(limit: &str) -> (Gateway, Key, Provider) {
 /// A chat request of some size; its text does not compress to nothing.
 fn body(words: u32, model: &str) -> String {
     let text: String = (0..words).map(|n| format!("{:08x} ", n.wrapping_mul(2_654_435_761))).collect();
-    format!(r#"{{ "messages":[{{"role":"user","content":"caf\u00e9 {text}"}}],"model":"{model}", "n":1.0e0 }}"#)
+    format!(r#"{{ "messages":[{{"role":"user","content":"caf\u00e9 {text}"}}],"model":"{model}", "seed":1.0e0 }}"#)
 }
 
 async fn post(gateway: &Gateway, key: &Key, coding: &[&str], body: &[u8]) -> Answer {

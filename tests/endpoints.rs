@@ -34,7 +34,7 @@ pub(crate) fn body(path: &str, model: &str) -> String {
     let text = "Say  a word.";
     match path {
         "/v1/embeddings" => format!(r#"{{ "input" : ["{text}"],"model":"{model}", "dimensions":8}}"#),
-        "/v1/responses" => format!(r#"{{ "input" : "{text}","model":"{model}", "max_output_tokens":1.6e1}}"#),
+        "/v1/responses" => format!(r#"{{ "input" : "{text}","model":"{model}", "max_output_tokens":16, "temperature":1.0e0}}"#),
         _ => format!(r#"{{ "messages" : [{{"role":"user","content":"{text}"}}],"model":"{model}", "max_tokens":16}}"#),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::documents::in_order;
 use crate::support::gateway::Setup;
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::recorded::{self, Exchange};
+use crate::support::recorded;
 
 /// Whether the prompt is text alone, and none of it the provider's own: no images or files, no tools that it runs itself.
 fn is_text(request: &Value) -> bool {
@@ -25,27 +25,6 @@ fn is_text(request: &Value) -> bool {
     let plain = |item: &Value| item["type"].as_str().is_none_or(|kind| items.contains(&kind)) && all(&item["content"], &texts);
     let own = |tool: &Value| tool["type"].as_str().is_none_or(|kind| kind == "function" || kind == "custom");
     alone && said.into_iter().all(plain) && request["tools"].as_array().is_none_or(|tools| tools.iter().all(own))
-}
-
-fn endpoint(exchange: &Exchange) -> Endpoint {
-    Endpoint::ALL.into_iter().find(|endpoint| exchange.path().strip_prefix("/v1") == Some(endpoint.path())).expect("an endpoint")
-}
-
-/// What the provider counted, in the answer or in one of its events.
-fn counted(exchange: &Exchange) -> Option<u64> {
-    let events = exchange.response.lines().filter_map(|line| line.strip_prefix("data:"));
-    let texts: Vec<&str> = if exchange.stream { events.collect() } else { vec![&exchange.response] };
-    let mut usages = texts.into_iter().filter_map(|text| {
-        let answer: Value = serde_json::from_str(text).ok()?;
-        let usages = [&answer["usage"], &answer["x_groq"]["usage"], &answer["message"]["usage"], &answer["response"]["usage"]];
-        let whole = |usage: &Value| {
-            // OpenAI's counts hold the cached ones, Anthropic's stand beside them.
-            let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"].iter().filter_map(|name| usage[name].as_u64());
-            Some(usage["input_tokens"].as_u64()? + cached.sum::<u64>())
-        };
-        usages.into_iter().find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
-    });
-    usages.rfind(|tokens| *tokens > 0)
 }
 
 /// One prompt: its host, what was counted, and what was estimated.
@@ -66,8 +45,8 @@ fn estimates_are_near_what_providers_count() {
     let mut prompts = Vec::new();
     for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
         let written = exchange.request.get();
-        let request = openai::read_request(written.as_bytes(), endpoint(&exchange)).unwrap();
-        let Some(counted) = counted(&exchange).filter(|_| is_text(&serde_json::from_str(written).unwrap())) else { continue };
+        let request = openai::read_request(written.as_bytes(), exchange.endpoint()).unwrap();
+        let Some(counted) = exchange.counted().filter(|_| is_text(&serde_json::from_str(written).unwrap())) else { continue };
         let prompt = Prompt {
             host: format!("{} {}", exchange.host, exchange.kind),
             counted: counted as f64,

@@ -9,7 +9,7 @@ use crate::support::coded::{CODINGS, encode};
 use crate::support::recorded::all as exchanges;
 
 #[path = "fuzz/targets.rs"]
-mod targets;
+pub mod targets;
 
 /// The seeds of a target, by name.
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {

@@ -11,9 +11,10 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
 
-/// A thousandth of a dollar a token: the scripted answer of ten tokens costs a cent.
-const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
-/// Reckoned at eleven tokens or so, and three for the answer.
+/// The scripted answer of seven tokens and three costs a cent.
+const PRICED: &str = "models:\n  a/model: { input_per_mtok: 100, output_per_mtok: 3100 }\n";
+/// Reserved at a token for each of its 84 bytes, and three for the answer: less than two cents. Where less is left, at more than
+/// one cent.
 const BODY: &str = r#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 const CENT: f64 = 0.01;
 
@@ -103,7 +104,7 @@ async fn a_crash_makes_no_budget_larger_and_a_restart_none_smaller() {
     }
     gateway.restart().await;
     let left = spend(&gateway, &key).await;
-    // A grant holds eight reserves of fourteen tokens or so: what the crash took is one of them, and what was spent before.
+    // A grant holds eight reserves of two cents or so: what the crash took is one of them, and what was spent before.
     assert!((50 - 3 - 3 - 14..=44).contains(&left), "{left}");
 }
 
@@ -297,8 +298,9 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
     let steps = std::iter::once(scripted::stream_head()).chain(events.into_iter().map(|event| Step::Chunk(event.into_bytes())));
     let a = Provider::always(steps.collect()).await;
     let b = Provider::always(scripted::completion("a word")).await;
-    let priced = format!("{PRICED}  b/model: {{ input_per_mtok: 1000, output_per_mtok: 1000 }}\n");
-    let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], &priced)).await;
+    let priced =
+        "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
+    let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], priced)).await;
     let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}})).await;
     // A cent each, whatever was counted at the provider before; in the end less than a reserve is
     // left.

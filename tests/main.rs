@@ -154,6 +154,8 @@ mod shadows;
 mod shared_budgets;
 /// The signals that are found out for a document's conditions only, live and in reroutes under another document.
 mod signals;
+/// Spellings that some providers read otherwise, and prompts beside the messages: never dearer than the budget.
+mod spellings;
 /// Every change with a store that cannot be written.
 mod store_down;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.

@@ -11,8 +11,8 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
 const KEYS: &str = "/v1/router/keys";
-/// A hundredth of a dollar a token: an answer of ten tokens costs ten cents.
-const PRICED: &str = "models:\n  a/model: { input_per_mtok: 10000, output_per_mtok: 10000 }\n";
+/// An answer of seven tokens and three costs ten cents.
+const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 31000 }\n";
 const BODY: &[u8] = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 
 async fn make(gateway: &Gateway, by: &str, body: Value) -> Key {
@@ -122,10 +122,10 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     let child = make(&gateway, &below[0].secret, json!({})).await;
     below.push(child);
     let rest = spend(&gateway, &below, 100).await;
-    // What was granted to the process that was killed, and not spent, is gone: eight reserves of fourteen cents, beyond what was
-    // spent and reserved when that was granted, which of fifteen at once is four cents more each than they cost. And of the last
-    // fourteen cents one answer may be left over.
-    let gone = (8 * 14 + 15 * 4_usize).div_ceil(10) + 1;
+    // What was granted to the process that was killed, and not spent, is gone: eight reserves of eighteen cents, beyond what was
+    // spent and reserved when that was granted, which of fifteen at once is eight cents more each than they cost. And of the last
+    // eighteen cents one answer may be left over.
+    let gone = (8 * 18 + 15 * 8_usize).div_ceil(10) + 1;
     assert!((100 - 60 - gone..=100 - answered).contains(&rest), "{answered} and {rest}");
     assert_eq!(a.count(), answered + rest);
     for key in &mut below {

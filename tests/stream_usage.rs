@@ -66,10 +66,6 @@ async fn the_client_sees_the_stream_of_a_provider_that_was_not_asked() {
             (r#","stream_options":{}"#, r#","stream_options":{"include_usage":true}"#),
             (r#","stream_options":{"include_usage":false}"#, r#","stream_options":{"include_usage":true}"#),
             (r#","stream_options":{"x":1.0}"#, r#","stream_options":{"include_usage":true,"x":1.0}"#),
-            (
-                r#","stream_\u006fptions":{"x":1.0,"includ\u0065_usage":null}"#,
-                r#","stream_\u006fptions":{"x":1.0,"includ\u0065_usage":true}"#,
-            ),
         ] {
             let answer = gateway.chat(&limited, body(written).as_bytes()).await;
             assert_eq!((answer.status, answer.text()), (200, plain.text()), "{written}, {size}");

@@ -15,6 +15,9 @@ use crate::auth::Principal;
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::limits::{self, Permit, Remaining, Reserve};
+use crate::protocol::endpoint::Endpoint;
+use crate::protocol::openai::Ceiling;
+use crate::protocol::tokens;
 use crate::protocol::usage::Usage;
 use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
@@ -62,14 +65,14 @@ pub(super) fn tell(app: &App, exchange: &mut Exchange, remaining: &Remaining) {
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
 /// and a budget that cannot be kept is refused rather than ignored.
-pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs) -> Result<()> {
-    let costs = inputs.request.charged_prompt_tokens() > 0 || inputs.request.answer_tokens() > 0;
+pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs, ceiling: &Ceiling) -> Result<()> {
+    let costs = inputs.request.endpoint != Endpoint::CountTokens.as_str();
     if !permit.has_budget() || !costs {
         return Ok(());
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let wanted = dearest(&targets, inputs).map_err(|unpriced| no_price(permit, unpriced))?;
+    let wanted = dearest(&targets, inputs, ceiling).map_err(|unpriced| no_price(permit, unpriced))?;
     app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
 }
 
@@ -80,20 +83,32 @@ fn no_price(permit: &Permit, target: &Target) -> Error {
     Error::new(Kind::Forbidden, format!("The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."))
 }
 
-/// At the dearest target, or the first without a price. How long the answer becomes is not known
-/// where the client did not say; then its prompt alone will do where little is left.
-fn dearest<'a>(targets: &'a [Arc<Target>], inputs: &Inputs) -> std::result::Result<Reserve, &'a Target> {
-    let request = &inputs.request;
-    let (prompt_tokens, completion_tokens) = (request.charged_prompt_tokens(), request.charged_answer_tokens(u64::MAX));
-    let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
-    let (mut prompt, mut whole) = (0, 0);
+/// From what the call is likely to cost to what it costs at most, at the dearest target; or the
+/// first target without a price. How long an answer becomes is not known where the client did not
+/// say: then one of those that it asks for may be short of all.
+fn dearest<'a>(targets: &'a [Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> std::result::Result<Reserve, &'a Target> {
+    let (mut least, mut most) = (0, 0);
+    let is_said = inputs.request.max_tokens.is_some_and(|most| most > 0);
+    let answers = if is_said { ceiling.answers } else { ceiling.answers.saturating_sub(bounds::ANSWER_TOKENS) };
     for target in targets {
         let prices = target.prices.as_ref().ok_or(&**target)?;
-        let cost = |usage: &Usage| prices.cost(usage).map(nano_usd).ok_or(&**target);
-        whole = whole.max(cost(&usage)?);
-        prompt = prompt.max(cost(&Usage { completion_tokens: 0, ..usage })?);
+        let cost = |prompt_tokens: u64, completion_tokens: u64| {
+            let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
+            prices.cost(&usage).map(nano_usd).ok_or(&**target)
+        };
+        let (likely, dearest) = prompt_tokens(inputs.request.prompt_tokens, ceiling, target);
+        least = least.max(cost(likely, answers)?);
+        most = most.max(cost(dearest, ceiling.answers)?);
     }
-    Ok(if request.max_tokens.is_none() { Reserve::between(prompt, whole) } else { Reserve::exactly(whole) })
+    Ok(Reserve::between(least, most))
+}
+
+/// Tokens that the prompt is likely to take of a target, and those that it takes at most.
+fn prompt_tokens(estimated: u64, ceiling: &Ceiling, target: &Target) -> (u64, u64) {
+    let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
+    let most = ceiling.prompt_tokens(target.context.unwrap_or(bounds::CONTEXT_TOKENS), image);
+    let likely = estimated.saturating_add(estimated / bounds::ESTIMATE_OFF).min(most);
+    (if ceiling.is_open { most } else { likely }, most)
 }
 
 /// Puts what the call used in the place of what it had reserved. A good answer that does not say what it used leaves the

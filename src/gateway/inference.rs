@@ -74,7 +74,7 @@ pub(super) async fn run(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
-    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, &inputs));
+    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, (&inputs, &prompt)));
     let mut record = Record::begin(app, exchange, principal, &prompt);
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
     let (decision, mut permit) = match decision {
@@ -113,12 +113,13 @@ pub(super) fn choose(
     exchange: &mut Exchange,
     principal: &Principal,
     live: &Live,
-    inputs: &Inputs,
+    (inputs, prompt): (&Inputs, &Prompt),
 ) -> Result<(Arc<Decision>, Permit)> {
     let mut permit = allowance::admit(app, exchange, principal, inputs)?;
     app.store.faults().pass(FaultPlace::Decision);
+    let ceiling = &prompt.request.ceiling;
     let decided = decide(&live.routing, inputs).map_err(Error::from).and_then(|decision| {
-        allowance::reserve(app, &mut permit, live, &decision, inputs)?;
+        allowance::reserve(app, &mut permit, live, &decision, inputs, ceiling)?;
         Ok(decision)
     });
     match decided {

@@ -184,7 +184,7 @@ async fn reroute(
     record.replay_of(&original.head, caller(principal));
     record.keeps(kept(app, principal, &original.head));
     // Whoever asks pays, whosever capture it is.
-    let decision = choose(app, exchange, principal, &live, &inputs).map_err(|error| no_target(error, &inputs.request.model));
+    let decision = choose(app, exchange, principal, &live, (&inputs, &prompt)).map_err(|error| no_target(error, &inputs.request.model));
     record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
     let (decision, permit) = match decision {
         Ok(decided) => decided,
@@ -269,10 +269,11 @@ async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &
     }
     let unread = Unread { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
-    // It was read before: only the room, the turn or the limits can stand in the way.
+    // It was read before, by this build or one that took it: else only the room, the turn or the
+    // limits can stand in the way.
     let mut prompt = prompt.map_err(|error| match error.kind() {
         Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
-        _ => Error::internal(error),
+        _ => Error::new(Kind::InvalidRequest, format!("The captured request would be refused now: {}", error.detail())),
     })?;
     prompt.query.clone_from(&original.head.query);
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))

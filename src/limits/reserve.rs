@@ -41,7 +41,10 @@ impl Limiter {
             let Some(account) = counts.account() else { continue };
             account.turn(now);
             room = room.min(account.room());
-            let found = account.check(wanted.least).err().map(|short| (short, account.money(held.whose)));
+            // Only one that holds alone is cut: so what may cost more than its reserve comes one at a time.
+            let held_by_others = !account.is_idle() && account.room() < wanted.most;
+            let found = account.check(wanted.least).err().or(held_by_others.then_some(Short::Held));
+            let found = found.map(|short| (short, account.money(held.whose)));
             // What is spent is spent; the others pass. Of two that are spent the later end counts,
             // and then the one with less left.
             let weight = |(short, money): &(Short, Money)| (*short, money.resets_at, Reverse(money.remaining()));

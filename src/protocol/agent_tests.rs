@@ -70,8 +70,8 @@ fn instructions_stand_before_what_the_client_says() {
         (Endpoint::CountTokens, r#"{"system": [ ],"model":"agent/a"}"#, format!(r#"{{"system": [{block} ],"model":"auto"}}"#)),
         (
             Endpoint::Messages,
-            r#"{"sys\u0074em":[{"text":"a","type":"text"}],"model":"agent/a"}"#,
-            format!(r#"{{"sys\u0074em":[{block},{{"text":"a","type":"text"}}],"model":"auto"}}"#),
+            r#"{"system":[{"text":"\u0061","type":"text"}],"model":"agent/a"}"#,
+            format!(r#"{{"system":[{block},{{"text":"\u0061","type":"text"}}],"model":"auto"}}"#),
         ),
         (Endpoint::Responses, r#"{"model":"agent/a","input":"x"}"#, format!(r#"{{"model":"auto","instructions":{text},"input":"x"}}"#)),
         (Endpoint::Responses, r#"{"instructions":"x","model":"agent/a"}"#, format!(r#"{{"instructions":"{prefix}x","model":"auto"}}"#)),
@@ -201,7 +201,10 @@ fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
             out.push('{');
             for (n, (name, value)) in members.iter().enumerate() {
                 out.push_str(if n > 0 { "," } else { "" });
-                out.push_str(&text(name, odd.next().unwrap()));
+                let odd_name = odd.next().unwrap();
+                // What is acted on has one spelling.
+                let is_free = ["a", "b", "metadata"].contains(&name.as_str());
+                out.push_str(&if is_free { text(name, odd_name) } else { Value::from(name.as_str()).to_string() });
                 out.push_str(blank(odd.next().unwrap()));
                 out.push(':');
                 write(value, odd, out);
@@ -264,7 +267,9 @@ proptest! {
             body.insert("model".into(), "agent/a".into());
         }
         body.extend(speech.map(|speech| (name.to_owned(), speech)));
-        body.extend(members.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        // A count is one, or nothing.
+        let member = |(name, value): (&str, Value)| (name.to_owned(), if name == "max_tokens" && !value.is_u64() { Value::Null } else { value });
+        body.extend(members.into_iter().map(member));
         body.extend(tools.map(|tools| ("tools".to_owned(), tools)));
         body.entry("model").or_insert("agent/a".into());
         let body = Value::Object(body);

@@ -5,11 +5,10 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 
-use super::json::{self, Cursor, Fault, Name, Shape};
-use super::openai::{
-    Facts, Prompt, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, read_count, read_format, read_format_in,
-    read_tools, tokens_of,
-};
+use super::json::{Cursor, Fault, Shape};
+use super::known::Known;
+use super::media::{Prompt, Rule, TOKENS_PER_FILE};
+use super::openai::{Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, read_format, read_tools, read_word, tokens_of};
 use super::tokens;
 use crate::error::Error;
 
@@ -37,37 +36,45 @@ pub fn error_body(kind: &str, message: &str) -> Value {
     json!({ "type": "error", "error": { "type": kind, "message": message } })
 }
 
-/// Reads a member of a request.
-pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    match &*name.text() {
+/// Reads a member of a request that is acted on.
+pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> Result<(), Fault> {
+    match name {
         "messages" => {
             if cursor.shape()? != Shape::Array {
                 cursor.skip()?;
                 return Err(Error::invalid("messages", "`messages` has to be an array.").into());
             }
-            facts.prompt = Prompt::default();
             cursor.elements(|cursor| message(cursor, &mut facts.prompt))?;
         }
         "system" => {
             let mut system = Content::default();
-            system.read(cursor, &mut Prompt::default())?;
+            system.read(cursor, &mut facts.prompt)?;
             facts.system_tokens = TOKENS_PER_MESSAGE + system.tokens(cursor);
         }
         "tools" => read_tools(cursor, facts)?,
-        "output_format" => read_format(cursor, "output_format", "schema", facts)?,
-        "output_config" => read_format_in(cursor, "output_config", facts)?,
-        "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
+        "output_format" => read_format(cursor, Known::of("output_format.", FORMAT), "schema", facts)?,
+        "output_config" => {
+            let mut known = Known::of("output_config.", &["format"]);
+            cursor.members(|cursor, name| match known.find(&name)? {
+                "" => cursor.pass(),
+                _ => read_format(cursor, Known::of("output_config.format.", FORMAT), "schema", facts),
+            })?;
+        }
         _ => cursor.pass()?,
     }
     Ok(())
 }
 
+/// The members of a format that are acted on.
+const FORMAT: &[&str] = &["type", "schema"];
+
 fn message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
     prompt.messages += 1;
     let (mut role, mut content) = (None, Content::default());
+    let mut known = Known::of("messages.", &["role", "content"]);
     cursor.members(|cursor, name| {
-        match &*name.text() {
-            "role" => role = word(cursor)?,
+        match known.find(&name)? {
+            "role" => role = read_word(cursor)?,
             "content" => content.read(cursor, prompt)?,
             _ => cursor.pass()?,
         }
@@ -94,11 +101,34 @@ struct Content {
     calls: u64,
 }
 
+/// What a block holds.
+#[derive(Default)]
+struct Block {
+    kind: Option<String>,
+    text: Option<Range<usize>>,
+    below: Content,
+    call: u64,
+    source: Source,
+}
+
+/// Where a document or image comes from.
+#[derive(Default)]
+struct Source {
+    kind: Option<String>,
+    data: Option<Range<usize>>,
+    /// Whether only its address or id is there.
+    is_elsewhere: bool,
+}
+
+/// Characters of what a provider's own tool found, which it gives out encrypted, that are a token.
+const ENCRYPTED_CHARACTERS: u64 = 8;
+
 impl Content {
     fn read(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
         match cursor.shape()? {
             Shape::String => self.text.push(cursor.skip()?),
             Shape::Array => cursor.elements(|cursor| self.block(cursor, prompt))?,
+            Shape::Object => self.block(cursor, prompt)?,
             _ => cursor.pass()?,
         }
         Ok(())
@@ -110,58 +140,75 @@ impl Content {
     }
 
     fn block(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
-        let (mut kind, mut text, mut below, mut call) = (None, None, Content::default(), 0);
+        let mut block = Block::default();
+        let mut known = Known::of("content.", &["type", "text", "content", "source", "name", "input", "encrypted_content"]);
         cursor.members(|cursor, name| {
-            match &*name.text() {
-                "type" => kind = word(cursor)?,
-                "text" if cursor.shape()? == Shape::String => text = Some(cursor.skip()?),
-                "content" => below.read(cursor, prompt)?,
-                "source" => source(cursor, &mut below.told)?,
+            match known.find(&name)? {
+                "type" => block.kind = read_word(cursor)?,
+                "text" if cursor.shape()? == Shape::String => block.text = Some(cursor.skip()?),
+                "content" => block.below.read(cursor, prompt)?,
+                "source" => block.source.read(cursor, prompt, &mut block.below)?,
                 "name" | "input" => {
                     let span = cursor.skip()?;
-                    call += tokens::estimate(cursor.raw(&span));
+                    block.call += tokens::estimate(cursor.raw(&span));
                 }
+                "encrypted_content" => block.below.calls += cursor.skip()?.len() as u64 / ENCRYPTED_CHARACTERS,
                 _ => cursor.pass()?,
             }
             Ok(())
         })?;
+        self.add(block, cursor, prompt);
+        Ok(())
+    }
+
+    fn add(&mut self, block: Block, cursor: &Cursor<'_>, prompt: &mut Prompt) {
+        let Block { kind, text, below, call, source } = block;
+        let data = |source: &Source| source.data.as_ref().map(|span| inside(cursor, span)).unwrap_or_default();
         match kind.as_deref() {
             Some("text") => self.text.extend(text),
-            Some("image") => {
-                prompt.images += 1;
-                prompt.tokens += TOKENS_PER_IMAGE;
+            Some("image") => prompt.image(data(&source), Rule::Anthropic),
+            Some("document") => {
+                prompt.is_open |= source.is_elsewhere || !matches!(source.kind.as_deref(), Some("base64" | "text" | "content"));
+                if source.kind.as_deref() == Some("base64") {
+                    prompt.file(data(&source));
+                } else if source.is_elsewhere {
+                    prompt.tokens += TOKENS_PER_FILE;
+                }
             }
-            Some("document") if below.told.is_empty() => prompt.tokens += TOKENS_PER_FILE,
             Some(kind) if kind.ends_with("tool_use") => self.calls += TOKENS_PER_CALL + call,
             Some(kind) if kind.ends_with("tool_result") => self.results = true,
             // What a model thought is not told to it again, but for the turn that it is in.
-            Some("thinking" | "redacted_thinking") => return Ok(()),
-            _ => {}
+            Some("thinking" | "redacted_thinking") => return,
+            // Parts of what tools gave: inline, whatever files they name.
+            Some(kind) if ["_result", "_error", "_output", "_reference", "compaction"].iter().any(|end| kind.ends_with(end)) => {}
+            _ => prompt.is_open = true,
         }
         self.calls += below.calls;
         self.told.extend(below.text.into_iter().chain(below.told));
-        Ok(())
     }
 }
 
-/// A document's text, where it is one; bytes and addresses are none.
-fn source(cursor: &mut Cursor<'_>, told: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let (mut kind, mut data) = (None, None);
-    cursor.members(|cursor, name| {
-        match &*name.text() {
-            "type" => kind = word(cursor)?,
-            "data" if cursor.shape()? == Shape::String => data = Some(cursor.skip()?),
-            _ => cursor.pass()?,
+impl Source {
+    fn read(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt, below: &mut Content) -> Result<(), Fault> {
+        let mut known = Known::of("content.source.", &["type", "data", "url", "file_id", "content"]);
+        cursor.members(|cursor, name| {
+            match known.find(&name)? {
+                "type" => self.kind = read_word(cursor)?,
+                "data" if cursor.shape()? == Shape::String => self.data = Some(cursor.skip()?),
+                "url" | "file_id" => {
+                    self.is_elsewhere |= cursor.shape()? != Shape::Null;
+                    cursor.pass()?;
+                }
+                "content" => below.read(cursor, prompt)?,
+                _ => cursor.pass()?,
+            }
+            Ok(())
+        })?;
+        if self.kind.as_deref() == Some("text") {
+            below.told.extend(self.data.clone());
         }
         Ok(())
-    })?;
-    told.extend(data.filter(|_| kind.as_deref() == Some("text")));
-    Ok(())
-}
-
-fn word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
-    let span = cursor.skip()?;
-    Ok(json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned))
+    }
 }
 
 /// A message as the chat completion that says the same: text, thoughts, calls of tools, why it ended, and what it took.

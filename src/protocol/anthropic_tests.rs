@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::protocol::endpoint::Endpoint;
+use crate::protocol::media::TOKENS_PER_IMAGE;
 use crate::protocol::openai::{ModelRequest, last_user_text, read_request};
 
 fn read(body: &Value) -> ModelRequest {

@@ -55,15 +55,20 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
+    /// As it is written, without its quotes.
+    pub fn written(&self) -> &'a [u8] {
+        self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default()
+    }
+
     /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
     pub fn is(&self, name: &str) -> bool {
-        let inner = self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default();
+        let inner = self.written();
         inner == name.as_bytes() || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
     /// Whether it reads `name` in letters of any case: to some readers (Go's) that is the same name.
     pub fn resembles(&self, name: &str) -> bool {
-        let inner = self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default();
+        let inner = self.written();
         inner.eq_ignore_ascii_case(name.as_bytes())
             || (inner.len() > name.len() && inner.contains(&b'\\') && self.text().eq_ignore_ascii_case(name))
     }

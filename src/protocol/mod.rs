@@ -6,6 +6,8 @@ pub mod coding;
 pub mod completion;
 pub mod endpoint;
 pub mod json;
+pub mod known;
+pub mod media;
 pub mod mock;
 pub mod openai;
 pub mod query;

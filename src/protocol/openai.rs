@@ -1,7 +1,10 @@
 //! What a request is, read in one bounded pass over its bytes without changing one of them. The client's text is never
-//! parsed into values and written back. Chat completions are here, OpenAI's other endpoints below, Anthropic's beside.
+//! parsed into values and written back. Chat completions, embeddings and responses are below, Anthropic's messages beside.
 
+mod chat;
+mod counts;
 mod embeddings;
+mod parts;
 mod responses;
 
 use std::ops::Range;
@@ -9,36 +12,34 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::endpoint::Endpoint;
-use super::json::{self, Cursor, Edit, Fault, Name, Shape};
+use super::json::{self, Cursor, Edit, Fault, Shape};
+use super::known::Known;
+use super::media::Prompt;
 use super::{anthropic, tokens};
 use crate::bounds;
 use crate::error::Error;
+use chat::StreamOptions;
+use counts::Counts;
 
 /// What each message costs beside its text (role and separators), and what a request costs at all.
 pub(super) const TOKENS_PER_MESSAGE: u64 = 4;
-/// An image, whatever its size: its bytes are no text. OpenAI's figure for a square image in high detail.
-pub(super) const TOKENS_PER_IMAGE: u64 = 765;
-/// An image in low detail.
-pub(super) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
-/// A file, whatever its length: a page.
-pub(super) const TOKENS_PER_FILE: u64 = 250;
 /// What a call of a tool costs beside its name and arguments.
 pub(super) const TOKENS_PER_CALL: u64 = 6;
-/// A piece of audio, whatever its length: ten seconds or so.
-pub(super) const TOKENS_PER_AUDIO: u64 = 100;
+/// What providers write beside the definition of a tool that is theirs and runs at the client, at most.
+const TOKENS_PER_CLIENT_TOOL: u64 = 1_000;
+/// What the types of such tools begin with.
+const CLIENT_TOOLS: [&str; 6] = ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
 
-/// The members of a request that are read and acted on. Readers of JSON differ in which of two members of one name counts (RFC 8259
-/// section 4), so each of these comes once: what is decided, limited and billed is what the provider reads.
+/// The members of a request that are acted on beside those of [`counts`].
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
     match endpoint {
         Endpoint::ChatCompletions => {
-            &["model", "messages", "stream", "stream_options", "tools", "response_format", "max_tokens", "max_completion_tokens", "n"]
+            &["model", "messages", "stream", "stream_options", "tools", "functions", "response_format", "extra_body"]
         }
-        Endpoint::Embeddings => &["model", "input"],
-        Endpoint::Responses => &["model", "input", "instructions", "stream", "tools", "text", "max_output_tokens"],
-        Endpoint::Messages | Endpoint::CountTokens => {
-            &["model", "messages", "system", "stream", "tools", "output_format", "output_config", "max_tokens"]
-        }
+        Endpoint::Embeddings => &["model", "input", "extra_body"],
+        Endpoint::Responses => &["model", "input", "instructions", "stream", "tools", "text", "extra_body"],
+        Endpoint::Messages => &["model", "messages", "system", "stream", "tools", "output_format", "output_config", "extra_body"],
+        Endpoint::CountTokens => &["model", "messages", "system", "tools", "output_format", "output_config", "extra_body"],
     }
 }
 
@@ -55,7 +56,7 @@ pub struct ModelRequest {
     pub include_usage: bool,
     /// The change by which a provider tells a stream's usage, where the client did not ask for it.
     pub ask_usage: Option<Edit>,
-    /// How many answers the client asked for (`n`), where it said so.
+    /// How many answers the client asked for (`n`, `best_of`), where it said so.
     pub choices: Option<u64>,
     /// How many messages: of embeddings none, of responses those of `input`, a tool's results among them.
     pub messages: u64,
@@ -67,13 +68,40 @@ pub struct ModelRequest {
     pub audio: u64,
     /// Whether the answer has to be JSON (`response_format`, `text.format`, `output_config.format`).
     pub json_output: bool,
-    /// The most tokens that may be generated, when the client says so.
+    /// The most tokens that may be generated, when the client says so; providers differ in which name they follow, so it is
+    /// the largest that is said.
     pub max_tokens: Option<u64>,
-    /// An estimate of the prompt: texts and definitions of tools by [`tokens`], four a message, a fixed price an image, a
-    /// file and a piece of audio.
+    /// An estimate of the prompt: texts and definitions of tools by [`tokens`], four a message, images by their size, files and
+    /// audio by their length.
     pub prompt_tokens: u64,
+    /// What it can come to at most.
+    pub ceiling: Ceiling,
     /// The bytes of the JSON strings that make the text of the last user message, quotes included.
     pub user_text: Vec<Range<usize>>,
+}
+
+/// The most that a request can come to, as far as its bytes tell: what a budget reserves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceiling {
+    /// Tokens of the prompt but for images: one for each byte, which is more than tokenizers make of any
+    /// text (but for a few characters that some of them write out). No bound where the provider adds what
+    /// it finds.
+    pub prompt: u64,
+    /// Images.
+    pub images: u64,
+    /// Whether nobody can tell how long the prompt is: a part of it is not in the request (an earlier
+    /// response, a file by its id or address), or is a file whose pages are not counted here.
+    pub is_open: bool,
+    /// Tokens of all answers together, and what costs as such: thoughts beyond an answer's limit, predictions.
+    pub answers: u64,
+}
+
+impl Ceiling {
+    /// Tokens of the prompt, for a model of this context that takes so many for an image.
+    pub fn prompt_tokens(&self, context: u64, image: u64) -> u64 {
+        let seen = self.prompt.saturating_add(self.images.saturating_mul(image));
+        if self.is_open { context } else { seen.min(context) }
+    }
 }
 
 /// What is collected on the way.
@@ -86,252 +114,158 @@ pub(super) struct Facts {
     pub(super) system_tokens: u64,
     pub(super) tool_tokens: u64,
     pub(super) format_tokens: u64,
-    max_completion_tokens: Option<u64>,
-    /// A bit for each of [`acted_on`] that came.
-    seen: u16,
+    /// Whether there are tools or functions.
+    has_tools: bool,
+    counts: Counts,
     /// Where the value of `stream` ends.
     stream_end: usize,
     /// What `stream_options` is, if it came.
     options: Option<StreamOptions>,
 }
 
-/// A request's `stream_options`.
-#[derive(Default)]
-struct StreamOptions {
-    include_usage: bool,
-    /// What makes it ask for the usage, where it neither does nor says what no provider understands.
-    ask: Option<Edit>,
-}
-
-/// What the messages amount to.
-#[derive(Default)]
-pub(super) struct Prompt {
-    pub(super) messages: u64,
-    pub(super) images: u64,
-    pub(super) audio: u64,
-    pub(super) tokens: u64,
-    pub(super) user_text: Vec<Range<usize>>,
-}
-
 /// Reads a request's body. Refuses with 400 what is not one JSON object of text nested at most 128 levels, a missing
-/// or wrong `model`, a wrong kind of `stream` or `messages`, and a repetition of what is acted on; all else is the provider's to judge.
+/// or wrong `model`, a wrong kind of `stream` or `messages`, a count that is no whole number, and what is acted on where it comes
+/// twice or in another spelling; all else is the provider's to judge.
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut facts = Facts::default();
+    let (mut counted, mut known) = (Known::of("", counts::NAMES), Known::of("", acted_on(endpoint)));
     json::read_object(body, |cursor, name| {
-        once(endpoint, &name, &mut facts)?;
-        match endpoint {
+        let count = counted.find(&name)?;
+        if !count.is_empty() {
+            return facts.counts.read(cursor, count);
+        }
+        match (known.find(&name)?, endpoint) {
+            ("", _) => cursor.pass(),
+            ("extra_body", _) => read_extra(cursor, endpoint),
             // What all of them have in common, and read alike.
-            _ if name.is("model") || (name.is("stream") && endpoint.streams()) => chat_member(cursor, name, &mut facts),
-            Endpoint::ChatCompletions => chat_member(cursor, name, &mut facts),
-            Endpoint::Embeddings => embeddings::member(cursor, name, &mut facts),
-            Endpoint::Responses => responses::member(cursor, name, &mut facts),
-            Endpoint::Messages | Endpoint::CountTokens => anthropic::member(cursor, name, &mut facts),
+            (name @ ("model" | "stream"), _) | (name, Endpoint::ChatCompletions) => chat::member(cursor, name, &mut facts),
+            (_, Endpoint::Embeddings) => embeddings::member(cursor, &mut facts),
+            (name, Endpoint::Responses) => responses::member(cursor, name, &mut facts),
+            (name, Endpoint::Messages | Endpoint::CountTokens) => anthropic::member(cursor, name, &mut facts),
         }
     })?;
-    let Facts { model, mut request, prompt, system_tokens, tool_tokens, format_tokens, max_completion_tokens, stream_end, options, .. } =
-        facts;
-    let Some(span) = model else {
-        return Err(Error::invalid("model", "`model` is missing."));
-    };
-    request.model = match json::text(body.get(span.clone()).unwrap_or_default()) {
-        Some(model) if model.is_empty() => return Err(Error::invalid("model", "`model` is empty.")),
-        Some(model) if model.len() > bounds::MODEL_BYTES => return Err(Error::invalid("model", "`model` is too long.")),
-        Some(model) => model.into_owned(),
-        None => return Err(Error::invalid("model", "`model` is not Unicode text: it holds a lone surrogate.")),
-    };
-    request.model_span = span;
-    // Providers differ in which of the two they follow: what may be reserved is the larger.
-    request.max_tokens = max_completion_tokens.max(request.max_tokens);
-    request.include_usage = options.as_ref().is_some_and(|options| options.include_usage);
-    request.ask_usage = match options {
-        _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
-        Some(options) => options.ask,
-        None => Some(Edit::new(stream_end..stream_end, &br#","stream_options":{"include_usage":true}"#[..])),
-    };
-    let instructions = match endpoint {
-        _ if request.tools == 0 => 0,
-        // Whatever the alias is called, the models are Anthropic's.
-        Endpoint::Messages | Endpoint::CountTokens => tokens::tool_instructions("claude"),
-        _ => tokens::tool_instructions(&request.model),
-    };
-    let framing = if endpoint == Endpoint::Embeddings { 0 } else { TOKENS_PER_MESSAGE * (prompt.messages + 1) };
-    request.prompt_tokens = framing + prompt.tokens + system_tokens + tool_tokens + format_tokens + instructions;
-    request.messages = prompt.messages;
-    request.images = prompt.images;
-    request.audio = prompt.audio;
-    request.user_text = prompt.user_text;
-    Ok(request)
+    facts.finish(body, endpoint)
 }
 
-/// Refuses the repetition of what is acted on, also where only the case of letters differs.
-fn once(endpoint: Endpoint, name: &Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    let Some(at) = acted_on(endpoint).iter().position(|known| name.resembles(known)) else { return Ok(()) };
-    if facts.seen & (1 << at) != 0 {
-        return Err(twice(&name.text()));
+/// Some gateways put the members of `extra_body` into the request, over those that are there. What is acted on is not among them.
+fn read_extra(cursor: &mut Cursor<'_>, endpoint: Endpoint) -> Result<(), Fault> {
+    let (mut counted, mut known) = (Known::of("extra_body.", counts::NAMES), Known::of("extra_body.", acted_on(endpoint)));
+    cursor.members(|cursor, name| {
+        let found = [counted.find(&name)?, known.find(&name)?].concat();
+        if found.is_empty() {
+            return cursor.pass();
+        }
+        Err(Error::invalid(format!("extra_body.{found}"), format!("`{found}` has to stand in the request itself.")).into())
+    })
+}
+
+impl Facts {
+    /// What it all amounts to.
+    fn finish(self, body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
+        let Facts { model, mut request, prompt, counts, .. } = self;
+        let Some(span) = model else {
+            return Err(Error::invalid("model", "`model` is missing."));
+        };
+        request.model = match json::text(body.get(span.clone()).unwrap_or_default()) {
+            Some(model) if model.is_empty() => return Err(Error::invalid("model", "`model` is empty.")),
+            Some(model) if model.len() > bounds::MODEL_BYTES => return Err(Error::invalid("model", "`model` is too long.")),
+            Some(model) => model.into_owned(),
+            None => return Err(Error::invalid("model", "`model` is not Unicode text: it holds a lone surrogate.")),
+        };
+        request.model_span = span;
+        request.include_usage = self.options.as_ref().is_some_and(|options| options.include_usage);
+        request.ask_usage = match self.options {
+            _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
+            Some(options) => options.ask,
+            None => Some(Edit::new(self.stream_end..self.stream_end, &br#","stream_options":{"include_usage":true}"#[..])),
+        };
+        if endpoint != Endpoint::Embeddings {
+            request.max_tokens = counts.limit;
+        }
+        request.choices = counts.choices();
+        let instructions = match endpoint {
+            _ if !self.has_tools => 0,
+            // Whatever the alias is called, the models are Anthropic's.
+            Endpoint::Messages | Endpoint::CountTokens => tokens::tool_instructions("claude"),
+            _ => tokens::tool_instructions(&request.model),
+        };
+        let framing = if endpoint == Endpoint::Embeddings { 0 } else { TOKENS_PER_MESSAGE * (prompt.messages + 1) };
+        request.prompt_tokens = framing + prompt.tokens + self.system_tokens + self.tool_tokens + self.format_tokens + instructions;
+        let written = (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
+        request.ceiling = Ceiling {
+            prompt: if prompt.finds || counts.finds { u64::MAX } else { written },
+            images: prompt.images,
+            is_open: prompt.is_open || counts.is_open,
+            answers: counts.answers(endpoint),
+        };
+        request.messages = prompt.messages;
+        request.images = prompt.images;
+        request.audio = prompt.audio;
+        request.user_text = prompt.user_text;
+        Ok(request)
     }
-    facts.seen |= 1 << at;
-    Ok(())
-}
-
-/// The refusal of a repetition.
-fn twice(field: &str) -> Fault {
-    Error::invalid(field, format!("`{field}` comes twice.")).into()
-}
-
-fn chat_member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    match &*name.text() {
-        "model" => {
-            let is_text = cursor.shape()? == Shape::String;
-            let span = cursor.skip()?;
-            if !is_text {
-                return Err(Error::invalid("model", "`model` has to be a string.").into());
-            }
-            facts.model = Some(span);
-        }
-        "messages" => {
-            if cursor.shape()? != Shape::Array {
-                cursor.skip()?;
-                return Err(Error::invalid("messages", "`messages` has to be an array.").into());
-            }
-            cursor.elements(|cursor| read_message(cursor, &mut facts.prompt))?;
-        }
-        "stream" => {
-            let shape = cursor.shape()?;
-            facts.stream_end = cursor.skip()?.end;
-            facts.request.stream = match shape {
-                Shape::True => true,
-                Shape::False | Shape::Null => false,
-                _ => return Err(Error::invalid("stream", "`stream` has to be true or false.").into()),
-            };
-        }
-        "stream_options" => facts.options = Some(read_stream_options(cursor)?),
-        "tools" => read_tools(cursor, facts)?,
-        "response_format" => read_format(cursor, "response_format", "json_schema", facts)?,
-        "max_tokens" => facts.request.max_tokens = read_count(cursor)?,
-        "n" => facts.request.choices = read_count(cursor)?,
-        "max_completion_tokens" => facts.max_completion_tokens = read_count(cursor)?,
-        _ => {
-            cursor.skip()?;
-        }
-    }
-    Ok(())
 }
 
 /// Counts the tools, and what their definitions take.
 pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    facts.request.tools = 0;
-    facts.tool_tokens = 0;
     cursor.elements(|cursor| {
-        let tool = cursor.skip()?;
-        facts.tool_tokens += tokens::estimate(cursor.raw(&tool));
+        let mut kind = None;
+        let tool = read_definition(cursor, facts, &mut kind)?;
+        facts.tool_tokens += tool;
         facts.request.tools += 1;
+        match kind.as_deref() {
+            None | Some("function" | "custom") => {}
+            Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => facts.prompt.beside += TOKENS_PER_CLIENT_TOOL,
+            // The provider runs it, and adds what it finds.
+            Some(_) => facts.prompt.finds = true,
+        }
         Ok(())
     })
 }
 
-/// The form that the answer has to have: what `field` says of it, with its schema in the member of that name.
-pub(super) fn read_format(cursor: &mut Cursor<'_>, field: &str, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
-    let (mut kind, mut seen) = (None, false);
-    facts.format_tokens = 0;
+/// What the definition of a tool or function takes.
+fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts, kind: &mut Option<String>) -> Result<u64, Fault> {
+    let is_name = cursor.shape()? == Shape::String;
+    let start = cursor.place();
+    let mut known = Known::of("tools.", &["type"]);
+    if is_name {
+        *kind = read_word(cursor)?;
+    } else {
+        cursor.members(|cursor, name| match known.find(&name)? {
+            "type" => read_word(cursor).map(|word| *kind = word),
+            _ => cursor.pass(),
+        })?;
+    }
+    let span = start..cursor.place();
+    facts.has_tools = true;
+    // Templates write it anew, with blanks of their own.
+    facts.prompt.beside += span.len() as u64;
+    Ok(tokens::estimate(cursor.raw(&span)))
+}
+
+/// The form that the answer has to have: `known` are its type and its schema, which is the member of that
+/// name.
+pub(super) fn read_format(cursor: &mut Cursor<'_>, mut known: Known, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
+    let mut kind = None;
     cursor.members(|cursor, name| {
-        if name.resembles("type") && std::mem::replace(&mut seen, true) {
-            return Err(twice(&format!("{field}.type")));
+        match known.find(&name)? {
+            "type" => kind = read_word(cursor)?,
+            found if found == schema => {
+                let schema = cursor.skip()?;
+                // It is told more briefly than it is written; or, by some templates, anew with blanks of their own.
+                facts.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
+                facts.prompt.beside += schema.len() as u64;
+            }
+            _ => cursor.pass()?,
         }
-        if name.is(schema) {
-            let schema = cursor.skip()?;
-            // It is told more briefly than it is written.
-            facts.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
-            return Ok(());
-        }
-        read_type(cursor, name, &mut kind)
+        Ok(())
     })?;
     facts.request.json_output = matches!(kind.as_deref(), Some("json_object" | "json_schema"));
     Ok(())
 }
 
-/// The same where it is the member `format` of what `field` holds.
-pub(super) fn read_format_in(cursor: &mut Cursor<'_>, field: &str, facts: &mut Facts) -> Result<(), Fault> {
-    let mut seen = false;
-    cursor.members(|cursor, name| {
-        if name.resembles("format") && std::mem::replace(&mut seen, true) {
-            return Err(twice(&format!("{field}.format")));
-        }
-        if name.is("format") { read_format(cursor, &format!("{field}.format"), "schema", facts) } else { cursor.pass() }
-    })
-}
-
-fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, Fault> {
-    let ask = |edit| Ok(StreamOptions { include_usage: false, ask: Some(edit) });
-    match cursor.shape()? {
-        Shape::Null => return ask(Edit::new(cursor.skip()?, &br#"{"include_usage":true}"#[..])),
-        Shape::Object => {}
-        _ => return cursor.skip().map(|_| StreamOptions::default()),
-    }
-    let inside = cursor.place() + 1;
-    let (mut said, mut seen, mut empty) = (None, false, true);
-    cursor.members(|cursor, name| {
-        empty = false;
-        if name.resembles("include_usage") && std::mem::replace(&mut seen, true) {
-            return Err(twice("stream_options.include_usage"));
-        }
-        let shape = cursor.shape()?;
-        let span = cursor.skip()?;
-        if name.is("include_usage") {
-            said = Some((span, shape));
-        }
-        Ok(())
-    })?;
-    match said {
-        Some((_, Shape::True)) => Ok(StreamOptions { include_usage: true, ask: None }),
-        Some((span, Shape::False | Shape::Null)) => ask(Edit::new(span, &b"true"[..])),
-        Some(_) => Ok(StreamOptions::default()),
-        None if empty => ask(Edit::new(inside..inside, &br#""include_usage":true"#[..])),
-        None => ask(Edit::new(inside..inside, &br#""include_usage":true,"#[..])),
-    }
-}
-
-fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
-    prompt.messages += 1;
-    let mut text = Vec::new();
-    let mut role = None;
-    cursor.members(|cursor, name| {
-        match &*name.text() {
-            "role" => {
-                let span = cursor.skip()?;
-                role = json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned);
-            }
-            "content" => match cursor.shape()? {
-                Shape::String => text.push(cursor.skip()?),
-                Shape::Array => cursor.elements(|cursor| read_part(cursor, prompt, &mut text))?,
-                _ => {
-                    cursor.skip()?;
-                }
-            },
-            "tool_calls" => cursor.elements(|cursor| read_call(cursor, prompt))?,
-            // Reasoning of earlier answers is not among these: providers leave it out.
-            "refusal" => {
-                let span = cursor.skip()?;
-                prompt.tokens += tokens::estimate(cursor.raw(&span));
-            }
-            _ => {
-                cursor.skip()?;
-            }
-        }
-        Ok(())
-    })?;
-    let of_the_model = role.as_deref() == Some("assistant");
-    for span in &text {
-        let inside = inside(cursor, span);
-        prompt.tokens += tokens::estimate(if of_the_model { after_thoughts(inside) } else { inside });
-    }
-    if role.as_deref() == Some("user") {
-        prompt.user_text = text;
-    }
-    Ok(())
-}
-
 /// A string without its quotes, as written.
-fn inside<'a>(cursor: &Cursor<'a>, span: &Range<usize>) -> &'a [u8] {
+pub(super) fn inside<'a>(cursor: &Cursor<'a>, span: &Range<usize>) -> &'a [u8] {
     let quoted = cursor.raw(span);
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default()
 }
@@ -341,81 +275,17 @@ pub(super) fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
     if cursor.raw(span).first() == Some(&b'"') { tokens::estimate(inside(cursor, span)) } else { 0 }
 }
 
-/// An answer without the thoughts that some models write before it: templates leave those of earlier answers out.
-fn after_thoughts(answer: &[u8]) -> &[u8] {
-    const END: &[u8] = b"</think>";
-    let end = memchr::memmem::rfind(answer, END).filter(|_| answer.starts_with(b"<think>"));
-    end.and_then(|at| answer.get(at + END.len()..)).unwrap_or(answer)
-}
-
-/// A call of a tool: its name and arguments are told to the model, its id is not.
-fn read_call(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
-    prompt.tokens += TOKENS_PER_CALL;
-    cursor.members(|cursor, name| {
-        if name.text() != "function" {
-            cursor.skip()?;
-            return Ok(());
-        }
-        cursor.members(|cursor, _| {
-            let span = cursor.skip()?;
-            prompt.tokens += tokens::estimate(cursor.raw(&span));
-            Ok(())
-        })
-    })
-}
-
-fn read_part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let (mut kind, mut small) = (None, false);
-    cursor.members(|cursor, name| {
-        match &*name.text() {
-            "text" if cursor.shape()? == Shape::String => text.push(cursor.skip()?),
-            "image_url" => {
-                let mut detail = None;
-                cursor.members(|cursor, name| {
-                    let is_detail = name.text() == "detail";
-                    let value = cursor.skip()?;
-                    if is_detail {
-                        detail = Some(value);
-                    }
-                    Ok(())
-                })?;
-                small = detail.is_some_and(|detail| cursor.raw(&detail) == b"\"low\"");
-            }
-            "thinking" => {
-                let thoughts = cursor.skip()?;
-                prompt.tokens += tokens::estimate(cursor.raw(&thoughts));
-            }
-            _ => read_type(cursor, name, &mut kind)?,
-        }
-        Ok(())
-    })?;
-    match kind.as_deref() {
-        Some("image_url" | "input_image") => {
-            prompt.images += 1;
-            prompt.tokens += if small { TOKENS_PER_SMALL_IMAGE } else { TOKENS_PER_IMAGE };
-        }
-        Some("input_audio") => {
-            prompt.audio += 1;
-            prompt.tokens += TOKENS_PER_AUDIO;
-        }
-        Some("file" | "input_file") => prompt.tokens += TOKENS_PER_FILE,
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Notes the value of a member `type`; passes over any other.
-pub(super) fn read_type(cursor: &mut Cursor<'_>, name: Name<'_>, kind: &mut Option<String>) -> Result<(), Fault> {
+/// A string's text; nothing for what is none.
+pub(super) fn read_word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
     let span = cursor.skip()?;
-    if name.text() == "type" {
-        *kind = json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned);
-    }
-    Ok(())
+    Ok(json::text(cursor.raw(&span)).filter(|_| cursor.raw(&span).first() == Some(&b'"')).map(std::borrow::Cow::into_owned))
 }
 
-pub(super) fn read_count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Fault> {
+/// The string ahead without its quotes, as written; empty for what is none.
+pub(super) fn read_inside<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Fault> {
+    let is_text = cursor.shape()? == Shape::String;
     let span = cursor.skip()?;
-    Ok(serde_json::from_slice(cursor.raw(&span)).ok())
+    Ok(if is_text { inside(cursor, &span) } else { Default::default() })
 }
 
 /// The text of the last user message, parts joined by line breaks.

@@ -90,6 +90,185 @@ fn what_is_not_acted_on_may_come_twice() {
     assert_eq!(read(body).unwrap().max_tokens, Some(2));
 }
 
+#[test]
+fn a_count_is_a_whole_number_in_digits() {
+    let names = counts::NAMES.iter().take_while(|name| **name != "thinking").chain(&["thinking_budget", "max_tool_calls"]);
+    for name in names {
+        for written in ["\"5\"", "5.0", "5e0", "[5]", "-5", "true", "{}", "9223372036854775808", "18446744073709551616", "\"\""] {
+            for endpoint in Endpoint::ALL {
+                let error = read_request(format!(r#"{{"model":"a","{name}":{written}}}"#).as_bytes(), endpoint).unwrap_err();
+                assert_eq!((error.status().as_u16(), error.field()), (400, Some(*name)), "{name} {written}");
+            }
+        }
+        for written in ["null", "0", "5", "9223372036854775807"] {
+            assert!(read(&format!(r#"{{"model":"a","{name}":{written}}}"#)).is_ok(), "{name} {written}");
+        }
+    }
+    for (body, field) in [
+        (r#"{"model":"a","thinking":{"budget_tokens":"5"}}"#, "thinking.budget_tokens"),
+        (r#"{"model":"a","thinking":{"Budget_Tokens":5}}"#, "thinking.budget_tokens"),
+        (r#"{"model":"a","reasoning":{"max_tokens":5e3}}"#, "reasoning.max_tokens"),
+        (r#"{"model":"a","extra_body":{"max_tokens":5}}"#, "extra_body.max_tokens"),
+        (r#"{"model":"a","extra_body":{"model":"b"}}"#, "extra_body.model"),
+        (r#"{"model":"a","extra_body":{"N":5}}"#, "extra_body.n"),
+    ] {
+        assert_eq!(read(body).unwrap_err().field(), Some(field), "{body}");
+    }
+    assert!(read(r#"{"model":"a","extra_body":{"google":{"max_tokens":"5"}},"thinking":true,"reasoning":null}"#).is_ok());
+}
+
+#[test]
+fn what_is_acted_on_has_one_spelling_at_any_depth() {
+    for (endpoint, body, field) in [
+        (Endpoint::ChatCompletions, r#"{"model":"a","stream_options":{"Include_usage":true}}"#, "stream_options.include_usage"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","response_format":{"TYPE":"json_object"}}"#, "response_format.type"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","Messages":[]}"#, "messages"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"role":"user","CONTENT":"x"}]}"#, "messages.content"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":"x","content":"y"}]}"#, "messages.content"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"Type":"text"}]}]}"#, "content.type"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"imageUrl":{}}]}]}"#, "content.image_url"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"image_url":{"URL":"x"}}]}]}"#, "content.image_url.url"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","tools":[{"\u0074ype":"x"}]}"#, "tools.type"),
+        (Endpoint::ChatCompletions, r#"{"model":"a","Functions":[]}"#, "functions"),
+        (Endpoint::Embeddings, r#"{"model":"a","Input":"x"}"#, "input"),
+        (Endpoint::Responses, r#"{"model":"a","INPUT":"x"}"#, "input"),
+        (Endpoint::Responses, r#"{"model":"a","input":[{"Output":"x"}]}"#, "input.output"),
+        (Endpoint::Responses, r#"{"model":"a","Previous_Response_Id":"x"}"#, "previous_response_id"),
+        (Endpoint::Responses, r#"{"model":"a","text":{"Format":{}}}"#, "text.format"),
+        (Endpoint::Messages, r#"{"model":"a","messages":[{"content":[{"source":{"DATA":"x"}}]}]}"#, "content.source.data"),
+        (Endpoint::Messages, r#"{"model":"a","System":"x"}"#, "system"),
+        (Endpoint::CountTokens, r#"{"model":"a","Max_Tokens":5}"#, "max_tokens"),
+    ] {
+        let error = read_request(body.as_bytes(), endpoint).unwrap_err();
+        assert_eq!((error.status().as_u16(), error.field()), (400, Some(field)), "{body}");
+    }
+    let others = r#"{"model":"a","Temperature":1,"metadata":{"Model":"b","N":"5"},"messages":[{"role":"user","content":"x","Tool_Call_ID":1}],"tools":[{"function":{"Type":1}}]}"#;
+    assert!(read(others).is_ok());
+}
+
+#[test]
+fn what_a_request_can_come_to_at_most() {
+    let ceiling = |endpoint, more: &str| {
+        let body = format!(r#"{{"model":"m","messages":[],"input":"x"{more}}}"#);
+        (read_request(body.as_bytes(), endpoint).unwrap().ceiling, body.len() as u64)
+    };
+    let chat = |more: &str| ceiling(Endpoint::ChatCompletions, more);
+    // A token a byte, definitions of tools twice; and the answers.
+    assert_eq!(chat(""), (Ceiling { prompt: 39, images: 0, is_open: false, answers: 1_024 }, 39));
+    let (tools, length) = chat(r#","functions":[{"name":"f"}]"#);
+    assert_eq!(tools.prompt, length + 12);
+    for (more, answers) in [
+        (r#","max_tokens":5,"max_completion_tokens":7,"n":3"#, 21),
+        (r#","max_new_tokens":9,"best_of":4,"n":2"#, 72),
+        (r#","max_tokens":0,"n":0"#, 1_024),
+        (r#","max_tokens":5,"thinking_budget":100"#, 105),
+        (r#","max_tokens":5,"reasoning":{"max_tokens":100},"candidate_count":2"#, 210),
+        (r#","max_tokens":5,"prediction":{"content":"abc"}"#, 5 + 17),
+        (r#","max_tokens":9223372036854775807,"n":9223372036854775807"#, u64::MAX),
+    ] {
+        assert_eq!(chat(more).0.answers, answers, "{more}");
+    }
+    let thinks = r#","max_tokens":50,"thinking":{"type":"enabled","budget_tokens":40}"#;
+    assert_eq!(ceiling(Endpoint::Messages, thinks).0.answers, 50);
+    assert_eq!(ceiling(Endpoint::Messages, &thinks.replace("40", "90")).0.answers, 90);
+    assert_eq!([Endpoint::CountTokens, Endpoint::Embeddings].map(|endpoint| ceiling(endpoint, thinks).0.answers), [0, 0]);
+    let (image, length) = chat("");
+    assert_eq!((image.prompt_tokens(1_000, 50), image.prompt_tokens(10, 50), length), (39, 10, 39));
+    let open = Ceiling { images: 2, is_open: true, ..image };
+    assert_eq!((open.prompt_tokens(1_000, 50), Ceiling { is_open: false, ..open }.prompt_tokens(1_000, 50)), (1_000, 139));
+}
+
+#[test]
+fn what_cannot_be_seen_is_open() {
+    let said = |content: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}"#);
+    let item = |item: &str| format!(r#"{{"model":"m","input":[{{"role":"user","content":[]}},{item}]}}"#);
+    let beside = |more: &str| format!(r#"{{"model":"m",{more}}}"#);
+    let (chat, responses, messages) = (Endpoint::ChatCompletions, Endpoint::Responses, Endpoint::Messages);
+    for (endpoint, body) in [
+        (chat, said(r#"{"type":"file","file":{"file_id":"file_1"}}"#)),
+        (chat, said(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0x"}}"#)),
+        (chat, said(r#"{"type":"video_url","video_url":{"url":"https://a.test/b.mp4"}}"#)),
+        (chat, said(r#"{"type":"text","text":"x","file_id":"file_1"}"#)),
+        (chat, said(r#"{"type":"unheard_of","unheard_of":"x"}"#)),
+        (chat, r#"{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}"#.to_owned()),
+        (responses, beside(r#""previous_response_id":"resp_1""#)),
+        (responses, beside(r#""conversation":{"id":"conv_1"}"#)),
+        (responses, beside(r#""prompt":{"id":"pmpt_1"}"#)),
+        (responses, item(r#"{"type":"item_reference","id":"msg_1"}"#)),
+        (responses, item(r#"{"id":"msg_1"}"#)),
+        (responses, item(r#"{"role":"user","content":[{"type":"input_file","file_url":"https://a.test/b.pdf"}]}"#)),
+        (messages, said(r#"{"type":"document","source":{"type":"url","url":"https://a.test/b.pdf"}}"#)),
+        (messages, said(r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0x"}}"#)),
+        (messages, said(r#"{"type":"container_upload","file_id":"file_1"}"#)),
+        (Endpoint::Embeddings, r#"{"model":"m","input":[{"image":"https://a.test/b.png"}]}"#.to_owned()),
+    ] {
+        assert!(read_request(body.as_bytes(), endpoint).unwrap().ceiling.is_open, "{body}");
+    }
+    for (endpoint, body) in [
+        (chat, beside(r#""web_search_options":{}"#)),
+        (chat, beside(r#""tools":[{"type":"web_search"}]"#)),
+        (chat, beside(r#""tools":["web_search"]"#)),
+        (chat, beside(r#""plugins":[{"id":"web"}]"#)),
+        (responses, beside(r#""tools":[{"type":"file_search"}]"#)),
+        (messages, beside(r#""mcp_servers":[{"url":"https://a.test"}]"#)),
+        (messages, beside(r#""tools":[{"type":"web_search_20260209","name":"web_search"}]"#)),
+    ] {
+        let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
+        assert_eq!((ceiling.prompt_tokens(1_000, 0), ceiling.is_open), (1_000, false), "{body}");
+    }
+    for (endpoint, body) in [
+        (chat, said(r#"{"type":"text","text":"x"},{"type":"refusal","refusal":"x"},"x""#)),
+        (
+            chat,
+            said(r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},{"type":"input_audio","input_audio":{"data":"AAAA"}}"#),
+        ),
+        (chat, said(r#"{"type":"file","file":{"file_data":"data:text/plain;base64,AAAA"}}"#)),
+        (chat, beside(r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[]"#)),
+        (
+            responses,
+            item(
+                r#"{"type":"function_call_output","output":[{"type":"input_image","file_id":"file_1"}]},{"type":"reasoning","summary":[]}"#,
+            ),
+        ),
+        (
+            responses,
+            item(
+                r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"data:"}},{"type":"local_shell_call"}"#,
+            ),
+        ),
+        (
+            messages,
+            said(
+                r#"{"type":"document","source":{"type":"text","data":"x"}},{"type":"image","source":{"type":"url","url":"https://a.test/b.png"}}"#,
+            ),
+        ),
+        (messages, said(r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},{"type":"thinking","thinking":"x"}"#)),
+        (messages, beside(r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]"#)),
+    ] {
+        let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
+        assert!(!ceiling.is_open && ceiling.prompt < 2_000, "{body}");
+    }
+}
+
+#[test]
+fn functions_calls_and_names_are_estimated() {
+    let text = "The members agreed to postpone the vote until next month.";
+    let tokens = |more: &str, message: &str| {
+        read(&format!(r#"{{"model":"m","messages":[{{"role":"user"{message}}}]{more}}}"#)).unwrap().prompt_tokens
+    };
+    let (bare, said) = (tokens("", ""), tokens::estimate(text.as_bytes()));
+    for (more, message) in [
+        (format!(r#","functions":[{{"description":"{text}"}}]"#), String::new()),
+        (String::new(), format!(r#","function_call":{{"arguments":"{text}"}}"#)),
+        (String::new(), format!(r#","content":[{{"type":"refusal","refusal":"{text}"}}]"#)),
+        (String::new(), format!(r#","refusal":"{text}""#)),
+        (String::new(), format!(r#","name":"{text}""#)),
+    ] {
+        let found = tokens(&more, &message);
+        assert!((bare + said..bare + said + 16).contains(&found), "{found}, {bare} without it: {more}{message}");
+    }
+}
+
 /// The edit that asks for a stream's usage, in every shape that a client may have left room for it.
 #[test]
 fn a_stream_is_made_to_tell_its_usage() {
@@ -102,7 +281,6 @@ fn a_stream_is_made_to_tell_its_usage() {
         (r#","stream_options":{"include_usage":null }"#, r#","stream_options":{"include_usage":true }"#),
         (r#","stream_options":{"a":[1.50], "include_usage":false,"b":2}"#, r#","stream_options":{"a":[1.50], "include_usage":true,"b":2}"#),
         (r#","stream_options":{ "a":1}"#, r#","stream_options":{"include_usage":true, "a":1}"#),
-        (r#","stream\u005foptions":{"includ\u0065_usage":false}"#, r#","stream\u005foptions":{"includ\u0065_usage":true}"#),
     ] {
         let text = Bytes::from(body(written));
         let request = read_request(&text, Endpoint::ChatCompletions).unwrap();

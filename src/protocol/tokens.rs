@@ -21,6 +21,18 @@ const ACCENT_FURTHER: u64 = 1100;
 const SIGN_BEFORE_WORD: u64 = 450;
 /// Each further sign of a run.
 const SIGN: u64 = 180;
+/// Each sign that repeats the one before, beyond as many as are one token together; and the same of those that lines are drawn with.
+const REPEATED: u64 = 300;
+/// See [`REPEATED`].
+const TOGETHER: u64 = 4;
+/// See [`REPEATED`].
+const DRAWN: u64 = 30;
+/// See [`REPEATED`].
+const DRAWN_TOGETHER: u64 = 48;
+/// Each blank of a run beyond as many as are one token together.
+const BLANK: u64 = 50;
+/// See [`BLANK`].
+const BLANKS_TOGETHER: u64 = 24;
 /// A line break after a sign, which often are one token together.
 const BREAK_AFTER_SIGN: u64 = 300;
 
@@ -46,6 +58,8 @@ struct Count {
     run: u64,
     /// The sign that the run repeats.
     sign: u8,
+    /// How often it did.
+    repeats: u64,
 }
 
 /// Longer texts are looked at in places only: what they cost beyond would show, and a text that long says what it is.
@@ -76,7 +90,7 @@ pub fn estimate(written: &[u8]) -> u64 {
 
 /// Thousandths of a token.
 fn count(written: &[u8]) -> u64 {
-    let mut count = Count { sum: 0, class: Class::Start, run: 0, sign: 0 };
+    let mut count = Count { sum: 0, class: Class::Start, run: 0, sign: 0, repeats: 0 };
     let mut rest = written;
     while let Some((first, tail)) = rest.split_first() {
         rest = match first {
@@ -118,15 +132,28 @@ impl Count {
             b'0'..=b'9' => self.grow(Class::Digit),
             b' ' | b'\t' => self.grow(Class::Space),
             b'\n' | b'\r' => self.grow(Class::Break),
+            0..0x20 | 0x7f => {
+                self.end_run();
+                self.class = Class::Other;
+                self.sum += TOKEN;
+            }
+            sign if self.class == Class::Sign && sign == self.sign => self.repeat(sign),
             sign => {
-                if self.class == Class::Sign && sign == self.sign {
-                    // A line of dashes is a token.
-                    return;
-                }
                 self.sign = sign;
+                self.repeats = 0;
                 self.grow(Class::Sign);
             }
         }
+    }
+
+    /// A sign again: a line of dashes is a token.
+    fn repeat(&mut self, sign: u8) {
+        self.repeats += 1;
+        let (together, more) = match sign {
+            b'-' | b'=' | b'*' | b'#' | b'_' | b'.' | b'/' | b'~' | b'%' => (DRAWN_TOGETHER, DRAWN),
+            _ => (TOGETHER, REPEATED),
+        };
+        self.sum += if self.repeats >= together { more } else { 0 };
     }
 
     /// What follows a backslash; gives what is left.
@@ -176,7 +203,7 @@ impl Count {
                 self.lower();
                 self.sum += match character {
                     0xc0..=0xff => ACCENT,
-                    0x100..=0x17f => ACCENT_FURTHER,
+                    0x100..=0x24f | 0x300..=0x36f => ACCENT_FURTHER,
                     _ => 0,
                 };
                 return;
@@ -254,7 +281,7 @@ impl Count {
             Class::Lower => TOKEN + self.run.saturating_sub(WORD) * WORD_LETTER,
             Class::Upper => TOKEN + self.run.saturating_sub(CAPITALS) * CAPITAL,
             Class::Digit => self.run.div_ceil(3) * TOKEN,
-            Class::Space | Class::Break => TOKEN,
+            Class::Space | Class::Break => TOKEN + self.run.saturating_sub(BLANKS_TOGETHER) * BLANK,
             Class::Sign => TOKEN + (self.run - 1) * SIGN,
         };
     }
@@ -268,6 +295,17 @@ const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", 640)];
 pub fn tool_instructions(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
     TOOL_INSTRUCTIONS.iter().find(|(family, _)| model.contains(family)).map_or(0, |(_, tokens)| *tokens)
+}
+
+/// Tokens that an image can take at most, by a part of the model's name, in lower case.
+const IMAGES: [(&str, u64); 2] = [("gpt-4o-mini", 48_169), ("claude", 4_784)];
+/// The same of all others: Qwen's models take the most.
+const IMAGE: u64 = 16_384;
+
+/// Tokens that an image can take at most, as far as the model's name tells.
+pub fn dearest_image(model: &str) -> u64 {
+    let model = model.to_ascii_lowercase();
+    IMAGES.iter().find(|(family, _)| model.contains(family)).map_or(IMAGE, |(_, tokens)| *tokens)
 }
 
 #[cfg(test)]
@@ -324,8 +362,19 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_some_families_cost_more() {
+    fn runs_of_one_sign_or_blank_are_not_free() {
+        // At least a half of what OpenAI's o200k_base counts of three thousand.
+        for (counted, one) in [(750, "'"), (1500, "}"), (48, "-"), (188, "\n"), (24, " "), (188, "\t"), (3000, "\u{7f}"), (3000, "\u{1}")] {
+            for found in both(&one.repeat(3_000)) {
+                assert!(found * 2 >= counted, "{found} for {counted}: {one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tools_and_images_of_some_families_cost_more() {
         assert_eq!((tool_instructions("anthropic/Claude-sonnet-5"), tool_instructions("gpt-5")), (420, 0));
+        assert_eq!(["GPT-4o-mini", "claude-opus-5", "qwen3-vl"].map(dearest_image), [48_169, 4_784, 16_384]);
     }
 
     proptest! {

@@ -39,7 +39,7 @@ pub struct Inputs {
 
 impl Inputs {
     /// The version that this code writes.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     /// Puts in what the expressions of this document look at and is costly to find out: the language, and hits of keyword
     /// sets; and the state of its targets on nodes, where nodes are told of. What is known already stands, so that inputs of another document lose nothing. `text` gives the last user
@@ -78,7 +78,7 @@ pub struct RequestFacts {
     /// As asked; absent when the client set none.
     #[serde(default)]
     pub max_tokens: Option<u64>,
-    /// Answers asked for (`n`); absent where the client said nothing.
+    /// Answers asked for (`n`, `best_of`); absent where the client said nothing.
     #[serde(default)]
     pub choices: Option<u64>,
     /// Whether the answer is streamed.
@@ -106,7 +106,8 @@ impl RequestFacts {
     pub fn answer_tokens(&self) -> u64 {
         match Endpoint::named(&self.endpoint) {
             Some(endpoint) if !endpoint.generates() => 0,
-            _ => self.max_tokens.unwrap_or(bounds::ANSWER_TOKENS),
+            // To some servers no tokens are no limit.
+            _ => self.max_tokens.filter(|most| *most > 0).unwrap_or(bounds::ANSWER_TOKENS),
         }
     }
 

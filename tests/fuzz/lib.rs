@@ -12,6 +12,8 @@ pub mod protocol {
     pub mod coding;
     pub mod endpoint;
     pub mod json;
+    pub mod known;
+    pub mod media;
     pub mod openai;
     pub mod sse;
     pub mod stream;

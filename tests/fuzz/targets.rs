@@ -12,6 +12,8 @@ use rerouter::protocol::stream::{Tally, assemble};
 use rerouter::protocol::strip::UsageStrip;
 use serde_json::{Value, json};
 
+pub mod lenient;
+
 /// The bytes are a request's body: reading it never fails but with 400, and each edit changes what it says and nothing else.
 pub fn edits(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
@@ -24,6 +26,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
         Err(error) => return assert_eq!(error.status().as_u16(), 400),
     };
     openai::last_user_text(body, &request);
+    lenient::never_bills_more(endpoint, body, &request);
     // Lone surrogates are JSON that no text can hold.
     let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(before["model"].as_str(), Some(request.model.as_str()));

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rerouter::protocol::endpoint::Endpoint;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
@@ -41,6 +43,28 @@ impl Exchange {
             "messages" => "/v1/messages",
             kind => panic!("recorded exchanges of the kind {kind}"),
         }
+    }
+
+    /// Which endpoint it is of.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::ALL.into_iter().find(|endpoint| self.path().strip_prefix("/v1") == Some(endpoint.path())).expect("an endpoint")
+    }
+
+    /// What the provider counted for the prompt, in the answer or in one of its events.
+    pub fn counted(&self) -> Option<u64> {
+        let events = self.response.lines().filter_map(|line| line.strip_prefix("data:"));
+        let texts: Vec<&str> = if self.stream { events.collect() } else { vec![&self.response] };
+        let mut usages = texts.into_iter().filter_map(|text| {
+            let answer: Value = serde_json::from_str(text).ok()?;
+            let usages = [&answer["usage"], &answer["x_groq"]["usage"], &answer["message"]["usage"], &answer["response"]["usage"]];
+            let whole = |usage: &Value| {
+                // OpenAI's counts hold the cached ones, Anthropic's stand beside them.
+                let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"].iter().filter_map(|name| usage[name].as_u64());
+                Some(usage["input_tokens"].as_u64()? + cached.sum::<u64>())
+            };
+            usages.into_iter().find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
+        });
+        usages.rfind(|tokens| *tokens > 0)
     }
 
     /// The provider of its protocol in the documents of the tests.

@@ -1,15 +1,10 @@
 //! Embeddings: one text, several, or tokens in their place. No message, no tool, no answer to be generated.
 
-use super::super::json::{Cursor, Fault, Name, Shape};
+use super::super::json::{Cursor, Fault, Shape};
 use super::{Facts, tokens_of};
 
-/// Reads a member of the request.
-pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    if !name.is("input") {
-        return cursor.pass();
-    }
-    facts.prompt.tokens = 0;
-    facts.prompt.user_text.clear();
+/// Reads `input`, the one member that is acted on here alone.
+pub(super) fn member(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
     match cursor.shape()? {
         Shape::Array => cursor.elements(|cursor| input(cursor, facts)),
         _ => input(cursor, facts),
@@ -34,7 +29,11 @@ fn input(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(), Fault> {
             facts.prompt.user_text = vec![text];
             Ok(())
         }
-        _ => cursor.pass(),
+        shape => {
+            // An image or more, as some models take.
+            facts.prompt.is_open |= shape == Shape::Object;
+            cursor.pass()
+        }
     }
 }
 

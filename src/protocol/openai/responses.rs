@@ -3,45 +3,50 @@
 
 use std::ops::Range;
 
-use super::super::json::{self, Cursor, Fault, Name, Shape};
-use super::{
-    Facts, Prompt, TOKENS_PER_AUDIO, TOKENS_PER_CALL, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, TOKENS_PER_SMALL_IMAGE,
-    read_count, read_format_in, read_tools, tokens_of,
-};
+use super::super::json::{Cursor, Fault, Shape};
+use super::super::known::Known;
+use super::super::media::{Prompt, Rule};
+use super::super::tokens;
+use super::{Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, parts, read_format, read_tools, read_word, tokens_of};
 use crate::error::Error;
 
-/// Reads a member of the request.
-pub(super) fn member(cursor: &mut Cursor<'_>, name: Name<'_>, facts: &mut Facts) -> Result<(), Fault> {
-    match &*name.text() {
-        "input" => {
-            // What `instructions` take stands beside it, whichever comes first.
-            facts.prompt = Prompt::default();
-            match cursor.shape()? {
-                Shape::String => {
-                    let text = cursor.skip()?;
-                    facts.prompt.messages = 1;
-                    facts.prompt.tokens = tokens_of(cursor, &text);
-                    facts.prompt.user_text = vec![text];
-                }
-                Shape::Array => cursor.elements(|cursor| item(cursor, &mut facts.prompt))?,
-                Shape::Null => cursor.pass()?,
-                _ => {
-                    cursor.skip()?;
-                    return Err(Error::invalid("input", "`input` has to be a string or an array.").into());
-                }
+/// Reads a member of the request that is acted on.
+pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> Result<(), Fault> {
+    match name {
+        "input" => match cursor.shape()? {
+            Shape::String => {
+                let text = cursor.skip()?;
+                facts.prompt.messages = 1;
+                facts.prompt.tokens = tokens_of(cursor, &text);
+                facts.prompt.user_text = vec![text];
             }
-        }
+            Shape::Array => cursor.elements(|cursor| item(cursor, &mut facts.prompt))?,
+            Shape::Null => cursor.pass()?,
+            _ => {
+                cursor.skip()?;
+                return Err(Error::invalid("input", "`input` has to be a string or an array.").into());
+            }
+        },
         "instructions" => {
             let text = cursor.skip()?;
             facts.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
         }
         "tools" => read_tools(cursor, facts)?,
-        "text" => read_format_in(cursor, "text", facts)?,
-        "max_output_tokens" => facts.request.max_tokens = read_count(cursor)?,
+        "text" => {
+            let mut known = Known::of("text.", &["format"]);
+            cursor.members(|cursor, name| match known.find(&name)? {
+                "" => cursor.pass(),
+                _ => read_format(cursor, Known::of("text.format.", &["type", "schema"]), "schema", facts),
+            })?;
+        }
         _ => cursor.pass()?,
     }
     Ok(())
 }
+
+/// The members of an item that are acted on.
+const NAMES: &[&str] =
+    &["type", "role", "content", "output", "name", "arguments", "input", "code", "action", "outputs", "results", "result"];
 
 /// What an item says, wherever its type stands.
 #[derive(Default)]
@@ -49,78 +54,71 @@ struct Item {
     kind: Option<String>,
     role: Option<String>,
     text: Vec<Range<usize>>,
-    /// Of a call: its name, and what it is called with.
+    has_content: bool,
+    /// Of a call: its name, what it is called with, and what came of it.
     call_tokens: u64,
+    /// Where an image stands that a tool made.
+    image: Option<Range<usize>>,
 }
 
 fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
     let mut item = Item::default();
+    let mut known = Known::of("input.", NAMES);
     cursor.members(|cursor, name| {
-        match &*name.text() {
-            "type" => item.kind = word(cursor)?,
-            "role" => item.role = word(cursor)?,
-            "content" | "output" => match cursor.shape()? {
-                Shape::String => item.text.push(cursor.skip()?),
-                Shape::Array => cursor.elements(|cursor| part(cursor, prompt, &mut item.text))?,
-                _ => cursor.pass()?,
-            },
-            "name" | "arguments" | "input" => {
+        match known.find(&name)? {
+            "type" => item.kind = read_word(cursor)?,
+            "role" => item.role = read_word(cursor)?,
+            "content" | "output" => {
+                item.has_content = true;
+                match cursor.shape()? {
+                    Shape::String => item.text.push(cursor.skip()?),
+                    Shape::Array => cursor.elements(|cursor| parts::read(cursor, prompt, &mut item.text))?,
+                    Shape::Object => parts::read(cursor, prompt, &mut item.text)?,
+                    _ => cursor.pass()?,
+                }
+            }
+            "result" => item.image = Some(cursor.skip()?),
+            "" => cursor.pass()?,
+            _ => {
                 let span = cursor.skip()?;
-                item.call_tokens += tokens_of(cursor, &span);
+                item.call_tokens +=
+                    if cursor.raw(&span).starts_with(b"\"") { tokens_of(cursor, &span) } else { tokens::estimate(cursor.raw(&span)) };
             }
-            _ => cursor.pass()?,
         }
         Ok(())
     })?;
-    let text: u64 = item.text.iter().map(|span| tokens_of(cursor, span)).sum();
-    match item.kind.as_deref() {
-        // What a model thought is not told to it again.
-        Some("reasoning") => {}
-        Some(kind) if kind.ends_with("_call") => prompt.tokens += TOKENS_PER_CALL + item.call_tokens,
-        None | Some("message") => {
-            prompt.messages += 1;
-            prompt.tokens += text;
-            if item.role.as_deref() == Some("user") {
-                prompt.user_text = item.text;
+    item.add(cursor, prompt);
+    Ok(())
+}
+
+impl Item {
+    fn add(self, cursor: &Cursor<'_>, prompt: &mut Prompt) {
+        let text: u64 = self.text.iter().map(|span| tokens_of(cursor, span)).sum();
+        match self.kind.as_deref() {
+            // What a model thought is not told to it again.
+            Some("reasoning") => {}
+            Some("image_generation_call") => {
+                prompt.image(self.image.map(|span| inside(cursor, &span)).unwrap_or_default(), Rule::OpenAi { small: false });
+            }
+            Some(kind) if kind.ends_with("_call") => prompt.tokens += TOKENS_PER_CALL + self.call_tokens,
+            None | Some("message") => {
+                prompt.messages += 1;
+                prompt.tokens += text;
+                // One that only has an id stands for another.
+                prompt.is_open |= !self.has_content;
+                if self.role.as_deref() == Some("user") {
+                    prompt.user_text = self.text;
+                }
+            }
+            Some(kind) => {
+                prompt.messages += u64::from(kind.ends_with("_output"));
+                prompt.tokens += text;
+                let is_known =
+                    ["_output", "_summary", "_request", "_response", "_tools", "compaction"].iter().any(|end| kind.ends_with(end));
+                prompt.is_open |= !is_known;
             }
         }
-        Some(kind) => {
-            prompt.messages += u64::from(kind.ends_with("_output"));
-            prompt.tokens += text;
-        }
     }
-    Ok(())
-}
-
-fn part(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
-    let (mut kind, mut small) = (None, false);
-    cursor.members(|cursor, name| {
-        match &*name.text() {
-            "type" => kind = word(cursor)?,
-            "text" | "refusal" if cursor.shape()? == Shape::String => text.push(cursor.skip()?),
-            "detail" => small = word(cursor)?.as_deref() == Some("low"),
-            _ => cursor.pass()?,
-        }
-        Ok(())
-    })?;
-    match kind.as_deref() {
-        Some("input_image") => {
-            prompt.images += 1;
-            prompt.tokens += if small { TOKENS_PER_SMALL_IMAGE } else { TOKENS_PER_IMAGE };
-        }
-        Some("input_audio") => {
-            prompt.audio += 1;
-            prompt.tokens += TOKENS_PER_AUDIO;
-        }
-        Some("input_file") => prompt.tokens += TOKENS_PER_FILE,
-        _ => {}
-    }
-    Ok(())
-}
-
-fn word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
-    let span = cursor.skip()?;
-    Ok(json::text(cursor.raw(&span)).map(std::borrow::Cow::into_owned))
 }
 
 #[cfg(test)]
@@ -130,6 +128,7 @@ mod tests {
     use super::super::{last_user_text, read_request};
     use super::*;
     use crate::protocol::endpoint::Endpoint;
+    use crate::protocol::media::{TOKENS_PER_AUDIO, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_SMALL_IMAGE};
     use crate::protocol::tokens;
 
     #[test]

@@ -1,0 +1,279 @@
+//! What images, audio and files take of a prompt. Their bytes are no text: an image counts by its
+//! size, by the rule of the provider; a piece of audio and a file by how long they are.
+
+/// An image whose size is not known: OpenAI's figure for a square one in high detail.
+pub(super) const TOKENS_PER_IMAGE: u64 = 765;
+/// An image in low detail.
+pub(super) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
+/// A piece of audio: ten seconds or so.
+pub(super) const TOKENS_PER_AUDIO: u64 = 100;
+/// A file: a page.
+pub(super) const TOKENS_PER_FILE: u64 = 250;
+/// Characters of base64 that are a token of audio, as most is coded.
+const AUDIO_CHARACTERS: u64 = 2_000;
+/// Characters of base64 that are a token of audio where it is coded as tightly as can be (1.5
+/// kbit/s at 32 tokens a second).
+const LEAST_AUDIO_CHARACTERS: u64 = 8;
+/// Bytes of a file, as a PDF, that are a token: pages have pictures and fonts.
+const FILE_BYTES: u64 = 40;
+/// Bytes of a file of text that are a token.
+const TEXT_BYTES: u64 = 4;
+
+/// What the messages amount to.
+#[derive(Default)]
+pub(super) struct Prompt {
+    pub(super) messages: u64,
+    pub(super) images: u64,
+    pub(super) audio: u64,
+    /// Estimated.
+    pub(super) tokens: u64,
+    /// The strings of the last user message.
+    pub(super) user_text: Vec<std::ops::Range<usize>>,
+    /// Bytes of the body that are no text.
+    pub(super) apart: u64,
+    /// Tokens at most of what those bytes are, and of what templates write beside the text.
+    pub(super) beside: u64,
+    /// Whether its bytes set no bound to it: a PDF of many small pages, a part that is named by id
+    /// or address.
+    pub(super) is_open: bool,
+    /// Whether there is a tool that the provider runs, which adds what it finds.
+    pub(super) finds: bool,
+}
+
+/// Whose rule an image counts by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// OpenAI's; whether in low detail.
+    OpenAi { small: bool },
+    /// Anthropic's.
+    Anthropic,
+}
+
+impl Prompt {
+    /// Adds an image: its address, or its file in base64.
+    pub(super) fn image(&mut self, image: &[u8], rule: Rule) {
+        let data = inline(image).unwrap_or(image);
+        let found = look(data);
+        if found.is_some() {
+            self.apart += data.len() as u64;
+        }
+        self.images += 1;
+        self.tokens += match (rule, found.flatten()) {
+            (Rule::OpenAi { small: true }, _) => TOKENS_PER_SMALL_IMAGE,
+            (_, None) => TOKENS_PER_IMAGE,
+            (Rule::OpenAi { .. }, Some(size)) => tiles(size),
+            (Rule::Anthropic, Some(size)) => pixels(size),
+        };
+    }
+
+    /// Adds a piece of audio, in base64.
+    pub(super) fn audio(&mut self, data: &[u8]) {
+        let length = data.len() as u64;
+        self.apart += length;
+        self.beside += length / LEAST_AUDIO_CHARACTERS;
+        self.audio += 1;
+        self.tokens += TOKENS_PER_AUDIO.max(length / AUDIO_CHARACTERS);
+    }
+
+    /// Adds a file, in base64, as a `data:` address or without its head.
+    pub(super) fn file(&mut self, data: &[u8]) {
+        let bytes = data.len() as u64 / 4 * 3;
+        if data.starts_with(b"data:text/") {
+            // Its bytes are text, and no more than its characters.
+            self.tokens += bytes / TEXT_BYTES;
+            return;
+        }
+        self.apart += data.len() as u64;
+        self.is_open = true;
+        self.tokens += TOKENS_PER_FILE.max(bytes / FILE_BYTES);
+    }
+}
+
+/// What a `data:` address holds, in base64.
+fn inline(address: &[u8]) -> Option<&[u8]> {
+    const MARK: &[u8] = b";base64,";
+    let head = address.strip_prefix(b"data:")?;
+    let at = memchr::memmem::find(head.get(..128).unwrap_or(head), MARK)?;
+    head.get(at + MARK.len()..)
+}
+
+/// OpenAI's rule: shrunk into a square of 2,048 and to 768 at its shorter side, then by tiles of
+/// 512.
+fn tiles((width, height): (u32, u32)) -> u64 {
+    let (width, height) = (f64::from(width), f64::from(height));
+    let fit = (2048.0 / width.max(height)).min(1.0);
+    let scale = fit * (768.0 / (width.min(height) * fit)).min(1.0);
+    let across = |side: f64| ((side * scale / 512.0).ceil() as u64).max(1);
+    85 + 170 * across(width) * across(height)
+}
+
+/// Anthropic's rule: shrunk to 1,568 at its longer side, then a token for 750 pixels; some 1,600 at
+/// most.
+fn pixels((width, height): (u32, u32)) -> u64 {
+    let (width, height) = (f64::from(width), f64::from(height));
+    let scale = (1568.0 / width.max(height)).min(1.0);
+    ((width * height * scale * scale / 750.0).ceil() as u64).clamp(1, 1_600)
+}
+
+/// Whether the characters begin as the file of an image does, and how wide and high that is, as far
+/// as its head tells.
+#[expect(clippy::option_option, reason = "no image, or one of unknown size")]
+fn look(data: &[u8]) -> Option<Option<(u32, u32)>> {
+    let is = |begins: &str| data.starts_with(begins.as_bytes());
+    // A slash may be escaped in JSON; then the places are others, and the size is not looked for.
+    let size = if is("iVBORw0KGgo") {
+        bytes(data, 16).map(|[a, b, c, d, e, f, g, h]| (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])))
+    } else if is("/9j/") || is("_9j_") || is("\\/9j\\/") {
+        jpeg(data)
+    } else if is("R0lGOD") {
+        bytes(data, 6).map(|[a, b, c, d]| (u16::from_le_bytes([a, b]).into(), u16::from_le_bytes([c, d]).into()))
+    } else if is("UklGR") && bytes(data, 8) == Some(*b"WEBP") {
+        webp(data)
+    } else {
+        return None;
+    };
+    Some(size.filter(|(width, height)| *width > 0 && *height > 0))
+}
+
+/// The size of a JPEG: in the first frame, behind segments of metadata.
+fn jpeg(data: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2;
+    for _ in 0..64 {
+        let [mark, kind, high, low]: [u8; 4] = bytes(data, at)?;
+        match (mark, kind) {
+            (0xff, 0xff) => at += 1,
+            (0xff, 0xc0..=0xcf) if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
+                let [a, b, c, d]: [u8; 4] = bytes(data, at + 5)?;
+                return Some((u16::from_be_bytes([c, d]).into(), u16::from_be_bytes([a, b]).into()));
+            }
+            (0xff, _) => at += 2 + usize::from(u16::from_be_bytes([high, low])),
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn webp(data: &[u8]) -> Option<(u32, u32)> {
+    let [v, p, eight, form]: [u8; 4] = bytes(data, 12)?;
+    if [v, p, eight] != *b"VP8" {
+        return None;
+    }
+    match form {
+        b'X' => bytes(data, 24).map(|[a, b, c, d, e, f]| (u32::from_le_bytes([a, b, c, 0]) + 1, u32::from_le_bytes([d, e, f, 0]) + 1)),
+        b'L' => bytes(data, 21).map(u32::from_le_bytes).map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1)),
+        _ => bytes(data, 26)
+            .map(|[a, b, c, d]| (u32::from(u16::from_le_bytes([a, b]) & 0x3fff), u32::from(u16::from_le_bytes([c, d]) & 0x3fff))),
+    }
+}
+
+/// The bytes from a place on of what is written in base64, without a pass over what stands before.
+fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
+    let mut found = [0; N];
+    for (place, byte) in (at..).zip(&mut found) {
+        let sextet = |more: usize| data.get(place / 3 * 4 + place % 3 + more).and_then(|letter| sextet(*letter));
+        *byte = sextet(0)? << (2 * (place % 3) + 2) | sextet(1)? >> (4 - 2 * (place % 3));
+    }
+    Some(found)
+}
+
+fn sextet(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(file: &[u8]) -> String {
+        base64::engine::general_purpose::STANDARD.encode(file)
+    }
+
+    fn png(width: u32, height: u32) -> Vec<u8> {
+        [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", &width.to_be_bytes()[..], &height.to_be_bytes(), b"\x08\x02\0\0\0"].concat()
+    }
+
+    #[test]
+    fn the_head_of_a_file_tells_its_size() {
+        let gif = [b"GIF89a".as_slice(), &640u16.to_le_bytes(), &480u16.to_le_bytes(), b"\0\0\0"].concat();
+        let exif = [b"\xff\xe1".as_slice(), &1002u16.to_be_bytes(), &[7; 1000]].concat();
+        let frame = [b"\xff\xc2\0\x11\x08".as_slice(), &480u16.to_be_bytes(), &640u16.to_be_bytes(), b"\x03"].concat();
+        let jpeg = [b"\xff\xd8".as_slice(), &exif, b"\xff", &frame].concat();
+        let riff = |rest: &[u8]| [b"RIFF\0\0\0\0WEBP".as_slice(), rest].concat();
+        let extended = riff(b"VP8X\x0a\0\0\0\0\0\0\0\x7f\x02\0\xdf\x01\0");
+        let lossless = riff(&[b"VP8L\0\0\0\0\x2f".as_slice(), &(639u32 | 479 << 14).to_le_bytes()].concat());
+        let lossy = riff(b"VP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x80\x02\xe0\x01");
+        for file in [png(640, 480), gif, jpeg, extended, lossless, lossy] {
+            assert_eq!(look(written(&file).as_bytes()), Some(Some((640, 480))), "{file:?}");
+            let longer = [&file[..], &[9; 50]].concat();
+            assert_eq!(look(written(&longer).replace('+', "-").replace('/', "_").as_bytes()), Some(Some((640, 480))));
+            // Cut before it says so, it is an image of unknown size; and one without any.
+            assert_eq!(look(&written(&file).as_bytes()[..16]).map(|size| size.is_none() || file.starts_with(b"GIF")), Some(true));
+            assert!(look(written(&file).replace('/', "\\/").as_bytes()).is_some());
+        }
+        assert_eq!(look(written(&png(0, 5)).as_bytes()), Some(None));
+        for none in ["", "AAAA", "https://example.com/a.png", "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmciLz4="] {
+            assert_eq!(look(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn images_count_by_the_rule_of_their_provider() {
+        // Examples of OpenAI's and Anthropic's documentation.
+        assert_eq!([tiles((1024, 1024)), tiles((2048, 4096)), tiles((200, 200)), tiles((1, 1))], [765, 1105, 255, 255]);
+        assert_eq!(
+            [pixels((200, 200)), pixels((1000, 1000)), pixels((1092, 1092)), pixels((8000, 8000)), pixels((1, 1))],
+            [54, 1334, 1590, 1600, 1]
+        );
+        let mut prompt = Prompt::default();
+        let address = format!("data:image/png;base64,{}", written(&png(200, 200)));
+        prompt.image(address.as_bytes(), Rule::OpenAi { small: false });
+        assert_eq!((prompt.images, prompt.tokens, prompt.apart), (1, 255, address.len() as u64 - 22));
+        prompt.image(b"https://example.com/a.png", Rule::OpenAi { small: false });
+        prompt.image(written(&png(200, 200)).as_bytes(), Rule::Anthropic);
+        prompt.image(address.as_bytes(), Rule::OpenAi { small: true });
+        assert_eq!((prompt.images, prompt.tokens), (4, 255 + 765 + 54 + 85));
+        // What is no image stays text.
+        let apart = prompt.apart;
+        prompt.image(b"data:image/png;base64,bm8gaW1hZ2UgYXQgYWxs", Rule::OpenAi { small: false });
+        assert_eq!(prompt.apart, apart);
+    }
+
+    #[test]
+    fn audio_and_files_count_by_their_length() {
+        let tokens = |add: &dyn Fn(&mut Prompt)| {
+            let mut prompt = Prompt::default();
+            add(&mut prompt);
+            (prompt.tokens, prompt.apart, prompt.is_open)
+        };
+        assert_eq!(tokens(&|prompt| prompt.audio(b"AAAA")), (100, 4, false));
+        assert_eq!(tokens(&|prompt| prompt.audio(&[b'A'; 1_000_000])), (500, 1_000_000, false));
+        assert_eq!(tokens(&|prompt| prompt.file(b"data:application/pdf;base64,AAAA")), (250, 32, true));
+        assert_eq!(tokens(&|prompt| prompt.file(&[b'A'; 266_668])), (5_000, 266_668, true), "a PDF of 200 KB");
+        let text = format!("data:text/plain;base64,{}", "A".repeat(3_432));
+        assert_eq!(tokens(&|prompt| prompt.file(text.as_bytes())), (647, 0, false));
+    }
+
+    proptest! {
+        #[test]
+        fn base64_is_read_in_any_place(file in prop::collection::vec(any::<u8>(), 0..40), at in 0usize..40) {
+            let expected = file.get(at..at + 5).map(|five| <[u8; 5]>::try_from(five).unwrap());
+            let found = bytes::<5>(written(&file).trim_end_matches('=').as_bytes(), at);
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn no_characters_panic(data in prop::collection::vec(any::<u8>(), 0..60), begins in prop::sample::select(&["", "/9j/", "iVBORw0KGgo", "UklGRAAAAABXRUJQ", "R0lGODlh"][..])) {
+            look(&[begins.as_bytes(), &data].concat());
+        }
+    }
+}

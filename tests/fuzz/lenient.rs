@@ -1,0 +1,316 @@
+//! A provider that reads requests as leniently as any does, as a model: what it could bill for the
+//! bytes that it is sent, at most. It takes any spelling of a name and of a number, and of two
+//! members of one name whichever is dearer.
+
+use rerouter::protocol::endpoint::Endpoint;
+use rerouter::protocol::openai::ModelRequest;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// JSON with every member of an object, also those of one name.
+enum Node {
+    Null,
+    Truth(bool),
+    Number(u64),
+    Text(String),
+    List(Vec<Node>),
+    Object(Vec<(String, Node)>),
+}
+
+/// What could be billed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    /// Tokens of the prompt.
+    pub prompt: u64,
+    /// Tokens of all answers, and what costs as such.
+    pub answers: u64,
+}
+
+/// What a provider knows of its model, and does to a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The most that a prompt may be.
+    pub context: u64,
+    /// What an image takes.
+    pub image: u64,
+    /// How long an answer gets where the client sets no limit.
+    pub answer: u64,
+    /// Bytes of text that make a token: one is the worst that there is.
+    pub bytes_a_token: u64,
+}
+
+impl Rules {
+    /// The dearest that there are, for a model of that context.
+    pub fn dearest(context: u64) -> Self {
+        Rules { context, image: 4_784, answer: 1_024, bytes_a_token: 1 }
+    }
+}
+
+/// No provider can bill more for a body that was read than its ceiling.
+pub fn never_bills_more(endpoint: Endpoint, body: &[u8], request: &ModelRequest) {
+    let rules = Rules::dearest(1_000_000);
+    let Some(bill) = bill(endpoint, body, rules) else { return };
+    let prompt = request.ceiling.prompt_tokens(rules.context, rules.image);
+    assert!(bill.prompt <= prompt, "{} tokens of a prompt, and {prompt} are reserved: {}", bill.prompt, String::from_utf8_lossy(body));
+    let answers = request.ceiling.answers;
+    assert!(bill.answers <= answers, "{} tokens of answers, and {answers} are reserved: {}", bill.answers, String::from_utf8_lossy(body));
+}
+
+/// What limits an answer, by any name under which some server takes it.
+const LIMITS: [&str; 7] =
+    ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "num_predict", "n_predict"];
+/// How many answers there are.
+const CHOICES: [&str; 3] = ["n", "candidate_count", "num_return_sequences"];
+/// What is not in the request where one of these is.
+const ELSEWHERE: [&str; 8] =
+    ["previous_response_id", "conversation", "mcp_servers", "web_search_options", "file_id", "file_url", "video_url", "audio_url"];
+
+/// The dearest bill for a body; nothing where that is no JSON object.
+pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
+    let Ok(Node::Object(members)) = serde_json::from_slice(body) else { return None };
+    let mut found = Found { dialect: endpoint, ..Found::default() };
+    found.request(&members);
+    let images = found.images.saturating_mul(rules.image);
+    // The marks of a chat's template, for each message.
+    let told = found.bytes.div_ceil(rules.bytes_a_token).saturating_add(found.messages * 5);
+    let prompt = if found.elsewhere { rules.context } else { told.saturating_add(images).min(rules.context) };
+    let limit = found.limit.filter(|limit| *limit > 0).unwrap_or(rules.answer);
+    // Elsewhere than in Anthropic's API some models think before what `max_tokens` limits.
+    let thought = if endpoint.is_anthropic() { limit.max(found.thinking) } else { limit.saturating_add(found.thinking) };
+    let one = thought.saturating_add(found.predicted.div_ceil(rules.bytes_a_token));
+    let answers = one.saturating_mul(found.choices.max(1)).saturating_mul(found.best_of.max(1));
+    Some(match endpoint {
+        Endpoint::CountTokens => Bill::default(),
+        Endpoint::Embeddings => Bill { prompt, answers: 0 },
+        _ => Bill { prompt, answers },
+    })
+}
+
+#[derive(Default)]
+struct Found {
+    /// In whose words it is.
+    dialect: Endpoint,
+    limit: Option<u64>,
+    thinking: u64,
+    choices: u64,
+    best_of: u64,
+    predicted: u64,
+    bytes: u64,
+    messages: u64,
+    images: u64,
+    elsewhere: bool,
+}
+
+impl Found {
+    fn request(&mut self, members: &[(String, Node)]) {
+        let endpoint = self.dialect;
+        for (name, value) in members {
+            let is = |known: &str| reads(name, known);
+            if LIMITS.iter().any(|known| is(known)) {
+                self.limit = self.limit.max(count(value));
+            } else if CHOICES.iter().any(|known| is(known)) {
+                self.choices = self.choices.max(count(value).unwrap_or(0));
+            } else if is("best_of") {
+                self.best_of = self.best_of.max(count(value).unwrap_or(0));
+            } else if is("thinking_budget") {
+                self.thinking = self.thinking.max(count(value).unwrap_or(0));
+            } else if is("thinking") {
+                self.nested(value, "budget_tokens");
+            } else if is("reasoning") {
+                self.nested(value, "max_tokens");
+            } else if is("prediction") {
+                self.predicted = self.predicted.saturating_add(text(value));
+            } else if let (true, Node::Object(members)) = (is("extra_body"), value) {
+                self.request(members);
+            } else if is(conversation(endpoint)) || (endpoint.is_anthropic() && is("system")) {
+                self.said(value, true);
+            } else {
+                if is("tools") || is("functions") {
+                    // Written anew, with blanks between all that it holds.
+                    self.bytes += 2 * nodes(value);
+                }
+                self.elsewhere |= ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
+                self.bytes += text(value);
+            }
+        }
+    }
+
+    fn nested(&mut self, value: &Node, known: &str) {
+        let Node::Object(members) = value else { return };
+        for (_, value) in members.iter().filter(|(name, _)| reads(name, known)) {
+            self.thinking = self.thinking.max(count(value).unwrap_or(0));
+        }
+    }
+
+    /// What is said: messages and their parts.
+    fn said(&mut self, value: &Node, is_list_of_messages: bool) {
+        match value {
+            Node::List(all) => all.iter().for_each(|value| {
+                self.messages += u64::from(is_list_of_messages && matches!(value, Node::Object(members) if members.len() > 1));
+                self.said(value, false);
+            }),
+            Node::Object(members) => self.part(members),
+            other => self.bytes += text(other),
+        }
+    }
+
+    /// A message, or a part of one, with the parts in it.
+    fn part(&mut self, members: &[(String, Node)]) {
+        let has_type =
+            |text: &str| members.iter().any(|(name, value)| reads(name, "type") && matches!(value, Node::Text(has) if has.contains(text)));
+        for (name, value) in members {
+            let is = |known: &[&str]| known.iter().any(|known| reads(name, known));
+            let has = |known: &str| matches!(value, Node::Object(of) if of.iter().any(|(name, value)| reads(name, known) && !matches!(value, Node::Null)));
+            if matches!(value, Node::Null) {
+                continue;
+            }
+            self.bytes += name.len() as u64;
+            let is_image = is(&["source"]) && has_type("image") || is(&["image_url"]) && !self.dialect.is_anthropic();
+            if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
+                self.images += 1;
+            } else if is(&["input_audio"]) {
+                // Thirty-two tokens a second at 6 kbit/s, in base64.
+                self.bytes += text(value) / 31;
+            } else if is(&["content"]) || (is(&["output"]) && self.dialect == Endpoint::Responses) {
+                self.said(value, false);
+            } else {
+                let is_document = is(&["source"]) && has_type("document");
+                self.elsewhere |= is_document && (has("url") || is_pdf(value));
+                self.elsewhere |= !self.dialect.is_anthropic() && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
+                self.bytes += text(value);
+            }
+        }
+    }
+}
+
+/// Where an endpoint has what is said.
+fn conversation(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::ChatCompletions | Endpoint::Messages | Endpoint::CountTokens => "messages",
+        Endpoint::Responses | Endpoint::Embeddings => "input",
+    }
+}
+
+/// Bytes of all texts, names of members among them, and one for each other value.
+fn text(value: &Node) -> u64 {
+    match value {
+        Node::Text(text) => text.len() as u64,
+        Node::List(all) => all.iter().map(text).sum(),
+        Node::Object(members) => members.iter().map(|(name, value)| name.len() as u64 + text(value)).sum(),
+        Node::Number(_) | Node::Truth(_) | Node::Null => 1,
+    }
+}
+
+/// Whether a file is a PDF, whose pages may be any number.
+fn is_pdf(value: &Node) -> bool {
+    match value {
+        Node::Text(text) => data(text).starts_with("JVBERi"),
+        Node::Object(members) => members.iter().any(|(_, value)| is_pdf(value)),
+        _ => false,
+    }
+}
+
+/// What stands behind the head of a `data:` address.
+fn data(text: &str) -> &str {
+    text.split_once("base64,").map_or(text, |(_, data)| data)
+}
+
+/// Whether a part's value is an image, by what its file begins with.
+fn is_image_file(value: &Node) -> bool {
+    match value {
+        Node::Text(text) => {
+            let begins = ["iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR"];
+            text.starts_with("https://") || begins.iter().any(|begins| data(text).starts_with(begins))
+        }
+        Node::Object(members) => {
+            members.iter().any(|(name, value)| ["url", "data"].iter().any(|known| reads(name, known)) && is_image_file(value))
+        }
+        _ => false,
+    }
+}
+
+/// How many values and names it holds.
+fn nodes(value: &Node) -> u64 {
+    match value {
+        Node::List(all) => all.iter().map(nodes).sum(),
+        Node::Object(members) => members.iter().map(|(_, value)| 1 + nodes(value)).sum(),
+        _ => 1,
+    }
+}
+
+/// Whether some reader takes the name for the known one: in any case, as case is folded (`ſ` and
+/// the sign of kelvin are letters of ASCII there), in camel case, and up to the first NUL.
+fn reads(name: &str, known: &str) -> bool {
+    let seen = name.split('\0').next().unwrap_or_default();
+    let folded: String = seen.to_lowercase().replace('ſ', "s");
+    folded == known || (seen.chars().any(char::is_uppercase) && folded == known.replace('_', ""))
+}
+
+/// A number of whatever shape: `5`, `5.0`, `5e0`, `"5"`, `[5]`, `true`.
+fn count(value: &Node) -> Option<u64> {
+    match value {
+        Node::Number(number) => Some(*number),
+        Node::Text(text) => {
+            let digits = text.trim().replace(['_', ','], "");
+            digits.parse().ok().or_else(|| digits.parse::<f64>().ok().map(|number| number as u64))
+        }
+        Node::List(all) => all.iter().filter_map(count).max(),
+        Node::Truth(truth) => Some(u64::from(*truth)),
+        Node::Object(_) | Node::Null => None,
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<Node, E> {
+        Ok(Node::Truth(truth))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Node, E> {
+        Ok(Node::Number(number))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Node, E> {
+        Ok(Node::Number(number.max(0) as u64))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Node, E> {
+        Ok(Node::Number(number as u64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Node, E> {
+        Ok(Node::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+        let mut all = Vec::new();
+        while let Some(value) = list.next_element()? {
+            all.push(value);
+        }
+        Ok(Node::List(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Node, A::Error> {
+        let mut all = Vec::new();
+        while let Some(member) = members.next_entry()? {
+            all.push(member);
+        }
+        Ok(Node::Object(all))
+    }
+}
