@@ -93,7 +93,9 @@ fn allocations(call: impl FnOnce()) -> usize {
 
 fn decisions(routing: &Routing) {
     let mut counted = Vec::new();
-    for ((what, tokens, rule), target) in [("first", 2_000_000, "r0"), ("last", 10, "last")].into_iter().zip(TARGETS_US) {
+    for ((what, tokens, rule), target) in
+        [("first", 2_000_000, "r0"), ("last", 10, "last")].into_iter().zip(TARGETS_US)
+    {
         let inputs = inputs(tokens);
         assert_eq!(decide(routing, &inputs).expect("a decision").rule.as_deref(), Some(rule));
         let call = || {
@@ -142,7 +144,9 @@ fn main() {
     );
     let text = &body[body.len() / 2..];
     let found = median(|| {
-        black_box(routing.keywords().find(&Default::default(), || Some(black_box(text).to_owned())));
+        black_box(
+            routing.keywords().find(&Default::default(), || Some(black_box(text).to_owned())),
+        );
     });
     println!("keywords in {} KiB: {:.0} µs", text.len() >> 10, micros(found));
     let detected = median(|| {

@@ -55,7 +55,8 @@ async fn main() {
             None => measure(flags.keys, flags.older_pepper).await,
         };
     }
-    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let names: Vec<&String> =
+        arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     if names.is_empty() || names.iter().any(|part| "many_keys".contains(part.as_str())) {
         println!("\nrunning 1 test");
         measure(3_000, false).await;
@@ -79,8 +80,8 @@ struct Figures {
 impl fmt::Display for Figures {
     /// On one line, for the process that asked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos =
-            [Some(self.start), Some(self.look_up.0), self.look_up.1, Some(self.unknown)].map(|took| took.map_or(0, |took| took.as_nanos()));
+        let nanos = [Some(self.start), Some(self.look_up.0), self.look_up.1, Some(self.unknown)]
+            .map(|took| took.map_or(0, |took| took.as_nanos()));
         let [start, newest, older, unknown] = nanos;
         write!(f, "{FIGURES}{start} {newest} {older} {unknown} {}", self.bytes)
     }
@@ -88,7 +89,8 @@ impl fmt::Display for Figures {
 
 impl Figures {
     fn read(line: &str) -> Figures {
-        let all: Vec<f64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let all: Vec<f64> =
+            line.split(' ').map(|number| number.parse().expect("a number")).collect();
         let took = |at: usize| Duration::from_nanos(all[at] as u64);
         let older = Some(took(2)).filter(|took| !took.is_zero());
         Figures { start: took(0), bytes: all[4], look_up: (took(1), older), unknown: took(3) }
@@ -101,19 +103,44 @@ const FIGURES: &str = "figures: ";
 async fn measure(keys: usize, older_pepper: bool) {
     let few = figures(1_000, "a thousand", false).await;
     let many = figures(keys, "all", false).await;
-    let ratio = |name: &str, a: Duration, b: Duration| println!("{name}: {:.2}", a.as_secs_f64() / b.as_secs_f64().max(1e-9));
-    ratio(&format!("ratio: a look-up among {keys} to one among a thousand"), many.look_up.0, few.look_up.0);
+    let ratio = |name: &str, a: Duration, b: Duration| {
+        println!("{name}: {:.2}", a.as_secs_f64() / b.as_secs_f64().max(1e-9))
+    };
+    ratio(
+        &format!("ratio: a look-up among {keys} to one among a thousand"),
+        many.look_up.0,
+        few.look_up.0,
+    );
     if !older_pepper {
         return;
     }
     let half = figures(keys, "all, half of them by an older pepper", true).await;
     let by_older = half.look_up.1.expect("half of them are");
     ratio("ratio, half by an older pepper to none: a start", half.start, many.start);
-    println!("ratio, half by an older pepper to none: memory: {:.2}", half.bytes / many.bytes.max(1.0));
-    ratio("ratio, half by an older pepper to none: a look-up of the others", half.look_up.0, many.look_up.0);
-    ratio("ratio, half by an older pepper to none: a look-up of that half", by_older, many.look_up.0);
-    ratio("ratio, half by an older pepper to none: a look-up of that half, to one among a thousand", by_older, few.look_up.0);
-    ratio("ratio, half by an older pepper to none: a secret that is nobody's", half.unknown, many.unknown);
+    println!(
+        "ratio, half by an older pepper to none: memory: {:.2}",
+        half.bytes / many.bytes.max(1.0)
+    );
+    ratio(
+        "ratio, half by an older pepper to none: a look-up of the others",
+        half.look_up.0,
+        many.look_up.0,
+    );
+    ratio(
+        "ratio, half by an older pepper to none: a look-up of that half",
+        by_older,
+        many.look_up.0,
+    );
+    ratio(
+        "ratio, half by an older pepper to none: a look-up of that half, to one among a thousand",
+        by_older,
+        few.look_up.0,
+    );
+    ratio(
+        "ratio, half by an older pepper to none: a secret that is nobody's",
+        half.unknown,
+        many.unknown,
+    );
 }
 
 fn now() -> Timestamp {
@@ -127,7 +154,11 @@ fn auth(keys: Keyring) -> Auth {
 /// The keys of the time before, and of now where there was one.
 fn keyrings(older_pepper: bool) -> (Keyring, Keyring) {
     let first = Keyring::from(&SecretBytes::new([1; 32]));
-    let now = if older_pepper { Keyring::new(&SecretBytes::new([2; 32]), 2, first.retired()) } else { first.clone() };
+    let now = if older_pepper {
+        Keyring::new(&SecretBytes::new([2; 32]), 2, first.retired())
+    } else {
+        first.clone()
+    };
     (first, now)
 }
 
@@ -142,7 +173,12 @@ async fn figures(keys: usize, what: &str, older_pepper: bool) -> Figures {
     }
     println!("{what}: {keys} keys, filled in {:.1} s", began.elapsed().as_secs_f64());
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.arg("--bench").arg("--on").arg(dir.path()).args(["--keys", &keys.to_string()]).args(older_pepper.then_some("--older-pepper"));
+    command
+        .arg("--bench")
+        .arg("--on")
+        .arg(dir.path())
+        .args(["--keys", &keys.to_string()])
+        .args(older_pepper.then_some("--older-pepper"));
     let said = command.stderr(Stdio::inherit()).output().expect("another process");
     assert!(said.status.success(), "{}", said.status);
     let said = String::from_utf8(said.stdout).expect("text");
@@ -170,24 +206,42 @@ async fn start(dir: &Path, keys: usize, older_pepper: bool) -> Figures {
         took.as_secs_f64() * 1e6 / keys as f64
     );
     let began = Instant::now();
-    assert_eq!(auth.count_keys(Interface::Agent, Standing::Active, now()), keys, "all of them are there");
+    assert_eq!(
+        auth.count_keys(Interface::Agent, Standing::Active, now()),
+        keys,
+        "all of them are there"
+    );
     println!("  they are counted in {:.1} us", began.elapsed().as_secs_f64() * 1e6);
     // Before any is moved: no key moves but by the store's writer.
     let by_older = older_pepper.then(|| look_up(&auth, &before, true));
     let by_newest = look_up(&auth, if older_pepper { &sample } else { &before }, true);
     let random = Random::seeded(8);
-    let nobodys: Vec<HeaderMap> = (0..SAMPLE).map(|_| shown(&token::mint("agt", &random))).collect();
+    let nobodys: Vec<HeaderMap> =
+        (0..SAMPLE).map(|_| shown(&token::mint("agt", &random))).collect();
     let unknown = look_up(&auth, &nobodys, false);
     let micros = |took: Duration| took.as_secs_f64() * 1e6;
-    println!("  a look-up takes {:.2} us, and of a secret that is nobody's {:.2} us", micros(by_newest), micros(unknown));
+    println!(
+        "  a look-up takes {:.2} us, and of a secret that is nobody's {:.2} us",
+        micros(by_newest),
+        micros(unknown)
+    );
     if let Some(by_older) = by_older {
         println!("  one by the older pepper {:.2} us", micros(by_older));
         move_some(&auth, &store, before.len(), keys).await;
     }
     let began = Instant::now();
     auth.sweep_uses(&store).await.expect("a store that takes them");
-    println!("  the last use of {} is written in {:.1} ms", before.len() + sample.len(), began.elapsed().as_secs_f64() * 1e3);
-    Figures { start: took / u32::try_from(keys).unwrap_or(1), bytes, look_up: (by_newest, by_older), unknown }
+    println!(
+        "  the last use of {} is written in {:.1} ms",
+        before.len() + sample.len(),
+        began.elapsed().as_secs_f64() * 1e3
+    );
+    Figures {
+        start: took / u32::try_from(keys).unwrap_or(1),
+        bytes,
+        look_up: (by_newest, by_older),
+        unknown,
+    }
 }
 
 /// Those that were shown go to the pepper of now, and no others.
@@ -196,7 +250,10 @@ async fn move_some(auth: &Auth, store: &Store, shown: usize, keys: usize) {
     assert_eq!(left(auth), keys / 2, "half of them are known by the older pepper");
     let began = Instant::now();
     auth.move_due(store).await.expect("a store that takes them");
-    println!("  {shown} of the older pepper are moved in {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    println!(
+        "  {shown} of the older pepper are moved in {:.1} ms",
+        began.elapsed().as_secs_f64() * 1e3
+    );
     assert_eq!(left(auth), keys / 2 - shown, "those that were used have moved");
 }
 

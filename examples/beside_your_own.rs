@@ -44,16 +44,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Any logger does; this one writes JSON lines to standard error.
     log::init("info,pingora=warn,pingora_core=warn,pingora_proxy=warn")?;
 
-    let mut server =
-        Server::new_with_opt_and_conf(None, ServerConf { threads: 2, grace_period_seconds: Some(30), ..ServerConf::default() });
+    let mut server = Server::new_with_opt_and_conf(
+        None,
+        ServerConf { threads: 2, grace_period_seconds: Some(30), ..ServerConf::default() },
+    );
     server.bootstrap();
     let mut yours = http_proxy_service(&server.configuration, YourOwn);
     yours.add_tcp("127.0.0.1:6188");
     server.add_service(yours);
 
     // Store, keys and routing document are opened before the server starts, so a mistake in them ends here.
-    let document = config::load_server(std::env::args_os().nth(1).map(PathBuf::from).as_deref(), &variable)
-        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let document =
+        config::load_server(std::env::args_os().nth(1).map(PathBuf::from).as_deref(), &variable)
+            .map_err(|problems| {
+                problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+            })?;
     let environment = Environment {
         admin_key: variable("ADMIN_API_KEY").map(Secret::new),
         agent_key: variable("AGENT_CLOUD_API_KEY").map(Secret::new),

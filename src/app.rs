@@ -163,9 +163,17 @@ impl App {
             archive: parts.archive,
             body_memory,
             readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_PATIENCE),
-            reroutes: Turns::new(bounds::REROUTES, bounds::REROUTES_SHARE, bounds::REROUTE_PATIENCE),
+            reroutes: Turns::new(
+                bounds::REROUTES,
+                bounds::REROUTES_SHARE,
+                bounds::REROUTE_PATIENCE,
+            ),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
-            evaluations: Turns::new(bounds::EVALUATIONS, bounds::EVALUATIONS_SHARE, bounds::EVALUATE_PATIENCE),
+            evaluations: Turns::new(
+                bounds::EVALUATIONS,
+                bounds::EVALUATIONS_SHARE,
+                bounds::EVALUATE_PATIENCE,
+            ),
             gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_PATIENCE),
             imports: Semaphore::new(1),
             mock: parts.mock,
@@ -179,7 +187,12 @@ impl App {
     }
 
     /// What the document's targets are doing at `at`, and the nodes behind those to which a name may lead; without one, behind all.
-    pub fn standing(&self, routing: &Routing, name: Option<&str>, at: Timestamp) -> BTreeMap<String, TargetHealth> {
+    pub fn standing(
+        &self,
+        routing: &Routing,
+        name: Option<&str>,
+        at: Timestamp,
+    ) -> BTreeMap<String, TargetHealth> {
         let mut standing = self.health.snapshot(routing, at);
         self.nodes.look(routing, name, at, &mut standing);
         standing
@@ -199,17 +212,28 @@ impl App {
     pub fn replace(&self, routing: Routing) {
         self.health.attach(&routing);
         self.metrics.live_revision(routing.revision());
-        let targets: Vec<(String, String)> =
-            routing.targets().map(|target| (target.provider.name.to_string(), target.model.to_string())).collect();
+        let targets: Vec<(String, String)> = routing
+            .targets()
+            .map(|target| (target.provider.name.to_string(), target.model.to_string()))
+            .collect();
         let rules: Vec<(String, String)> = routing
             .recipes()
             .iter()
-            .flat_map(|recipe| recipe.rules().iter().map(|rule| (recipe.name().to_string(), rule.name().to_string())))
+            .flat_map(|recipe| {
+                recipe
+                    .rules()
+                    .iter()
+                    .map(|rule| (recipe.name().to_string(), rule.name().to_string()))
+            })
             .collect();
         self.bias.retain(&routing);
         let before = self.live.load();
         // The same revision again: only values behind its `${…}` are new.
-        let since = if before.routing.revision() == routing.revision() { before.since } else { self.clock.now() };
+        let since = if before.routing.revision() == routing.revision() {
+            before.since
+        } else {
+            self.clock.now()
+        };
         self.live.store(Arc::new(Live { routing, since }));
         self.metrics.retain_targets(&targets);
         self.metrics.retain_rules(&rules);

@@ -42,7 +42,9 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let begun = tokio::task::spawn_blocking(work);
-    async move { begun.await.map_err(|error| if error.is_panic() { Lost::Panicked } else { Lost::Leaving }) }
+    async move {
+        begun.await.map_err(|error| if error.is_panic() { Lost::Panicked } else { Lost::Leaving })
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +54,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_told_without_its_words() {
         assert_eq!(blocking(|| 7).await, Ok(7));
-        let lost = blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
+        let lost =
+            blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
         assert_eq!(lost, Lost::Panicked);
         let told = Error::from(lost);
         assert!(told.is_panic() && told.cause() == Some("a panic"));

@@ -85,7 +85,8 @@ impl Held {
 
     /// The refusal for when there is no room: it may come again a moment later.
     pub fn full() -> Error {
-        Error::new(Kind::Unavailable, "Too many bodies are held in memory at the moment.").retry_after(Duration::from_secs(1))
+        Error::new(Kind::Unavailable, "Too many bodies are held in memory at the moment.")
+            .retry_after(Duration::from_secs(1))
     }
 }
 

@@ -127,7 +127,16 @@ impl Kind {
 impl Error {
     /// A refusal whose `detail` the client reads; it must hold nothing secret.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Error { kind, detail: detail.into(), field: None, retry_after: None, instead: None, cause: None, hopeless: false, panicked: false }
+        Error {
+            kind,
+            detail: detail.into(),
+            field: None,
+            retry_after: None,
+            instead: None,
+            cause: None,
+            hopeless: false,
+            panicked: false,
+        }
     }
 
     /// 400 about one field of the request.
@@ -152,7 +161,9 @@ impl Error {
 
     /// 503 because the store did not take a write or answer a read.
     pub fn store_unavailable(cause: impl fmt::Display) -> Self {
-        Error::new(Kind::Unavailable, "The store is unavailable; try again.").because(cause).retry_after(Duration::from_secs(1))
+        Error::new(Kind::Unavailable, "The store is unavailable; try again.")
+            .because(cause)
+            .retry_after(Duration::from_secs(1))
     }
 
     /// Names the field at fault (`field` in our envelope, `param` in OpenAI's).

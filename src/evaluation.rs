@@ -128,7 +128,12 @@ pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Rece
     let work = Work {
         evaluation,
         archive: app.archive.clone(),
-        documents: Documents { known: HashMap::new(), store: app.store.clone(), server: app.server.clone(), mock: app.mock },
+        documents: Documents {
+            known: HashMap::new(),
+            store: app.store.clone(),
+            server: app.server.clone(),
+            mock: app.mock,
+        },
         traffic: app.traffic(),
         handle: Handle::current(),
         tell,
@@ -177,7 +182,11 @@ impl Work {
         let window = self.evaluation.window;
         while let Some(step) = window.next(done, report.evaluated) {
             let began = Instant::now();
-            let page = self.handle.block_on(self.archive.page(self.evaluation.filter.clone(), step, after.take()))?;
+            let page = self.handle.block_on(self.archive.page(
+                self.evaluation.filter.clone(),
+                step,
+                after.take(),
+            ))?;
             for (head, place) in page.heads.iter().zip(&page.places) {
                 if report.evaluated < window.decided {
                     self.add(head, *place, &mut report);
@@ -194,7 +203,8 @@ impl Work {
             }
             if let Some(reached) = reached.filter(|_| told.elapsed() >= bounds::EVALUATE_TELL) {
                 told = Instant::now();
-                let progress = Progress { done, limit: window.looked_at, changed: report.changed, reached };
+                let progress =
+                    Progress { done, limit: window.looked_at, changed: report.changed, reached };
                 // One that is not taken in time is followed by a newer one.
                 let _full = self.tell.try_send(Told::Progress(progress));
             }
@@ -204,7 +214,10 @@ impl Work {
     }
 
     /// Requests other than the one that waits for this go first: half of the time is theirs.
-    #[expect(clippy::disallowed_methods, reason = "on a thread of its own, to be slow is the point")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "on a thread of its own, to be slow is the point"
+    )]
     fn give_way(&self, worked: Duration) {
         if self.traffic.load(Ordering::Acquire) > 1 {
             std::thread::sleep(worked);
@@ -212,25 +225,40 @@ impl Work {
     }
 
     fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
-        let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } = &self.evaluation;
+        let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } =
+            &self.evaluation;
         if *without_imported && head.imported {
             return report.skip(Skipped::Imported, head);
         }
-        let recorded = head.decision.as_ref().and_then(|decision| self.documents.of(&decision.revision, &self.handle));
-        let question = Question { candidate: candidate.routing(), baseline: baseline.as_ref().map(Document::routing), standing };
+        let recorded = head
+            .decision
+            .as_ref()
+            .and_then(|decision| self.documents.of(&decision.revision, &self.handle));
+        let question = Question {
+            candidate: candidate.routing(),
+            baseline: baseline.as_ref().map(Document::routing),
+            standing,
+        };
         let (archive, last) = (&self.archive, RefCell::new(&mut self.last));
         let text = || {
-            let bodies = head.not_replayable().is_none().then(|| archive.bodies(place, &mut last.borrow_mut()));
+            let bodies = head
+                .not_replayable()
+                .is_none()
+                .then(|| archive.bodies(place, &mut last.borrow_mut()));
             user_text(head, bodies??.request)
         };
         match question.judge(head, recorded.as_deref(), &text) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
-                let prices = PriceList { candidate: question.candidate, baseline: question.baseline };
+                let prices =
+                    PriceList { candidate: question.candidate, baseline: question.baseline };
                 let before = question.baseline.or(recorded.as_deref());
                 report.add(head, &judged, &prices, || {
                     let mut reasons = explain::explain(&judged, before, question.candidate);
-                    reasons.iter_mut().filter(|_| !conditions).for_each(|reason| reason.when = None);
+                    reasons
+                        .iter_mut()
+                        .filter(|_| !conditions)
+                        .for_each(|reason| reason.when = None);
                     reasons
                 });
             }
@@ -259,13 +287,18 @@ impl Offline {
         let question = Question { candidate, baseline: baseline.as_ref(), standing };
         // The document of then is known where it is one of those given.
         let revision = head.decision.as_ref().map(|decision| decision.revision.as_str());
-        let recorded = [Some(&*candidate), baseline.as_ref()].into_iter().flatten().find(|known| Some(known.revision()) == revision);
+        let recorded = [Some(&*candidate), baseline.as_ref()]
+            .into_iter()
+            .flatten()
+            .find(|known| Some(known.revision()) == revision);
         let text = || user_text(head, capture.bodies.request.clone());
         match question.judge(head, recorded, &text) {
             Err(skipped) => report.skip(skipped, head),
             Ok(judged) => {
                 let prices = PriceList { candidate, baseline: baseline.as_ref() };
-                report.add(head, &judged, &prices, || explain::explain(&judged, baseline.as_ref().or(recorded), candidate));
+                report.add(head, &judged, &prices, || {
+                    explain::explain(&judged, baseline.as_ref().or(recorded), candidate)
+                });
             }
         }
     }
@@ -303,7 +336,8 @@ impl Documents {
             Entry::Vacant(place) => {
                 let text = handle.block_on(self.store.document(revision)).ok().flatten();
                 // One that this build does not take any more explains nothing, and is no reason to fail.
-                let read = text.and_then(|text| config::read_remembered(&text, &self.server, self.mock).ok());
+                let read = text
+                    .and_then(|text| config::read_remembered(&text, &self.server, self.mock).ok());
                 place.insert(read.map(Arc::new)).clone()
             }
         }

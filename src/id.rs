@@ -78,7 +78,8 @@ fn spell(prefix: &str, at: Timestamp, noise: [u8; 10]) -> Arc<str> {
 }
 
 fn is_well_formed(prefix: &str, text: &str) -> bool {
-    text.strip_prefix(prefix).is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|b| CROCKFORD.contains(&b)))
+    text.strip_prefix(prefix)
+        .is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|b| CROCKFORD.contains(&b)))
 }
 
 macro_rules! ids {
@@ -151,7 +152,9 @@ impl AuditId {
     pub fn at(&self) -> Option<Timestamp> {
         let digits = self.0.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 26)?;
         let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
-        let value = digits.bytes().try_fold(0_u128, |value, byte| value.checked_mul(32)?.checked_add(digit(byte)? as u128))?;
+        let value = digits.bytes().try_fold(0_u128, |value, byte| {
+            value.checked_mul(32)?.checked_add(digit(byte)? as u128)
+        })?;
         let id = uuid::Uuid::from_u128(value);
         (id.get_version_num() == 7).then_some(())?;
         Timestamp::from_millisecond(i64::try_from(value >> 80).ok()?).ok()
@@ -182,7 +185,10 @@ mod tests {
         assert!(early < late);
         let second = |second: i64| RequestId::first_at(second * 1_000_000).unwrap();
         assert!(second(1_000) <= early && early < second(1_001) && second(1_001) <= late);
-        assert_eq!((RequestId::first_at(i64::MAX), RequestId::first_at(-5)), (None, Some(second(0))));
+        assert_eq!(
+            (RequestId::first_at(i64::MAX), RequestId::first_at(-5)),
+            (None, Some(second(0)))
+        );
         assert_eq!(RequestId::parse(early.as_str()), Some(early.clone()));
         assert_eq!(KeyId::parse(early.as_str()), None);
         assert_eq!(RequestId::parse("req_ILOU"), None);

@@ -216,7 +216,9 @@ impl AccessLog {
     /// A log into `out`, with room for `waiting` lines.
     pub fn to(out: impl Write + Send + 'static, waiting: usize) -> std::io::Result<Self> {
         let (queue, lines) = sync_channel(waiting);
-        std::thread::Builder::new().name("access-log".into()).spawn(move || write_lines(out, &lines))?;
+        std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_lines(out, &lines))?;
         Ok(AccessLog { queue: Some(queue), dropped: Arc::default() })
     }
 
@@ -270,9 +272,9 @@ fn write_lines(out: impl Write, lines: &Receiver<Message>) {
         let mut next = Some(first);
         while let Some(message) = next {
             let written = match message {
-                Message::Line(line) => {
-                    serde_json::to_writer(&mut out, &line).map_err(std::io::Error::from).and_then(|()| out.write_all(b"\n"))
-                }
+                Message::Line(line) => serde_json::to_writer(&mut out, &line)
+                    .map_err(std::io::Error::from)
+                    .and_then(|()| out.write_all(b"\n")),
                 Message::Flush(done) => {
                     let flushed = out.flush();
                     // The one who asked may have gone.
@@ -351,9 +353,13 @@ mod tests {
         assert!(log.line(blank("req_2")));
         log.flush(Duration::from_secs(10));
         let text = String::from_utf8(sink.bytes.lock().unwrap().clone()).unwrap();
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2);
-        assert_eq!((&lines[0]["path"], &lines[0]["status"], lines[0].get("key")), (&"/v1/\n\"x".into(), &200.into(), None));
+        assert_eq!(
+            (&lines[0]["path"], &lines[0]["status"], lines[0].get("key")),
+            (&"/v1/\n\"x".into(), &200.into(), None)
+        );
     }
 
     #[test]
@@ -362,7 +368,9 @@ mod tests {
         let closed = sink.gate.lock().unwrap();
         let log = AccessLog::to(sink.clone(), 2).unwrap();
         let path = "x".repeat(10_000);
-        let taken = (0..100).filter(|_| log.line(AccessLine { path: path.clone(), ..blank("req_1") })).count();
+        let taken = (0..100)
+            .filter(|_| log.line(AccessLine { path: path.clone(), ..blank("req_1") }))
+            .count();
         assert!(taken < 100);
         assert_eq!(log.dropped(), 100 - taken as u64);
         let (began, patience) = (Instant::now(), Duration::from_millis(20));

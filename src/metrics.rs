@@ -36,24 +36,28 @@ use std::time::Duration;
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
-    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 const TARGET: &[&str] = &["provider", "model"];
 /// What becomes of a routing document that is offered.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// What becomes of a capture.
-const CAPTURES: [&str; 6] = ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
+const CAPTURES: [&str; 6] =
+    ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
 /// Why a connection finds no place.
 const REFUSED: [&str; 2] = ["all", "address"];
 /// What becomes of a copy that is drawn for a shadow.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
 /// Five milliseconds to five minutes: a refusal to a long stream.
-const DURATION: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+const DURATION: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Ten microseconds to a tenth of a second.
-const OVERHEAD: &[f64] =
-    &[0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1];
+const OVERHEAD: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5,
+    0.005, 0.01, 0.025, 0.1,
+];
 
 /// Every metric of the process. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -98,7 +102,10 @@ fn buckets(name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
     HistogramOpts::from(opts(name, help)).buckets(bounds.to_vec())
 }
 
-fn kept<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> Result<C, String> {
+fn kept<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    made: prometheus::Result<C>,
+) -> Result<C, String> {
     let metric = made.map_err(|error| error.to_string())?;
     registry.register(Box::new(metric.clone())).map_err(|error| error.to_string())?;
     Ok(metric)
@@ -109,54 +116,142 @@ impl Metrics {
     pub fn new() -> Result<Self, String> {
         let registry = Registry::new();
         let r = &registry;
-        let counters = |name, help, labels: &[&str]| kept(r, IntCounterVec::new(opts(name, help), labels));
-        let gauges = |name, help, labels: &[&str]| kept(r, IntGaugeVec::new(opts(name, help), labels));
-        let times = |name, help, bounds, labels: &[&str]| kept(r, HistogramVec::new(buckets(name, help, bounds), labels));
+        let counters =
+            |name, help, labels: &[&str]| kept(r, IntCounterVec::new(opts(name, help), labels));
+        let gauges =
+            |name, help, labels: &[&str]| kept(r, IntGaugeVec::new(opts(name, help), labels));
+        let times = |name, help, bounds, labels: &[&str]| {
+            kept(r, HistogramVec::new(buckets(name, help, bounds), labels))
+        };
         let made = Metrics {
-            requests: counters("requests_total", "Requests answered.", &["interface", "route", "code"])?,
-            duration: times("request_duration_seconds", "From head to last byte.", DURATION, &["interface", "route"])?,
-            overhead: kept(r, Histogram::with_opts(buckets("overhead_seconds", "Gateway time of a proxied request.", OVERHEAD)))?,
-            first_token: times("time_to_first_token_seconds", "From request to first content event.", DURATION, TARGET)?,
-            attempts: counters("upstream_attempts_total", "Tries at a provider.", &["provider", "model", "outcome"])?,
-            decisions: counters("decisions_total", "Decisions by their first choice.", &["recipe", "rule", "provider", "model"])?,
+            requests: counters(
+                "requests_total",
+                "Requests answered.",
+                &["interface", "route", "code"],
+            )?,
+            duration: times(
+                "request_duration_seconds",
+                "From head to last byte.",
+                DURATION,
+                &["interface", "route"],
+            )?,
+            overhead: kept(
+                r,
+                Histogram::with_opts(buckets(
+                    "overhead_seconds",
+                    "Gateway time of a proxied request.",
+                    OVERHEAD,
+                )),
+            )?,
+            first_token: times(
+                "time_to_first_token_seconds",
+                "From request to first content event.",
+                DURATION,
+                TARGET,
+            )?,
+            attempts: counters(
+                "upstream_attempts_total",
+                "Tries at a provider.",
+                &["provider", "model", "outcome"],
+            )?,
+            decisions: counters(
+                "decisions_total",
+                "Decisions by their first choice.",
+                &["recipe", "rule", "provider", "model"],
+            )?,
             tokens: counters("tokens_total", "Tokens used.", &["provider", "model", "kind"])?,
-            cost: kept(r, CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET))?,
+            cost: kept(
+                r,
+                CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET),
+            )?,
             inflight: gauges("inflight", "Tries under way.", TARGET)?,
-            breaker_open: gauges("breaker_open", "1 while the breaker is open or half-open.", TARGET)?,
-            connections_refused: counters("connections_refused_total", "Connections that found no place.", &["reason"])?,
-            shadows: counters("shadows_total", "Copies of requests for shadows by what became of them.", &["outcome"])?,
-            auth_failures: counters("auth_failures_total", "Credentials refused.", &["interface", "reason"])?,
+            breaker_open: gauges(
+                "breaker_open",
+                "1 while the breaker is open or half-open.",
+                TARGET,
+            )?,
+            connections_refused: counters(
+                "connections_refused_total",
+                "Connections that found no place.",
+                &["reason"],
+            )?,
+            shadows: counters(
+                "shadows_total",
+                "Copies of requests for shadows by what became of them.",
+                &["outcome"],
+            )?,
+            auth_failures: counters(
+                "auth_failures_total",
+                "Credentials refused.",
+                &["interface", "reason"],
+            )?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
-            older_pepper: gauges("older_pepper_secrets", "Keys and sessions known by the pepper of an earlier master key.", &["kind"])?,
+            older_pepper: gauges(
+                "older_pepper_secrets",
+                "Keys and sessions known by the pepper of an earlier master key.",
+                &["kind"],
+            )?,
             unsaved_endings: gauges(
                 "unsaved_endings",
                 "Keys revoked and users disabled here that the store has yet to hear of.",
                 &["kind"],
             )?,
             nodes: gauges("nodes", "Nodes by how they stand.", &["state"])?,
-            agent_open: kept(r, IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")))?,
+            agent_open: kept(
+                r,
+                IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")),
+            )?,
             captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
             blocks_damaged: kept(
                 r,
-                IntCounter::with_opts(opts("capture_blocks_damaged_total", "Blocks of captures that could not be read.")),
+                IntCounter::with_opts(opts(
+                    "capture_blocks_damaged_total",
+                    "Blocks of captures that could not be read.",
+                )),
             )?,
-            body_memory: kept(r, Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies that are held now.")))?,
-            capture_queue: kept(r, Gauge::with_opts(opts("capture_queue_bytes", "Bytes waiting for the capture writer.")))?,
+            body_memory: kept(
+                r,
+                Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies that are held now.")),
+            )?,
+            capture_queue: kept(
+                r,
+                Gauge::with_opts(opts(
+                    "capture_queue_bytes",
+                    "Bytes waiting for the capture writer.",
+                )),
+            )?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
             reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
-            names_gone: kept(r, IntCounter::with_opts(opts("names_gone_total", "Names of models that a new routing document took away.")))?,
+            names_gone: kept(
+                r,
+                IntCounter::with_opts(opts(
+                    "names_gone_total",
+                    "Names of models that a new routing document took away.",
+                )),
+            )?,
             panics: kept(
                 r,
-                IntCounter::with_opts(opts("panics_total", "Mistakes of ours that ended a request, or a round of work beside requests.")),
+                IntCounter::with_opts(opts(
+                    "panics_total",
+                    "Mistakes of ours that ended a request, or a round of work beside requests.",
+                )),
             )?,
-            log_dropped: kept(r, IntCounter::with_opts(opts("log_lines_dropped_total", "Access log lines that found no room.")))?,
+            log_dropped: kept(
+                r,
+                IntCounter::with_opts(opts(
+                    "log_lines_dropped_total",
+                    "Access log lines that found no room.",
+                )),
+            )?,
             registry,
         };
         // There from the start, at zero: a rate sees the first failure only if it knows what was before.
         RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
         CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
-        REFUSED.iter().for_each(|reason| drop(made.connections_refused.with_label_values(&[reason])));
+        REFUSED
+            .iter()
+            .for_each(|reason| drop(made.connections_refused.with_label_values(&[reason])));
         SHADOWS.iter().for_each(|outcome| drop(made.shadows.with_label_values(&[outcome])));
         Ok(made)
     }
@@ -226,7 +321,9 @@ impl Metrics {
 
     /// So many keys of a status are in a table.
     pub fn keys(&self, interface: &str, status: &str, count: usize) {
-        self.keys.with_label_values(&[interface, status]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.keys
+            .with_label_values(&[interface, status])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// So many nodes stand so.
@@ -241,7 +338,9 @@ impl Metrics {
 
     /// So many of this kind, `keys` or `users`, have ended here and not yet in the store.
     pub fn unsaved_endings(&self, kind: &str, count: usize) {
-        self.unsaved_endings.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.unsaved_endings
+            .with_label_values(&[kind])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Whether AGENT is open.
@@ -351,14 +450,19 @@ impl Metrics {
 }
 
 /// Removes the series that are not to be kept, by their values of the labels `of` and, of gauges, what they stand at.
-fn retain<B: MetricVecBuilder>(metrics: &MetricVec<B>, of: &[&str], keep: impl Fn(&[&str], f64) -> bool)
-where
+fn retain<B: MetricVecBuilder>(
+    metrics: &MetricVec<B>,
+    of: &[&str],
+    keep: impl Fn(&[&str], f64) -> bool,
+) where
     MetricVec<B>: Collector,
 {
     for family in metrics.collect() {
         for series in family.get_metric() {
-            let labels: std::collections::HashMap<&str, &str> = series.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
-            let values: Vec<&str> = of.iter().filter_map(|name| labels.get(name).copied()).collect();
+            let labels: std::collections::HashMap<&str, &str> =
+                series.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
+            let values: Vec<&str> =
+                of.iter().filter_map(|name| labels.get(name).copied()).collect();
             if !keep(&values, series.get_gauge().get_value()) && metrics.remove(&labels).is_err() {
                 log::debug!("series of {} went on its own", family.name());
             }
@@ -390,7 +494,10 @@ mod tests {
         metrics.retain_targets(&[pair("openai", "new")]);
         let text = metrics.render();
         assert!(!text.contains("model=\"old\""), "{text}");
-        assert!(text.contains("rerouter_cost_usd_total{model=\"new\",provider=\"openai\"} 0.25"), "{text}");
+        assert!(
+            text.contains("rerouter_cost_usd_total{model=\"new\",provider=\"openai\"} 0.25"),
+            "{text}"
+        );
         metrics.retain_rules(&[]);
         let text = metrics.render();
         assert!(text.contains("rerouter_decisions_total{model=\"new\",provider=\"openai\",recipe=\"direct\",rule=\"\"} 1"), "{text}");
@@ -403,7 +510,9 @@ mod tests {
         metrics.inflight("openai", "old", 1);
         metrics.retain_targets(&[]);
         metrics.inflight("openai", "old", -1);
-        assert!(metrics.render().contains("rerouter_inflight{model=\"old\",provider=\"openai\"} 0"));
+        assert!(
+            metrics.render().contains("rerouter_inflight{model=\"old\",provider=\"openai\"} 0")
+        );
         metrics.retain_targets(&[]);
         assert!(!metrics.render().contains("rerouter_inflight{"));
     }
@@ -411,9 +520,11 @@ mod tests {
     #[test]
     fn what_alarms_look_at_is_there_before_it_happens() {
         let text = Metrics::new().unwrap().render();
-        for series in
-            ["reloads_total{result=\"failure\"}", "captures_total{outcome=\"dropped_full\"}", "captures_total{outcome=\"dropped_store\"}"]
-        {
+        for series in [
+            "reloads_total{result=\"failure\"}",
+            "captures_total{outcome=\"dropped_full\"}",
+            "captures_total{outcome=\"dropped_store\"}",
+        ] {
             assert!(text.contains(&format!("rerouter_{series} 0")), "{series}");
         }
     }
@@ -433,7 +544,8 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.live_revision("aaaaaaaaaaaa");
         std::thread::scope(|scope| {
-            let changing = scope.spawn(|| (0..2_000).for_each(|n: u32| metrics.live_revision(&format!("{n:012}"))));
+            let changing = scope
+                .spawn(|| (0..2_000).for_each(|n: u32| metrics.live_revision(&format!("{n:012}"))));
             while !changing.is_finished() {
                 assert_eq!(metrics.render().matches("rerouter_routing_info{").count(), 1);
             }
@@ -469,7 +581,10 @@ mod tests {
         metrics.panic();
         let text = metrics.render();
         let source = include_str!("metrics.rs");
-        let listed: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//! | `")?.split('`').next()).collect();
+        let listed: Vec<&str> = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("//! | `")?.split('`').next())
+            .collect();
         assert_eq!(listed.len(), 27);
         for name in listed {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");

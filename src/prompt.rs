@@ -62,7 +62,12 @@ impl Prompt {
 
     /// The same for a body as it came. A large or compressed one is read in its turn, on a thread
     /// that may wait; `held` then counts what it becomes. 413 and 503 beside 400.
-    pub async fn read_in_turn(app: &App, who: &Principal, unread: Unread<'_>, headers: HeaderMap) -> Result<Self> {
+    pub async fn read_in_turn(
+        app: &App,
+        who: &Principal,
+        unread: Unread<'_>,
+        headers: HeaderMap,
+    ) -> Result<Self> {
         let Unread { endpoint, body, coding, costs, held } = unread;
         if coding.is_none() && body.len() <= bounds::READ_INLINE {
             return Prompt::read(endpoint, body, headers);
@@ -99,18 +104,37 @@ impl Prompt {
     /// Where an agent is asked for, makes it a request for the agent's alias, with the agent's part in it. 404 where there is no
     /// such agent, or none that may be called; 400 and 413 where the two do not go together. What was refused is as it was.
     pub async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
-        let Some(name) = self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none()) else { return Ok(()) };
+        let Some(name) =
+            self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none())
+        else {
+            return Ok(());
+        };
         let agent = app.auth.agents().named(name).filter(|agent| may_call(app, agent));
-        let agent = agent.ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.clone() })?;
+        let agent =
+            agent.ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.clone() })?;
         self.go_through(app, who, agent).await
     }
 
     /// The same for a request that went through an agent before: 409 where that is no more what it was.
-    pub async fn take_agent_again(&mut self, app: &App, who: &Principal, seen: &AgentRef) -> Result<()> {
-        let agent = app.auth.agents().find(&seen.id).filter(|agent| agent.etag() == seen.etag && may_call(app, agent));
+    pub async fn take_agent_again(
+        &mut self,
+        app: &App,
+        who: &Principal,
+        seen: &AgentRef,
+    ) -> Result<()> {
+        let agent = app
+            .auth
+            .agents()
+            .find(&seen.id)
+            .filter(|agent| agent.etag() == seen.etag && may_call(app, agent));
         let agent = agent.ok_or_else(|| {
             let name = &seen.name;
-            Error::new(Kind::AgentGone, format!("The agent `{name}` that the request went through was changed or deleted since."))
+            Error::new(
+                Kind::AgentGone,
+                format!(
+                    "The agent `{name}` that the request went through was changed or deleted since."
+                ),
+            )
         })?;
         self.go_through(app, who, agent).await
     }
@@ -128,7 +152,11 @@ impl Prompt {
         self.through = Some(Through {
             sent: std::mem::replace(&mut self.body, body),
             asked: std::mem::replace(&mut self.request, request).model,
-            agent: AgentRef { id: by.id.to_string(), name: by.name.clone(), etag: by.etag().to_owned() },
+            agent: AgentRef {
+                id: by.id.to_string(),
+                name: by.name.clone(),
+                etag: by.etag().to_owned(),
+            },
         });
         Ok(())
     }
@@ -155,7 +183,11 @@ pub struct Unread<'a> {
 
 /// Does work on a large body in the caller's turn, on a thread that may wait: the data path's own
 /// threads stay free.
-async fn in_turn<T: Send + 'static>(app: &App, (who, costs): (&Principal, bool), work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+async fn in_turn<T: Send + 'static>(
+    app: &App,
+    (who, costs): (&Principal, bool),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let turn = app.readers.take(&app.auth.tenant(who)).await.ok_or_else(|| {
         let why = "Too many large bodies are being read; this one had no turn in time.";
         Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
@@ -187,9 +219,16 @@ fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result
 }
 
 /// The body with what an agent adds, and what is understood of that.
-fn with_agent(by: &Agent, endpoint: Endpoint, body: &Bytes, model: &Range<usize>, most: usize) -> Result<(Bytes, ModelRequest)> {
+fn with_agent(
+    by: &Agent,
+    endpoint: Endpoint,
+    body: &Bytes,
+    model: &Range<usize>,
+    most: usize,
+) -> Result<(Bytes, ModelRequest)> {
     let instructions = by.instructions.as_deref();
-    let preset = Preset { model: &by.model, instructions, defaults: &by.defaults, tools: &by.tools };
+    let preset =
+        Preset { model: &by.model, instructions, defaults: &by.defaults, tools: &by.tools };
     let body = agent::apply(&preset, endpoint, body, model)?;
     if body.len() > most {
         let why = format!("With what the agent adds the body is larger than {most} bytes.");
@@ -207,20 +246,33 @@ pub fn may_call(app: &App, agent: &Agent) -> bool {
 
 /// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
 pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
-    if principal.may_ask_for(model) { Ok(()) } else { Err(Refusal::ModelNotFound { model: model.to_string() }.into()) }
+    if principal.may_ask_for(model) {
+        Ok(())
+    } else {
+        Err(Refusal::ModelNotFound { model: model.to_string() }.into())
+    }
 }
 
 /// Copies out everything that the decision may look at.
-pub fn gather(app: &App, live: &Live, at: Timestamp, prompt: &Prompt, principal: &Principal) -> Inputs {
+pub fn gather(
+    app: &App,
+    live: &Live,
+    at: Timestamp,
+    prompt: &Prompt,
+    principal: &Principal,
+) -> Inputs {
     let request = &prompt.request;
     let signals = app.server.routing.signal_headers.iter().filter_map(|name| {
         let value = prompt.headers.get(name)?.to_str().ok()?;
         Some((name.clone(), value.to_string()))
     });
     let mut needs = Vec::new();
-    for (needed, name) in
-        [(request.tools > 0, "tools"), (request.images > 0, "vision"), (request.json_output, "json"), (request.audio > 0, "audio")]
-    {
+    for (needed, name) in [
+        (request.tools > 0, "tools"),
+        (request.images > 0, "vision"),
+        (request.json_output, "json"),
+        (request.audio > 0, "audio"),
+    ] {
         if needed {
             needs.push(name.to_string());
         }

@@ -28,7 +28,9 @@ pub async fn keep_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
     let Err(failed) = keep(app, routing).await else { return Ok(()) };
     match app.store.document(routing.revision()).await {
         Ok(Some(_)) => {
-            log::warn!("the store takes nothing, and has this routing document from before: {failed}");
+            log::warn!(
+                "the store takes nothing, and has this routing document from before: {failed}"
+            );
             Ok(())
         }
         _ => Err(failed),
@@ -36,7 +38,10 @@ pub async fn keep_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
 }
 
 async fn keep_in(store: &Store, app: &App, routing: &Routing) -> Result<(), Error> {
-    store.keep_document(routing.revision(), routing.text(), app.clock.now()).await.map_err(Error::store_unavailable)
+    store
+        .keep_document(routing.revision(), routing.text(), app.clock.now())
+        .await
+        .map_err(Error::store_unavailable)
 }
 
 /// What came of a document that was taken.
@@ -99,8 +104,18 @@ pub struct By<'a> {
 }
 
 /// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps.
-pub async fn take(app: &App, text: String, coming: Coming, expecting: Expecting<'_>, by: By<'_>) -> Result<Taken, NotTaken> {
-    let _turn = app.configuring.acquire().await.map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
+pub async fn take(
+    app: &App,
+    text: String,
+    coming: Coming,
+    expecting: Expecting<'_>,
+    by: By<'_>,
+) -> Result<Taken, NotTaken> {
+    let _turn = app
+        .configuring
+        .acquire()
+        .await
+        .map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
     if let Expecting::Revision(expected) | Expecting::RevisionAndFile(expected) = expecting
@@ -150,7 +165,13 @@ fn swap(app: &App, routing: Routing) -> Vec<String> {
 }
 
 /// Keeps a document, writes it to its file, and notes that. What fails leaves the file and the newest document as they were.
-async fn put(app: &App, noted: &Store, file: PathBuf, routing: &Routing, previous: &Routing) -> Result<(), NotTaken> {
+async fn put(
+    app: &App,
+    noted: &Store,
+    file: PathBuf,
+    routing: &Routing,
+    previous: &Routing,
+) -> Result<(), NotTaken> {
     // Before the file has it: a gateway that starts with it finds it kept.
     keep(app, routing).await.map_err(NotTaken::Failed)?;
     let before = tokio::fs::read_to_string(&file).await;
@@ -160,11 +181,18 @@ async fn put(app: &App, noted: &Store, file: PathBuf, routing: &Routing, previou
         return Err(NotTaken::ReadOnly(format!("{} cannot be written: {why}", file.display())));
     }
     if let Err(error) = keep_in(noted, app, routing).await {
-        if let Err(why) = write(file.clone(), before.unwrap_or_else(|_| previous.text().to_owned())).await {
-            log::error!("{} could not be written back after a change that failed: {why}", file.display());
+        if let Err(why) =
+            write(file.clone(), before.unwrap_or_else(|_| previous.text().to_owned())).await
+        {
+            log::error!(
+                "{} could not be written back after a change that failed: {why}",
+                file.display()
+            );
         }
         if let Err(why) = keep(app, previous).await {
-            log::error!("the live document is not the newest in the store after a change that failed: {why}");
+            log::error!(
+                "the live document is not the newest in the store after a change that failed: {why}"
+            );
         }
         return Err(NotTaken::Failed(error));
     }
@@ -187,7 +215,9 @@ fn place(app: &App) -> Result<Option<PathBuf>, NotTaken> {
         return Ok(None);
     }
     let read_only = "the built-in document is live; name a file in `routing.file`, or set `routing.store: true`";
-    config::routing_path(&app.server).map(Some).ok_or_else(|| NotTaken::ReadOnly(read_only.to_owned()))
+    config::routing_path(&app.server)
+        .map(Some)
+        .ok_or_else(|| NotTaken::ReadOnly(read_only.to_owned()))
 }
 
 /// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one. It keeps its permissions, and its
@@ -199,9 +229,15 @@ async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
         let draft = file.with_extension(format!("new-{}", std::process::id()));
         let written = (|| {
             let before = std::fs::metadata(&file)?;
-            let mut out = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            let mut out = std::fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
             // Only root may give a file to somebody else, but anybody to a group of his own.
-            let _ours = fchown(&out, Some(before.uid()), Some(before.gid())).or_else(|_| fchown(&out, None, Some(before.gid())));
+            let _ours = fchown(&out, Some(before.uid()), Some(before.gid()))
+                .or_else(|_| fchown(&out, None, Some(before.gid())));
             out.set_permissions(before.permissions())?;
             out.write_all(text.as_bytes())?;
             out.sync_all()?;
@@ -227,9 +263,12 @@ async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
 /// The names that clients could ask for and no longer can.
 fn gone(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
-    let aliases = aliases.map(|name| format!("the alias `{name}` is gone: requests for it are refused with 404"));
-    let targets = before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
-    let targets = targets.map(|name| format!("`{name}` is gone: requests for it by that name are refused with 404"));
+    let aliases = aliases
+        .map(|name| format!("the alias `{name}` is gone: requests for it are refused with 404"));
+    let targets =
+        before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
+    let targets = targets
+        .map(|name| format!("`{name}` is gone: requests for it by that name are refused with 404"));
     aliases.chain(targets).collect()
 }
 

@@ -101,10 +101,14 @@ pub fn key(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(HEADER).iter();
     let (Some(value), more) = (values.next(), values.next().is_some()) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    let fits = (1..=bounds::IDEMPOTENCY_KEY).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let fits = (1..=bounds::IDEMPOTENCY_KEY).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
     if more || !fits {
         let most = bounds::IDEMPOTENCY_KEY;
-        return Err(Error::invalid("Idempotency-Key", format!("Idempotency-Key has to be there once, 1 to {most} visible characters.")));
+        return Err(Error::invalid(
+            "Idempotency-Key",
+            format!("Idempotency-Key has to be there once, 1 to {most} visible characters."),
+        ));
     }
     Ok(Some(text.to_owned()))
 }
@@ -125,22 +129,32 @@ impl<T: Clone> Repeats<T> {
         let name = (asked.caller, asked.key);
         let conflict = |why: String| Error::new(Kind::Conflict, why);
         match table.calls.entry(name.clone()) {
-            Entry::Occupied(call) if call.get().about != asked.about => {
-                Err(conflict(format!("This Idempotency-Key was used for another {}.", self.0.about)).at("Idempotency-Key"))
-            }
+            Entry::Occupied(call) if call.get().about != asked.about => Err(conflict(format!(
+                "This Idempotency-Key was used for another {}.",
+                self.0.about
+            ))
+            .at("Idempotency-Key")),
             Entry::Occupied(call) => match &call.get().state {
                 State::Answered { answer, .. } => Ok(Found::Repeated(answer.clone())),
                 State::UnderWay => {
-                    Err(conflict("The call with this Idempotency-Key is under way.".into()).retry_after(Duration::from_secs(1)))
+                    Err(conflict("The call with this Idempotency-Key is under way.".into())
+                        .retry_after(Duration::from_secs(1)))
                 }
-                State::Untold => Err(conflict("The call with this Idempotency-Key was answered; the answer is not kept.".into())),
+                State::Untold => Err(conflict(
+                    "The call with this Idempotency-Key was answered; the answer is not kept."
+                        .into(),
+                )),
             },
             Entry::Vacant(_) if full => {
                 let why = "Too many calls with an Idempotency-Key of late.";
                 Err(Error::new(Kind::RateLimited, why).retry_after(Duration::from_secs(60)))
             }
             Entry::Vacant(place) => {
-                place.insert(Call { about: asked.about, payer: asked.payer.clone(), state: State::UnderWay });
+                place.insert(Call {
+                    about: asked.about,
+                    payer: asked.payer.clone(),
+                    state: State::UnderWay,
+                });
                 table.shares.entry(asked.payer).or_default().calls += 1;
                 drop(table);
                 Ok(Found::First(Claim { repeats: self.clone(), name: Some(name) }))
@@ -163,7 +177,8 @@ impl<T> Repeats<T> {
 impl<T> Table<T> {
     /// What somebody has beyond a share is not held against the others.
     fn is_full_for(&self, payer: &str) -> bool {
-        let bytes: usize = self.shares.values().map(|share| share.bytes.min(bounds::REPEATS_SHARE_BYTES)).sum();
+        let bytes: usize =
+            self.shares.values().map(|share| share.bytes.min(bounds::REPEATS_SHARE_BYTES)).sum();
         let share = self.shares.get(payer).copied().unwrap_or_default();
         share.is_full() || self.calls.len() >= bounds::REPEATS || bytes >= bounds::REPEATS_BYTES
     }
@@ -223,14 +238,29 @@ mod tests {
     }
 
     fn by(caller: &str, key: &str, about: &str) -> Asked {
-        Asked { caller: caller.into(), payer: format!("payer of {caller}"), key: key.into(), about: about.into() }
+        Asked {
+            caller: caller.into(),
+            payer: format!("payer of {caller}"),
+            key: key.into(),
+            about: about.into(),
+        }
     }
 
-    fn begin(repeats: &Repeats<&'static str>, key: &str, about: &str, second: i64) -> Result<Found<&'static str>> {
+    fn begin(
+        repeats: &Repeats<&'static str>,
+        key: &str,
+        about: &str,
+        second: i64,
+    ) -> Result<Found<&'static str>> {
         repeats.begin(by("key_1", key, about), at(second))
     }
 
-    fn claim_by(repeats: &Repeats<&'static str>, caller: &str, key: &str, second: i64) -> Claim<&'static str> {
+    fn claim_by(
+        repeats: &Repeats<&'static str>,
+        caller: &str,
+        key: &str,
+        second: i64,
+    ) -> Claim<&'static str> {
         match repeats.begin(by(caller, key, "a"), at(second)) {
             Ok(Found::First(claim)) => claim,
             _ => panic!("not the first"),
@@ -291,7 +321,11 @@ mod tests {
         late.answered("late", 1, at(0));
         assert_eq!(refused(begin(&repeats, "more", "a", 1)), Kind::RateLimited);
         assert!(matches!(begin(&repeats, "large", "a", 1), Ok(Found::Repeated("large"))));
-        assert_eq!(refused(begin(&repeats, "late", "a", 1)), Kind::Conflict, "it is not made again, nor told");
+        assert_eq!(
+            refused(begin(&repeats, "late", "a", 1)),
+            Kind::Conflict,
+            "it is not made again, nor told"
+        );
         drop(claim_by(&repeats, "key_2", "more", 1));
         drop(claim(&repeats, "more", 600));
         assert!(is_empty(&repeats));
@@ -301,12 +335,16 @@ mod tests {
     fn nobody_fills_the_room_for_the_others() {
         let repeats = Repeats::new("capture");
         let many = |caller: &str, second: i64| -> Vec<Claim<_>> {
-            (0..bounds::REPEATS_SHARE).map(|n| claim_by(&repeats, caller, &n.to_string(), second)).collect()
+            (0..bounds::REPEATS_SHARE)
+                .map(|n| claim_by(&repeats, caller, &n.to_string(), second))
+                .collect()
         };
         let claims = many("key_1", 0);
         assert_eq!(refused(begin(&repeats, "more", "a", 0)), Kind::RateLimited);
         drop(claim_by(&repeats, "key_2", "more", 0));
-        let others: Vec<_> = (2..=bounds::REPEATS / bounds::REPEATS_SHARE).map(|n| many(&format!("key_{n}"), 0)).collect();
+        let others: Vec<_> = (2..=bounds::REPEATS / bounds::REPEATS_SHARE)
+            .map(|n| many(&format!("key_{n}"), 0))
+            .collect();
         let whole = repeats.begin(by("key_0", "more", "a"), at(0));
         assert_eq!(refused(whole), Kind::RateLimited, "all of them together are bounded as well");
         drop((claims, others));
@@ -316,7 +354,12 @@ mod tests {
 
     #[test]
     fn a_key_is_there_once_and_visible() {
-        let headers = |values: &[&str]| values.iter().map(|value| (HEADER.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>();
+        let headers = |values: &[&str]| {
+            values
+                .iter()
+                .map(|value| (HEADER.parse().unwrap(), value.parse().unwrap()))
+                .collect::<HeaderMap>()
+        };
         assert_eq!(key(&headers(&[])).unwrap(), None);
         assert_eq!(key(&headers(&["8f1c-2"])).unwrap().as_deref(), Some("8f1c-2"));
         let long = "k".repeat(bounds::IDEMPOTENCY_KEY + 1);

@@ -78,7 +78,8 @@ impl fmt::Debug for SecretBytes {
 /// Derives 32 bytes for one purpose from these (HKDF-SHA-256, RFC 5869, no salt: the input is a uniform key).
 pub fn derive(master: &SecretBytes, purpose: &str) -> SecretBytes {
     let mut out = [0; 32];
-    let expanded = hkdf::Hkdf::<sha2::Sha256>::new(None, master.expose()).expand(purpose.as_bytes(), &mut out);
+    let expanded =
+        hkdf::Hkdf::<sha2::Sha256>::new(None, master.expose()).expand(purpose.as_bytes(), &mut out);
     // Only lengths beyond 255 blocks are refused; one block is asked for.
     debug_assert!(expanded.is_ok());
     SecretBytes::new(out)
@@ -86,7 +87,12 @@ pub fn derive(master: &SecretBytes, purpose: &str) -> SecretBytes {
 
 /// Seals `plain` with AES-256-GCM: nonce (12 bytes), ciphertext, tag (16). `context` must be the same to open.
 /// The nonce is random: one key stays far below the 2^32 messages that this allows (NIST SP 800-38D section 8.3).
-pub fn seal(key: &SecretBytes, context: &[u8], plain: &[u8], random: &crate::id::Random) -> Option<Vec<u8>> {
+pub fn seal(
+    key: &SecretBytes,
+    context: &[u8],
+    plain: &[u8],
+    random: &crate::id::Random,
+) -> Option<Vec<u8>> {
     let mut nonce = [0; 12];
     random.fill(&mut nonce);
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
@@ -95,7 +101,9 @@ pub fn seal(key: &SecretBytes, context: &[u8], plain: &[u8], random: &crate::id:
     out.extend_from_slice(&nonce);
     out.extend_from_slice(plain);
     let body = out.get_mut(nonce.len()..)?;
-    let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), body).ok()?;
+    let tag = key
+        .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), body)
+        .ok()?;
     out.extend_from_slice(tag.as_ref());
     Some(out)
 }
@@ -105,7 +113,10 @@ pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>>
     let (nonce, body) = sealed.split_at_checked(12)?;
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
     let mut body = body.to_vec();
-    let plain = key.open_in_place(Nonce::try_assume_unique_for_key(nonce).ok()?, Aad::from(context), &mut body).ok()?.len();
+    let plain = key
+        .open_in_place(Nonce::try_assume_unique_for_key(nonce).ok()?, Aad::from(context), &mut body)
+        .ok()?
+        .len();
     body.truncate(plain);
     Some(body)
 }
@@ -129,7 +140,11 @@ impl BlockKey {
 
     /// Opens what [`BlockKey::seal`] made; `None` when a bit of it, its number or the context differs.
     pub fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
-        let plain = self.0.open_in_place(BlockKey::nonce(number), Aad::from(context), &mut sealed).ok()?.len();
+        let plain = self
+            .0
+            .open_in_place(BlockKey::nonce(number), Aad::from(context), &mut sealed)
+            .ok()?
+            .len();
         sealed.truncate(plain);
         Some(sealed)
     }
@@ -186,8 +201,14 @@ mod tests {
         key.seal(7, b"place", &mut sealed).unwrap();
         assert_eq!(sealed.len(), b"prompt".len() + BlockKey::TAG);
         assert_eq!(key.open(7, b"place", sealed.clone()).as_deref(), Some(&b"prompt"[..]));
-        assert_eq!((key.open(8, b"place", sealed.clone()), key.open(7, b"other", sealed.clone())), (None, None));
-        assert_eq!(BlockKey::new(&SecretBytes::new([4; 32])).unwrap().open(7, b"place", sealed), None);
+        assert_eq!(
+            (key.open(8, b"place", sealed.clone()), key.open(7, b"other", sealed.clone())),
+            (None, None)
+        );
+        assert_eq!(
+            BlockKey::new(&SecretBytes::new([4; 32])).unwrap().open(7, b"place", sealed),
+            None
+        );
         assert_eq!(format!("{key:?}"), "[secret]");
     }
 

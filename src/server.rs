@@ -76,12 +76,19 @@ pub struct Gateway {
 
 impl Gateway {
     /// Opens the store and makes everything from the two documents, which have been checked.
-    pub async fn prepare(server: config::Server, environment: Environment) -> Result<Self, BootError> {
+    pub async fn prepare(
+        server: config::Server,
+        environment: Environment,
+    ) -> Result<Self, BootError> {
         boot::prepare(server, environment, Faults::default()).await
     }
 
     /// The same, failing as `faults` says: for tests.
-    pub async fn prepare_failing(server: config::Server, environment: Environment, faults: Faults) -> Result<Self, BootError> {
+    pub async fn prepare_failing(
+        server: config::Server,
+        environment: Environment,
+        faults: Faults,
+    ) -> Result<Self, BootError> {
         boot::prepare(server, environment, faults).await
     }
 
@@ -94,7 +101,10 @@ impl Gateway {
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
         let hooks = crate::gateway::Gateway::new(self.app.clone());
         let upkeep = hooks.upkeep();
-        let proxy = Arc::new(http_proxy(&Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))), hooks));
+        let proxy = Arc::new(http_proxy(
+            &Arc::new(proxy_conf(&server.configuration, threads(&self.app.server))),
+            hooks,
+        ));
         let edge = Edge::new(self.app.clone(), proxy);
         let reroutes = edge.sweeper();
         let (mut identities, mut acceptors) = (Vec::new(), Identities::new());
@@ -107,9 +117,13 @@ impl Gateway {
         }
         let limits = &self.app.server.limits;
         let most = descriptors::fit(limits.connections);
-        let share = limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
+        let share =
+            limits.connections_per_address.unwrap_or(most.div_ceil(bounds::CONNECTIONS_SHARE));
         let room = Room { most, share, limit: "limits.connections" };
-        let mut service = Service::new("rerouter".to_string(), Door::new(self.app.clone(), edge, room, acceptors));
+        let mut service = Service::new(
+            "rerouter".to_string(),
+            Door::new(self.app.clone(), edge, room, acceptors),
+        );
         service.threads = Some(threads(&self.app.server));
         for listener in &self.app.server.listeners {
             service.add_listener(endpoint(listener.address, listener.tls.is_some()));
@@ -118,11 +132,20 @@ impl Gateway {
         let most = bounds::METRICS_CONNECTIONS;
         let room = Room { most, share: most, limit: "those of the metrics listener" };
         let admin = admin::Admin::new(self.app.clone());
-        let mut metrics = Service::new("metrics".to_string(), Door::new(self.app.clone(), admin, room, Identities::new()));
+        let mut metrics = Service::new(
+            "metrics".to_string(),
+            Door::new(self.app.clone(), admin, room, Identities::new()),
+        );
         metrics.add_listener(endpoint(self.app.server.metrics, false));
         server.add_service(metrics);
-        server.add_service(background_service("capture writer", Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() }));
-        server.add_service(background_service("reload", Reloading { app: self.app.clone(), identities }));
+        server.add_service(background_service(
+            "capture writer",
+            Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() },
+        ));
+        server.add_service(background_service(
+            "reload",
+            Reloading { app: self.app.clone(), identities },
+        ));
         server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
@@ -166,7 +189,9 @@ fn threads(server: &config::Server) -> usize {
 pub fn run(gateway: Gateway) -> Result<(), BootError> {
     let app = gateway.app.clone();
     descriptors::raise();
-    for address in app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics]) {
+    for address in
+        app.server.listeners.iter().map(|listener| listener.address).chain([app.server.metrics])
+    {
         // Pingora panics when an address is taken; this says which and why.
         ready::bindable(address).map_err(|(_, why)| BootError(why))?;
     }
@@ -197,12 +222,16 @@ pub async fn drained(app: &App) {
     let captured = async {
         app.captures.flush().await;
         if let Err(error) = app.archive.close().await {
-            warn!("captures could not be closed, and are looked through at the next start: {error}");
+            warn!(
+                "captures could not be closed, and are looked through at the next start: {error}"
+            );
         }
     };
     let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::LEAVING_TRIES), captured);
     for id in unsaved {
-        warn!("the end of {id} could not be written: the next start does not know of it, and it has to be ended again");
+        warn!(
+            "the end of {id} could not be written: the next start does not know of it, and it has to be ended again"
+        );
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("when keys were last used could not be written: {error}");
@@ -211,7 +240,9 @@ pub async fn drained(app: &App) {
         warn!("secrets that were used are still known by an earlier master key's pepper: {error}");
     }
     if let Err(error) = app.limits.close(&app.store).await {
-        warn!("spend and usage could not be written: what was granted of budgets counts as spent ({error})");
+        warn!(
+            "spend and usage could not be written: what was granted of budgets counts as spent ({error})"
+        );
     }
     // A store that hangs has hung before.
     let _late = tokio::time::timeout(bounds::LEAVING_TRIES, checkpoints::make(app)).await;
@@ -234,7 +265,9 @@ impl ShutdownSignalWatch for Leaving {
 }
 
 async fn next_signal_to_leave() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         warn!("signals cannot be received; only SIGKILL ends this process");
         return std::future::pending().await;
     };
@@ -302,7 +335,9 @@ impl BackgroundService for Bookkeeping {
                 Some(Ok(())) => failing = false,
                 failed => {
                     if let Some(Err(error)) = failed.filter(|_| !failing) {
-                        warn!("spend and usage could not be written, and are kept until they can: {error}");
+                        warn!(
+                            "spend and usage could not be written, and are kept until they can: {error}"
+                        );
                     }
                     failing = true;
                     // Every request that waits for a grant would wake us at once.
@@ -371,9 +406,9 @@ impl BackgroundService for Mocking {
     async fn start(&self, _: ShutdownWatch) {
         match self.listener.try_clone() {
             // Not ended by the shutdown: requests that are being drained may still need it.
-            Ok(listener) => {
-                mock::serve(listener, std::future::pending()).await.unwrap_or_else(|error| warn!("the mock provider has stopped: {error}"))
-            }
+            Ok(listener) => mock::serve(listener, std::future::pending())
+                .await
+                .unwrap_or_else(|error| warn!("the mock provider has stopped: {error}")),
             Err(error) => warn!("the mock provider cannot serve: {error}"),
         }
     }
@@ -405,11 +440,15 @@ impl Sweeping {
     async fn sweep(&self) {
         self.app.made_keys.sweep(self.app.clock.now());
         (self.reroutes)(self.app.clock.now());
-        if let Err(error) = self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await {
+        if let Err(error) =
+            self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await
+        {
             warn!("sessions could not be swept: {error}");
         }
         if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
-            warn!("when keys were last used could not be written, and is kept until it can: {error}");
+            warn!(
+                "when keys were last used could not be written, and is kept until it can: {error}"
+            );
         }
         sweep_audit(&self.app).await;
         self.app.limits.sweep(&self.app.auth, self.app.clock.now());
@@ -435,7 +474,9 @@ async fn sweep_audit(app: &App) {
     match app.store.trim_audit(before, kept.rows).await {
         Ok(0) => {}
         Ok(left) => info!("{left} rows of the audit were beyond its retention, and have left"),
-        Err(error) => warn!("rows of the audit that are beyond its retention could not be deleted: {error}"),
+        Err(error) => {
+            warn!("rows of the audit that are beyond its retention could not be deleted: {error}")
+        }
     }
 }
 
@@ -477,9 +518,14 @@ impl BackgroundService for Tending {
             loop {
                 tick.tick().await;
                 let (retention, now) = (&self.app.server.capture.retention, self.app.clock.now());
-                let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
-                if let Some(Err(error)) = round(&self.app, self.app.archive.tend(now, before, retention.size)).await {
-                    warn!("captures beyond their retention, or deleted ones, could not be taken off the disk: {error}");
+                let before =
+                    now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+                if let Some(Err(error)) =
+                    round(&self.app, self.app.archive.tend(now, before, retention.size)).await
+                {
+                    warn!(
+                        "captures beyond their retention, or deleted ones, could not be taken off the disk: {error}"
+                    );
                 }
             }
         };

@@ -59,7 +59,9 @@ impl Turns {
 
     fn enter(&self, caller: &str) -> (Entry, Arc<Semaphore>) {
         let mut callers = self.callers();
-        let known = callers.entry(caller.to_owned()).or_insert_with(|| Caller { share: Arc::new(Semaphore::new(self.0.share)), calls: 0 });
+        let known = callers
+            .entry(caller.to_owned())
+            .or_insert_with(|| Caller { share: Arc::new(Semaphore::new(self.0.share)), calls: 0 });
         known.calls += 1;
         let share = known.share.clone();
         (Entry { turns: self.clone(), caller: caller.to_owned() }, share)

@@ -11,8 +11,10 @@ use crate::support::until;
 async fn line(gateway: &Gateway, request_id: &str) -> Value {
     until("the access line", async || {
         let log = gateway.log();
-        let mut lines =
-            log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|line| line["request_id"] == request_id);
+        let mut lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|line| line["request_id"] == request_id);
         let found = lines.next();
         assert!(lines.next().is_none(), "two lines for {request_id}");
         found
@@ -25,12 +27,19 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     let bad = Provider::always(scripted::failure(500, "broken")).await;
     let good = Provider::always(scripted::completion("well")).await;
     let prices = "models:\n  good/model: { input_per_mtok: 2.0, output_per_mtok: 10.0 }\n";
-    let gateway = Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], prices)).start().await;
+    let gateway =
+        Setup::new(&in_order(&[("bad", &bad.url()), ("good", &good.url())], prices)).start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", "the client's own")];
-    let answer = gateway.send("POST", "/v1/chat/completions?note=query-canary", &headers, Some(body.as_bytes())).await;
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("x-request-id", "the client's own"),
+    ];
+    let answer = gateway
+        .send("POST", "/v1/chat/completions?note=query-canary", &headers, Some(body.as_bytes()))
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let told = line(&gateway, &answer.request_id()).await;
     let expected = json!({
@@ -42,9 +51,21 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&told[name], value, "{name}: {told}");
     }
-    assert!(told["duration_us"].as_u64().is_some_and(|us| us > 0) && told["at"].is_string() && told.get("error").is_none(), "{told}");
+    assert!(
+        told["duration_us"].as_u64().is_some_and(|us| us > 0)
+            && told["at"].is_string()
+            && told.get("error").is_none(),
+        "{told}"
+    );
 
-    let refused = gateway.send("GET", "/v1/router/keys/key_1?after=query-canary", &[("authorization", "Bearer nobody")], None).await;
+    let refused = gateway
+        .send(
+            "GET",
+            "/v1/router/keys/key_1?after=query-canary",
+            &[("authorization", "Bearer nobody")],
+            None,
+        )
+        .await;
     assert_eq!(refused.status, 401);
     let told = line(&gateway, &refused.request_id()).await;
     assert_eq!(
@@ -59,7 +80,8 @@ async fn a_request_has_one_line_that_says_how_it_went() {
 #[tokio::test]
 async fn what_is_not_known_is_not_in_the_line() {
     let a = Provider::always(scripted::json_answer(200, &json!({"choices": []}))).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "models:\n  a/model: {}\n")).start().await;
+    let gateway =
+        Setup::new(&in_order(&[("a", &a.url())], "models:\n  a/model: {}\n")).start().await;
     let key = gateway.create_key().await;
     let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
     let told = line(&gateway, &direct.request_id()).await;
@@ -74,7 +96,9 @@ async fn what_is_not_known_is_not_in_the_line() {
 async fn an_error_has_one_word_in_the_log_and_in_the_body() {
     let gateway = Setup::new(&in_order(&[("a", "http://127.0.0.1:9/v1")], "")).start().await;
     let key = gateway.create_key().await;
-    for (model, status, word) in [("auto", 502, "provider_error"), ("nothing", 404, "model_not_found")] {
+    for (model, status, word) in
+        [("auto", 502, "provider_error"), ("nothing", 404, "model_not_found")]
+    {
         let answer = gateway.chat(&key, chat_body(model, false).as_bytes()).await;
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (status, &json!(word)));
         assert_eq!(line(&gateway, &answer.request_id()).await["error"], word);
@@ -89,8 +113,19 @@ async fn a_secret_in_the_wrong_place_is_not_written_down() {
     let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", key.secret.as_str())];
-    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body(&key.secret, false).as_bytes())).await;
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("x-request-id", key.secret.as_str()),
+    ];
+    let answer = gateway
+        .send(
+            "POST",
+            "/v1/chat/completions",
+            &headers,
+            Some(chat_body(&key.secret, false).as_bytes()),
+        )
+        .await;
     assert_eq!(answer.status, 404, "{}", answer.text());
     let told = line(&gateway, &answer.request_id()).await;
     let redacted = json!(format!("{}…{}", &key.secret[..8], &key.secret[36..]));
@@ -103,23 +138,46 @@ async fn a_secret_in_the_wrong_place_is_not_written_down() {
 async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
     let agent_key = "agent/canary+b9719d911017c592abcdef01==";
     let good = Provider::always(scripted::completion("well")).await;
-    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).env("AGENT_CLOUD_API_KEY", agent_key).start().await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], ""))
+        .env("AGENT_CLOUD_API_KEY", agent_key)
+        .start()
+        .await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let mut ids = Vec::new();
     for secret in [gateway.admin_key.as_str(), agent_key, key.secret.as_str()] {
-        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-request-id", secret)];
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("x-request-id", secret),
+        ];
         for model in [secret.to_owned(), format!("good/{secret}"), format!("agent/{secret}")] {
-            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body(&model, false).as_bytes())).await;
+            let answer = gateway
+                .send(
+                    "POST",
+                    "/v1/chat/completions",
+                    &headers,
+                    Some(chat_body(&model, false).as_bytes()),
+                )
+                .await;
             assert_eq!(answer.status, 404, "{}", answer.text());
             ids.push(answer.request_id());
         }
         let coded = secret.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
-        for path in [format!("/v1/router/keys/{secret}"), format!("/v1/router/replay/{coded}"), format!("/{coded}")] {
+        for path in [
+            format!("/v1/router/keys/{secret}"),
+            format!("/v1/router/replay/{coded}"),
+            format!("/{coded}"),
+        ] {
             let answer = gateway.manage("GET", &path, &gateway.admin_key, None).await;
             assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text());
             let told = line(&gateway, &answer.request_id()).await;
-            assert!(told["path"].as_str().is_some_and(|path| path.contains("***") || path.contains('…')), "{told}");
+            assert!(
+                told["path"]
+                    .as_str()
+                    .is_some_and(|path| path.contains("***") || path.contains('…')),
+                "{told}"
+            );
         }
     }
     for id in &ids {
@@ -142,7 +200,10 @@ async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
 #[tokio::test]
 async fn an_access_log_that_is_off_says_nothing() {
     let good = Provider::always(scripted::completion("well")).await;
-    let gateway = Setup::new(&in_order(&[("good", &good.url())], "")).server("access_log: { format: off }").start().await;
+    let gateway = Setup::new(&in_order(&[("good", &good.url())], ""))
+        .server("access_log: { format: off }")
+        .start()
+        .await;
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     // Its capture is there, so its line would be: both are left at the same place.
@@ -156,5 +217,9 @@ async fn what_came_instead_of_a_request_has_a_line_too() {
     let refused = gateway.connect().await.exchange(b"GET /v1/models HTTP/9.9\r\n\r\n").await;
     assert_eq!(refused.status, 400, "{}", refused.text());
     let told = line(&gateway, &refused.request_id()).await;
-    assert_eq!((&told["status"], &told["route"], &told["interface"]), (&json!(400), &json!("unknown"), &json!("router")), "{told}");
+    assert_eq!(
+        (&told["status"], &told["route"], &told["interface"]),
+        (&json!(400), &json!("unknown"), &json!("router")),
+        "{told}"
+    );
 }

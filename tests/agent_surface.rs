@@ -14,7 +14,10 @@ const RESPONSES: &str = "/v1/responses";
 
 /// Events as a provider writes them, each with its name.
 fn events(events: &[Value]) -> String {
-    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
+    events
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .collect()
 }
 
 /// A stream of the endpoint that says `well`.
@@ -74,9 +77,13 @@ async fn agents_are_models_of_router_credentials_only() {
     let scene = scene(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
     let made = scene.gateway.manage("POST", "/v1/agents", CLOUD_KEY, Some(&reviewer())).await;
     assert_eq!((made.status, &made.json()["trusted"]), (201, &json!(true)), "{}", made.text());
-    let own = scene.gateway.manage("POST", "/v1/api-keys", CLOUD_KEY, Some(&json!({}))).await.json();
+    let own =
+        scene.gateway.manage("POST", "/v1/api-keys", CLOUD_KEY, Some(&json!({}))).await.json();
     for (path, body, _) in requests("agent/reviewer", false) {
-        let none = scene.gateway.send("POST", path, &[("content-type", "application/json")], Some(body.as_bytes())).await;
+        let none = scene
+            .gateway
+            .send("POST", path, &[("content-type", "application/json")], Some(body.as_bytes()))
+            .await;
         assert_eq!(none.status, 401, "{path}: {}", none.text());
         for secret in [CLOUD_KEY, own["key"].as_str().unwrap(), &scene.gateway.admin_key] {
             let key = Key { id: String::new(), secret: secret.to_owned() };
@@ -85,9 +92,16 @@ async fn agents_are_models_of_router_credentials_only() {
         }
         assert_eq!(scene.provider.count(), 0);
     }
-    assert_eq!(scene.gateway.manage("GET", "/v1/models/agent/reviewer", CLOUD_KEY, None).await.status, 401);
+    assert_eq!(
+        scene.gateway.manage("GET", "/v1/models/agent/reviewer", CLOUD_KEY, None).await.status,
+        401
+    );
     for (number, (path, body, _)) in requests("agent/reviewer", false).iter().enumerate() {
-        assert_eq!((scene.post(path, body).await.status, scene.provider.count()), (200, number + 1), "{path}");
+        assert_eq!(
+            (scene.post(path, body).await.status, scene.provider.count()),
+            (200, number + 1),
+            "{path}"
+        );
     }
 }
 
@@ -98,18 +112,36 @@ async fn streams_and_reroutes_of_each_dialect_go_through_the_agent() {
     let mut captured = Vec::new();
     for (path, body, part) in requests("agent/reviewer", true) {
         let streamed = scene.post(path, &body).await;
-        assert_eq!((streamed.status, streamed.whole, streamed.text()), (200, true, stream_of(path)), "{path}");
+        assert_eq!(
+            (streamed.status, streamed.whole, streamed.text()),
+            (200, true, stream_of(path)),
+            "{path}"
+        );
         let sent = scene.got();
-        assert_eq!((sent.matches(part).count(), sent.matches("\"look\"").count()), (1, 1), "{path}: {sent}");
+        assert_eq!(
+            (sent.matches(part).count(), sent.matches("\"look\"").count()),
+            (1, 1),
+            "{path}: {sent}"
+        );
         let capture = scene.gateway.capture(&streamed.request_id()).await;
-        assert_eq!((&capture["request"]["body"], &capture["agent"], &capture["state"]), (&json!(body), &made["id"], &json!("completed")));
+        assert_eq!(
+            (&capture["request"]["body"], &capture["agent"], &capture["state"]),
+            (&json!(body), &made["id"], &json!("completed"))
+        );
         let rerouted = scene.reroute(&streamed.request_id(), "").await;
         assert_eq!(rerouted.status, 200, "{path}: {}", rerouted.text());
-        assert_eq!(scene.got(), sent.replace(r#","stream":true"#, ""), "{path}: the agent's part is there once");
+        assert_eq!(
+            scene.got(),
+            sent.replace(r#","stream":true"#, ""),
+            "{path}: the agent's part is there once"
+        );
         captured.push(streamed.request_id());
     }
     let asked = scene.provider.count();
-    assert_eq!(scene.agents("PATCH", "/reviewer", &json!({"defaults": {"temperature": 0.5}})).await.status, 200);
+    assert_eq!(
+        scene.agents("PATCH", "/reviewer", &json!({"defaults": {"temperature": 0.5}})).await.status,
+        200
+    );
     for id in &captured {
         envelope::management(&scene.reroute(id, "").await, 409, "agent_gone");
     }
@@ -117,7 +149,12 @@ async fn streams_and_reroutes_of_each_dialect_go_through_the_agent() {
     for id in &captured {
         envelope::management(&scene.reroute(id, "").await, 409, "agent_gone");
         let dry = scene.reroute(id, "?dry_run=true").await;
-        assert_eq!((dry.status, &dry.json()["decision"]["recipe"]), (200, &json!("main")), "{}", dry.text());
+        assert_eq!(
+            (dry.status, &dry.json()["decision"]["recipe"]),
+            (200, &json!("main")),
+            "{}",
+            dry.text()
+        );
     }
     assert_eq!(scene.provider.count(), asked);
 }
@@ -127,7 +164,9 @@ async fn an_agent_is_a_model_by_its_name_and_by_the_one_that_it_has_now() {
     let scene = scene(|setup| setup).await;
     let made = scene.make(&reviewer()).await;
     let id = made["id"].as_str().unwrap();
-    let status = async |name: &str| scene.post(CHAT, &chat_body(&format!("agent/{name}"), false)).await.status;
+    let status = async |name: &str| {
+        scene.post(CHAT, &chat_body(&format!("agent/{name}"), false)).await.status
+    };
     assert_eq!((status("reviewer").await, status(id).await), (200, 404), "an id is no name");
     let renamed = scene.agents("PATCH", &format!("/{id}"), &json!({"name": "critic"})).await;
     assert_eq!((renamed.status, &renamed.json()["id"]), (200, &made["id"]), "{}", renamed.text());
@@ -148,39 +187,82 @@ async fn an_agent_is_a_model_by_its_name_and_by_the_one_that_it_has_now() {
 async fn what_a_stranger_left_behind_is_good_when_somebody_vouches_for_it() {
     let mut scene = scene(Setup::public).await;
     scene.make(&reviewer()).await;
-    let made = scene.gateway.send("POST", "/v1/api-keys", &[("content-type", "application/json")], Some(b"{}")).await.json();
-    let (id, theirs) = (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned());
+    let made = scene
+        .gateway
+        .send("POST", "/v1/api-keys", &[("content-type", "application/json")], Some(b"{}"))
+        .await
+        .json();
+    let (id, theirs) =
+        (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned());
     let model = async |scene: &Scene| {
         let mut statuses = Vec::new();
         for (path, body, _) in requests("agent/reviewer", false) {
             statuses.push(scene.post(path, &body).await.status);
         }
-        statuses.push(scene.gateway.manage("GET", "/v1/models/agent/reviewer", &scene.key.secret, None).await.status);
+        statuses.push(
+            scene
+                .gateway
+                .manage("GET", "/v1/models/agent/reviewer", &scene.key.secret, None)
+                .await
+                .status,
+        );
         statuses
     };
-    let lets_in = async |scene: &Scene| scene.gateway.manage("GET", "/v1/agents", &theirs, None).await.status;
+    let lets_in =
+        async |scene: &Scene| scene.gateway.manage("GET", "/v1/agents", &theirs, None).await.status;
     assert_eq!(model(&scene).await, [404; 4]);
     scene.gateway.set_env("AGENT_CLOUD_API_KEY", CLOUD_KEY);
     scene.gateway.restart().await;
     let path = format!("/v1/api-keys/{id}");
-    let patch = async |scene: &Scene, path: &str, secret: &str, body: Value| scene.gateway.manage("PATCH", path, secret, Some(&body)).await;
+    let patch = async |scene: &Scene, path: &str, secret: &str, body: Value| {
+        scene.gateway.manage("PATCH", path, secret, Some(&body)).await
+    };
     assert_eq!((lets_in(&scene).await, model(&scene).await), (401, vec![404; 4]));
     // Not by itself, and not by anything but that.
-    envelope::agent(&patch(&scene, &path, &theirs, json!({"status": "active"})).await, 401, "Unauthorized");
-    envelope::agent(&patch(&scene, "/v1/agents/reviewer", &theirs, json!({})).await, 401, "Unauthorized");
+    envelope::agent(
+        &patch(&scene, &path, &theirs, json!({"status": "active"})).await,
+        401,
+        "Unauthorized",
+    );
+    envelope::agent(
+        &patch(&scene, "/v1/agents/reviewer", &theirs, json!({})).await,
+        401,
+        "Unauthorized",
+    );
     let named = patch(&scene, &path, CLOUD_KEY, json!({"name": "a stranger's"})).await;
-    assert_eq!((named.status, &named.json()["status"]), (200, &json!("inactive")), "{}", named.text());
-    assert_eq!((lets_in(&scene).await, model(&scene).await, scene.provider.count()), (401, vec![404; 4], 0));
+    assert_eq!(
+        (named.status, &named.json()["status"]),
+        (200, &json!("inactive")),
+        "{}",
+        named.text()
+    );
+    assert_eq!(
+        (lets_in(&scene).await, model(&scene).await, scene.provider.count()),
+        (401, vec![404; 4], 0)
+    );
     let on = patch(&scene, &path, CLOUD_KEY, json!({"status": "active"})).await;
     assert_eq!((on.status, &on.json()["status"]), (200, &json!("active")), "{}", on.text());
-    assert_eq!((lets_in(&scene).await, model(&scene).await), (200, vec![404; 4]), "the key is good, the agent is what it was");
+    assert_eq!(
+        (lets_in(&scene).await, model(&scene).await),
+        (200, vec![404; 4]),
+        "the key is good, the agent is what it was"
+    );
     // What is written by the key from now on is written with a credential.
     let vouched = patch(&scene, "/v1/agents/reviewer", &theirs, json!({})).await;
-    assert_eq!((vouched.status, &vouched.json()["trusted"]), (200, &json!(true)), "{}", vouched.text());
+    assert_eq!(
+        (vouched.status, &vouched.json()["trusted"]),
+        (200, &json!(true)),
+        "{}",
+        vouched.text()
+    );
     assert_eq!((model(&scene).await, scene.provider.count()), (vec![200; 4], 3));
     scene.gateway.kill_9();
     scene.gateway.start_again().await;
     assert_eq!((lets_in(&scene).await, model(&scene).await), (200, vec![200; 4]));
-    let audit = scene.gateway.manage("GET", "/v1/audit?action=key.update", &scene.gateway.admin_key, None).await.json();
+    let audit = scene
+        .gateway
+        .manage("GET", "/v1/audit?action=key.update", &scene.gateway.admin_key, None)
+        .await
+        .json();
     assert_eq!(audit["data"][0]["target"]["id"], id, "{audit}");
 }

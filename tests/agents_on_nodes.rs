@@ -34,12 +34,18 @@ impl Scene {
 
     async fn agent(&self, method: &str, path: &str, body: Value) {
         let headers = [("content-type", "application/json")];
-        let answer = self.gateway.send(method, &format!("/v1/agents{path}"), &headers, Some(body.to_string().as_bytes())).await;
+        let answer = self
+            .gateway
+            .send(method, &format!("/v1/agents{path}"), &headers, Some(body.to_string().as_bytes()))
+            .await;
         assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.text());
     }
 
     async fn evaluate(&self, body: Value) -> Value {
-        let told = self.gateway.manage("POST", "/v1/router/replay/evaluate", &self.gateway.admin_key, Some(&body)).await;
+        let told = self
+            .gateway
+            .manage("POST", "/v1/router/replay/evaluate", &self.gateway.admin_key, Some(&body))
+            .await;
         assert_eq!(told.status, 200, "{}", told.text());
         told.json()
     }
@@ -49,16 +55,31 @@ impl Scene {
 async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let served = [(); 2].map(|()| {
-        Provider::start(|request, _| if request.json()["stream"] == true { scripted::stream("near") } else { scripted::completion("near") })
+        Provider::start(|request, _| {
+            if request.json()["stream"] == true {
+                scripted::stream("near")
+            } else {
+                scripted::completion("near")
+            }
+        })
     });
     let [first, second] = served;
     let served = [first.await, second.await];
     let gateway = Setup::new(&document(&other.url())).env("ANY_API_KEY", "k").start().await;
     let key = gateway.create_key().await;
-    let nodes = [Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await];
+    let nodes =
+        [Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await];
     let scene = Scene { gateway, key };
-    for (name, model, words) in [("brief", "auto", 1), ("wordy", "auto", 4000), ("near", "local", 1)] {
-        scene.agent("POST", "", json!({"name": name, "model": model, "instructions": "word ".repeat(words)})).await;
+    for (name, model, words) in
+        [("brief", "auto", 1), ("wordy", "auto", 4000), ("near", "local", 1)]
+    {
+        scene
+            .agent(
+                "POST",
+                "",
+                json!({"name": name, "model": model, "instructions": "word ".repeat(words)}),
+            )
+            .await;
     }
     // Nobody serves: what only nodes serve finds no target, the rest goes elsewhere.
     for model in ["local", "agent/near"] {
@@ -72,7 +93,13 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     }
     nodes[0].beat(&scene.gateway, 2, "ready", 2).await;
     for _ in 0..3 {
-        for (model, stream) in [("auto", false), ("local", true), ("agent/brief", true), ("agent/near", false), ("agent/wordy", false)] {
+        for (model, stream) in [
+            ("auto", false),
+            ("local", true),
+            ("agent/brief", true),
+            ("agent/near", false),
+            ("agent/wordy", false),
+        ] {
             scene.ask(model, stream, 200).await;
         }
     }
@@ -80,8 +107,14 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     // Refused before anything was decided.
     scene.ask("agent/none", false, 404).await;
     let capture = scene.gateway.capture(&near).await;
-    assert_eq!((&capture["inputs"]["request"]["model"], &capture["inputs"]["request"]["name"]), (&json!("agent/near"), &json!("local")));
-    assert_eq!((&capture["decision"]["recipe"], &capture["decision"]["served"]["node"]), (&json!("only"), &json!(nodes[1].id)));
+    assert_eq!(
+        (&capture["inputs"]["request"]["model"], &capture["inputs"]["request"]["name"]),
+        (&json!("agent/near"), &json!("local"))
+    );
+    assert_eq!(
+        (&capture["decision"]["recipe"], &capture["decision"]["served"]["node"]),
+        (&json!("only"), &json!(nodes[1].id))
+    );
     let path = format!("/v1/router/replay/{near}/reroute");
     let rerouted = scene.gateway.manage("POST", &path, &scene.key.secret, None).await;
     assert_eq!(rerouted.status, 200, "{}", rerouted.text());
@@ -90,15 +123,29 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     let (decided, near, far, undecided) = (18, 13, 5, 3);
     let whole = until("the captures", async || {
         let told = scene.evaluate(json!({})).await;
-        (told["evaluated"] == decided && told["skipped"]["replays"] == 1 && told["skipped"]["undecided"] == undecided).then_some(told)
+        (told["evaluated"] == decided
+            && told["skipped"]["replays"] == 1
+            && told["skipped"]["undecided"] == undecided)
+            .then_some(told)
     })
     .await;
     for name in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
         assert_eq!(whole[name], 0, "{name} of {whole}");
     }
-    assert_eq!((&whole["unroutable_before"], &whole["by_change"]), (&json!(0), &json!([])), "{whole}");
-    let share =
-        |target: &str| whole["shift"].as_array().unwrap().iter().find(|row| row["target"] == target).unwrap_or(&Value::Null).clone();
+    assert_eq!(
+        (&whole["unroutable_before"], &whole["by_change"]),
+        (&json!(0), &json!([])),
+        "{whole}"
+    );
+    let share = |target: &str| {
+        whole["shift"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["target"] == target)
+            .unwrap_or(&Value::Null)
+            .clone()
+    };
     let row = |target: &str, count: u64| json!({"target": target, "before": count, "after": count});
     assert_eq!(
         (share("nodes/qwen"), share("other/long"), share("other/m")),
@@ -117,14 +164,27 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
     scene.gateway.restart().await;
     assert_eq!(scene.evaluate(json!({})).await, *whole, "restarted");
     for name in ["brief", "near", "wordy"] {
-        scene.agent("PATCH", &format!("/{name}"), json!({"model": "auto", "instructions": "Something else."})).await;
+        scene
+            .agent(
+                "PATCH",
+                &format!("/{name}"),
+                json!({"model": "auto", "instructions": "Something else."}),
+            )
+            .await;
     }
     assert_eq!(scene.evaluate(json!({})).await, *whole, "the agents are others");
     for name in ["brief", "near", "wordy"] {
         scene.agent("DELETE", &format!("/{name}"), json!({})).await;
     }
     for node in nodes {
-        assert_eq!(scene.gateway.manage("DELETE", &format!("/v1/nodes/{}", node.id), &scene.gateway.admin_key, None).await.status, 204);
+        assert_eq!(
+            scene
+                .gateway
+                .manage("DELETE", &format!("/v1/nodes/{}", node.id), &scene.gateway.admin_key, None)
+                .await
+                .status,
+            204
+        );
     }
     assert_eq!(scene.evaluate(json!({})).await, *whole, "agents and nodes are deleted");
     let given = text.replace("\"k\"", "\"${ANY_API_KEY}\"");
@@ -144,7 +204,8 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
         assert_eq!(same[name], whole[name], "{name} of the same document, given");
     }
     // Without nodes what they served goes elsewhere, or nowhere: 6 and 7 of the 13.
-    let without = given.replace("{ target: nodes/qwen }, { target: other/m }", "{ target: other/m }");
+    let without =
+        given.replace("{ target: nodes/qwen }, { target: other/m }", "{ target: other/m }");
     let told = scene.evaluate(json!({ "document": without })).await;
     assert_eq!(
         (&told["evaluated"], &told["changed"], &told["unroutable"], &told["inexact"]),
@@ -152,7 +213,11 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
         "{told}"
     );
     let moved = &told["by_change"][0];
-    assert_eq!((&moved["from"], &moved["to"], &moved["count"]), (&json!("nodes/qwen"), &json!("other/m"), &json!(6)), "{told}");
+    assert_eq!(
+        (&moved["from"], &moved["to"], &moved["count"]),
+        (&json!("nodes/qwen"), &json!("other/m"), &json!(6)),
+        "{told}"
+    );
     assert_eq!(near, 13);
     assert_eq!(scene.evaluate(json!({})).await, *whole);
 }

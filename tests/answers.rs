@@ -21,14 +21,24 @@ fn said(way: &str) -> String {
         _ => KEY.to_owned(),
     };
     let words = format!("Incorrect API key: {key}. Twice: {key}, and {HEADER_KEY}");
-    let error = format!(r#"{{"error":{{"message":"{words}","type":"server_error","param":null,"code":null}}}}"#);
+    let error = format!(
+        r#"{{"error":{{"message":"{words}","type":"server_error","param":null,"code":null}}}}"#
+    );
     match way {
-        "document" | "escaped" | "code" => scripted::completion_body("WORDS").to_string().replace("WORDS", &words),
+        "document" | "escaped" | "code" => {
+            scripted::completion_body("WORDS").to_string().replace("WORDS", &words)
+        }
         "text" => format!("{words}\n"),
         "first event" => format!("data: {error}\n\n"),
         "later event" => {
             let content = scripted::content_event("WORDS").replace("WORDS", &words);
-            [scripted::role_event(), scripted::content_event("hello"), content, scripted::last_events()].concat()
+            [
+                scripted::role_event(),
+                scripted::content_event("hello"),
+                content,
+                scripted::last_events(),
+            ]
+            .concat()
         }
         _ => error,
     }
@@ -49,7 +59,9 @@ fn answer(way: &str, pieces: usize) -> Vec<Step> {
         "text/event-stream" => "transfer-encoding: chunked".to_owned(),
         _ => format!("content-length: {}", body.len()),
     };
-    let head = format!("HTTP/1.1 {status} Scripted\r\ncontent-type: {kind}\r\nx-echo: {KEY}\r\n{framing}\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status} Scripted\r\ncontent-type: {kind}\r\nx-echo: {KEY}\r\n{framing}\r\n\r\n"
+    );
     let mut steps = vec![Step::Write(head.into_bytes())];
     for piece in body.as_bytes().chunks(pieces) {
         match kind {
@@ -65,10 +77,24 @@ fn answer(way: &str, pieces: usize) -> Vec<Step> {
     steps
 }
 
-const WAYS: [&str; 9] = ["document", "escaped", "code", "text", "first event", "later event", "error in a document", "refusal", "failure"];
+const WAYS: [&str; 9] = [
+    "document",
+    "escaped",
+    "code",
+    "text",
+    "first event",
+    "later event",
+    "error in a document",
+    "refusal",
+    "failure",
+];
 
 fn script(request: &Received, _: usize) -> Vec<Step> {
-    assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}")), "the canary is in play");
+    assert_eq!(
+        request.header("authorization"),
+        Some(format!("Bearer {KEY}")),
+        "the canary is in play"
+    );
     let asked = request.json();
     // Replays ask without a stream.
     let pieces = asked["seed"].as_u64().map_or(4_096, |pieces| usize::try_from(pieces).unwrap());
@@ -82,7 +108,8 @@ fn asking(way: &str, pieces: usize) -> String {
 }
 
 async fn start(provider: &Provider) -> Gateway {
-    let header = format!("{}\n    headers: {{ x-goog-api-key: \"${{HEADER_API_KEY}}\" }}\n", provider.url());
+    let header =
+        format!("{}\n    headers: {{ x-goog-api-key: \"${{HEADER_API_KEY}}\" }}\n", provider.url());
     let setup = Setup::new(&in_order(&[("a", &header)], ""));
     setup.env("UPSTREAM_API_KEY", KEY).env("HEADER_API_KEY", HEADER_KEY).start().await
 }
@@ -128,7 +155,11 @@ async fn a_replay_s_response_does_not_say_a_provider_s_key() {
         assert!(matches!(rerouted.status, 200 | 502), "{way}: {}", rerouted.text());
         assert!(!rerouted.text().contains("canary"), "{way}: {}", rerouted.text());
         let starred = ["document", "escaped", "code"].contains(&way);
-        assert!(!starred || rerouted.text().contains(&"*".repeat(KEY.len())), "{way}: {}", rerouted.text());
+        assert!(
+            !starred || rerouted.text().contains(&"*".repeat(KEY.len())),
+            "{way}: {}",
+            rerouted.text()
+        );
         let replay = gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await;
         assert!(!replay.to_string().contains("canary"), "{way}: {replay}");
     }
@@ -140,7 +171,13 @@ async fn a_stream_is_not_held_up_by_the_look_for_keys() {
     let provider = Provider::start(|_, _| {
         let (role, content) = (scripted::role_event(), scripted::content_event("sk-canary"));
         let begun = b"data: {\"text\":\"sk-canary/0".to_vec();
-        vec![scripted::stream_head(), Step::Chunk(role.into_bytes()), Step::Chunk(content.into_bytes()), Step::Chunk(begun), Step::Hang]
+        vec![
+            scripted::stream_head(),
+            Step::Chunk(role.into_bytes()),
+            Step::Chunk(content.into_bytes()),
+            Step::Chunk(begun),
+            Step::Hang,
+        ]
     })
     .await;
     let gateway = start(&provider).await;
@@ -148,11 +185,22 @@ async fn a_stream_is_not_held_up_by_the_look_for_keys() {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let body = chat_body("auto", true);
-    let request = crate::support::client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let request = crate::support::client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(body.as_bytes()),
+    );
     let mut connection = gateway.connect().await;
     connection.send(&request).await;
     assert_eq!(connection.head().await.unwrap().status, 200);
-    let expected = [scripted::role_event(), scripted::content_event("sk-canary"), "data: {\"text\":\"".to_owned()].concat();
+    let expected = [
+        scripted::role_event(),
+        scripted::content_event("sk-canary"),
+        "data: {\"text\":\"".to_owned(),
+    ]
+    .concat();
     let mut read = Vec::new();
     while read.len() < expected.len() {
         read.extend(connection.piece().await.expect("the stream goes on"));
@@ -164,17 +212,31 @@ async fn a_stream_is_not_held_up_by_the_look_for_keys() {
 #[tokio::test]
 async fn a_compressed_answer_passes_as_it_is() {
     let coded = crate::support::coded::encode("gzip", json!({"said": KEY}).to_string().as_bytes());
-    let steps = scripted::answer(200, &[("content-type", "application/json"), ("content-encoding", "gzip")], &coded);
+    let steps = scripted::answer(
+        200,
+        &[("content-type", "application/json"), ("content-encoding", "gzip")],
+        &coded,
+    );
     let provider = Provider::always(steps).await;
     let gateway = start(&provider).await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let body = chat_body("auto", false);
-    let request = crate::support::client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let request = crate::support::client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(body.as_bytes()),
+    );
     let answer = gateway.connect().await.exchange(&request).await;
     assert_eq!((answer.status, &answer.body), (200, &coded));
-    assert_eq!(provider.last().header("accept-encoding").as_deref(), Some("identity"), "it was asked for none");
+    assert_eq!(
+        provider.last().header("accept-encoding").as_deref(),
+        Some("identity"),
+        "it was asked for none"
+    );
 }
 
 /// Framing in which two readers could find different ends, one case an entry: the lines and whether it is an answer all the same.
@@ -199,7 +261,8 @@ async fn an_answer_has_one_end_whoever_reads_it_or_is_none() {
         let lines = FRAMINGS[case].0.replace("LENGTH", &all.len().to_string());
         let chunked = format!("{:x}\r\n{all}\r\n0\r\n\r\n", all.len());
         let said = if lines.contains("chunked") { &chunked } else { &all };
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{lines}\r\n\r\n{said}");
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{lines}\r\n\r\n{said}");
         vec![Step::Write(head.into_bytes()), Step::Cut]
     })
     .await;
@@ -232,9 +295,16 @@ async fn what_a_provider_says_to_browsers_and_proxies_stays_here() {
         ("proxy-authentication-info", "nextnonce=\"a\""),
     ];
     let provider = Provider::start(move |request, _| {
-        let headers: Vec<(&str, &str)> = [("content-type", "application/json"), ("x-shown", "1")].into_iter().chain(kept).collect();
+        let headers: Vec<(&str, &str)> = [("content-type", "application/json"), ("x-shown", "1")]
+            .into_iter()
+            .chain(kept)
+            .collect();
         let status = u16::try_from(request.json()["seed"].as_u64().unwrap()).unwrap();
-        scripted::answer(status, &headers, scripted::completion_body("hello").to_string().as_bytes())
+        scripted::answer(
+            status,
+            &headers,
+            scripted::completion_body("hello").to_string().as_bytes(),
+        )
     })
     .await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;

@@ -35,7 +35,12 @@ impl Draws {
     /// How a provider is to end a request: mostly well.
     fn end(&mut self) -> String {
         match self.below(10) {
-            0..=4 => format!("usage-{}-{}-{}", 100 + self.below(5_000), self.below(3_000), self.below(100)),
+            0..=4 => format!(
+                "usage-{}-{}-{}",
+                100 + self.below(5_000),
+                self.below(3_000),
+                self.below(100)
+            ),
             5 => "silent".to_owned(),
             6 => "cut".to_owned(),
             7 => "early".to_owned(),
@@ -48,11 +53,18 @@ impl Draws {
 fn document(url: &str, first: &str, small: Prices, large: Prices) -> String {
     let price = |[input, cached, output]: Prices| {
         let text = |price: u64| format!("{}.{:04}", price / 10_000, price % 10_000);
-        format!("{{ input_per_mtok: {}, cached_input_per_mtok: {}, output_per_mtok: {} }}", text(input), text(cached), text(output))
+        format!(
+            "{{ input_per_mtok: {}, cached_input_per_mtok: {}, output_per_mtok: {} }}",
+            text(input),
+            text(cached),
+            text(output)
+        )
     };
     let providers = ["a", "b", "s"].map(|name| provider(name, url, "${ANY_API_KEY}")).concat();
-    let claude = provider("n", url, "${ANY_API_KEY}").replace("protocol: openai", "protocol: anthropic");
-    let target = |name: &str| format!("{{ target: {name}, weight: {} }}", if name == first { 4 } else { 1 });
+    let claude =
+        provider("n", url, "${ANY_API_KEY}").replace("protocol: openai", "protocol: anthropic");
+    let target =
+        |name: &str| format!("{{ target: {name}, weight: {} }}", if name == first { 4 } else { 1 });
     let mixed = ["a/small", "b/large", "a/unpriced"].map(target).join(", ");
     format!(
         "providers:\n{providers}{claude}models:\n  a/small: {}\n  b/large: {}\n  n/claude: {}\nrecipes:\n  main:\n    rules:\n      \
@@ -74,7 +86,12 @@ const CLAUDE: Prices = [30_000, 3_000, 150_000];
 
 /// What the request has this provider do, as its text says: `a=…;b=…`.
 fn end_of(text: &str, provider: &str) -> String {
-    let ends = text.split_whitespace().next().unwrap().split(';').find_map(|end| end.strip_prefix(provider)?.strip_prefix('='));
+    let ends = text
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .split(';')
+        .find_map(|end| end.strip_prefix(provider)?.strip_prefix('='));
     ends.unwrap_or("usage-7-3-0").to_owned()
 }
 
@@ -91,7 +108,8 @@ fn answer(received: &Received) -> Vec<Step> {
     if received.target.ends_with("/count_tokens") {
         return scripted::json_answer(200, &json!({ "input_tokens": 41 }));
     }
-    let text = body["messages"][0]["content"].as_str().or(body["input"].as_str()).unwrap().to_owned();
+    let text =
+        body["messages"][0]["content"].as_str().or(body["input"].as_str()).unwrap().to_owned();
     let end = end_of(
         &text,
         match body["model"].as_str().unwrap() {
@@ -121,21 +139,47 @@ fn answer(received: &Received) -> Vec<Step> {
         }
         // An error before anything was said, although tokens were counted by then.
         (None, "early") if streams => {
-            let counted =
-                json!({ "id": "x", "choices": [], "usage": { "prompt_tokens": 900, "completion_tokens": 0, "total_tokens": 900 } });
+            let counted = json!({ "id": "x", "choices": [], "usage": { "prompt_tokens": 900, "completion_tokens": 0, "total_tokens": 900 } });
             let error = json!({ "error": { "message": "overloaded", "type": "server_error", "code": 503 } });
-            let events = [scripted::role_event(), format!("data: {counted}\n\n"), format!("data: {error}\n\n"), String::new()];
-            [vec![scripted::stream_head()], events.map(|event| Step::Chunk(event.into_bytes())).to_vec()].concat()
+            let events = [
+                scripted::role_event(),
+                format!("data: {counted}\n\n"),
+                format!("data: {error}\n\n"),
+                String::new(),
+            ];
+            [
+                vec![scripted::stream_head()],
+                events.map(|event| Step::Chunk(event.into_bytes())).to_vec(),
+            ]
+            .concat()
         }
         (None, "early") => vec![Step::Cut],
         (None, "hang") if streams => {
             let events = [scripted::role_event(), scripted::content_event("never whole")];
-            [vec![scripted::stream_head()], events.map(|event| Step::Chunk(event.into_bytes())).to_vec(), vec![Step::Hang]].concat()
+            [
+                vec![scripted::stream_head()],
+                events.map(|event| Step::Chunk(event.into_bytes())).to_vec(),
+                vec![Step::Hang],
+            ]
+            .concat()
         }
         _ if streams => {
-            let last = usage.map(|usage| format!("data: {}\n\n", json!({ "id": "x", "choices": [], "usage": usage }))).unwrap_or_default();
-            let events = [scripted::role_event(), scripted::content_event("well said"), last + &scripted::last_events(), String::new()];
-            [vec![scripted::stream_head()], events.map(|event| Step::Chunk(event.into_bytes())).to_vec()].concat()
+            let last = usage
+                .map(|usage| {
+                    format!("data: {}\n\n", json!({ "id": "x", "choices": [], "usage": usage }))
+                })
+                .unwrap_or_default();
+            let events = [
+                scripted::role_event(),
+                scripted::content_event("well said"),
+                last + &scripted::last_events(),
+                String::new(),
+            ];
+            [
+                vec![scripted::stream_head()],
+                events.map(|event| Step::Chunk(event.into_bytes())).to_vec(),
+            ]
+            .concat()
         }
         _ => {
             let mut said = match messages {
@@ -169,16 +213,38 @@ impl World {
     async fn start(dir: &std::path::Path, first: &str) -> World {
         let provider = Provider::start(|received, _| answer(received)).await;
         let (clock, url) = (Clock::manual("2026-11-20T21:00:00Z".parse().unwrap()), provider.url());
-        let extras = Extras { clock: clock.clone(), variables: &[("ANY_API_KEY", "k")], ..Extras::default() };
+        let extras = Extras {
+            clock: clock.clone(),
+            variables: &[("ANY_API_KEY", "k")],
+            ..Extras::default()
+        };
         let text = document(&url, first, SMALL, LARGE);
-        let host = Host::start_with(dir, provider.address(), &text, Faults::default(), extras).await;
+        let host =
+            Host::start_with(dir, provider.address(), &text, Faults::default(), extras).await;
         let make = async |limits: &str| {
-            let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&format!(r#"{{"name":"x","limits":{limits}}}"#))).await;
+            let made = host
+                .ask(
+                    "POST",
+                    "/v1/router/keys",
+                    Some(ADMIN),
+                    Some(&format!(r#"{{"name":"x","limits":{limits}}}"#)),
+                )
+                .await;
             made.json()["key"].as_str().unwrap().to_owned()
         };
         let (key, limited) = (make("{}").await, make(r#"{"rpm":1}"#).await);
         let draws = Draws(count("REROUTER_SEED", 1));
-        World { host, clock, key, limited, draws, ids: Vec::new(), replays: 0, _provider: provider, url }
+        World {
+            host,
+            clock,
+            key,
+            limited,
+            draws,
+            ids: Vec::new(),
+            replays: 0,
+            _provider: provider,
+            url,
+        }
     }
 
     async fn manage(&self, method: &str, target: &str, body: Option<&Value>) -> Answer {
@@ -189,33 +255,66 @@ impl World {
         let (bearer, host) = (format!("Bearer {ADMIN}"), self.host.address());
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
         let mut connection = Connection::try_open(host).await.unwrap();
-        let answer = connection.exchange(&request("PUT", "/v1/router/config", &host.to_string(), &headers, Some(text.as_bytes()))).await;
+        let answer = connection
+            .exchange(&request(
+                "PUT",
+                "/v1/router/config",
+                &host.to_string(),
+                &headers,
+                Some(text.as_bytes()),
+            ))
+            .await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
     /// One request, whatever becomes of it.
     async fn ask(&mut self) {
         let (a, b, n, s) = (self.draws.end(), self.draws.end(), self.draws.end(), self.draws.end());
-        let (words, streams) = ("word ".repeat(usize::try_from(self.draws.below(200)).unwrap()), self.draws.below(3) == 0);
+        let (words, streams) = (
+            "word ".repeat(usize::try_from(self.draws.below(200)).unwrap()),
+            self.draws.below(3) == 0,
+        );
         let text = format!("a={a};b={b};n={n};s={s} {words}");
         let chat = |model: &str, streams: bool, text: &str| json!({ "model": model, "stream": streams, "messages": [{ "role": "user", "content": text }] });
         let (endpoint, body) = match self.draws.below(20) {
-            0 => ("/v1/embeddings", json!({ "model": self.draws.of(&["a/small", "b/large"]), "input": text })),
-            1 | 2 => ("/v1/messages", json!({ "max_tokens": 9, "model": "claude", "messages": [{ "role": "user", "content": text }] })),
-            3 | 4 => ("/v1/messages/count_tokens", json!({ "model": "claude", "messages": [{ "role": "user", "content": text }] })),
-            5 | 6 => ("/v1/chat/completions", chat(self.draws.of(&["a/small", "b/large", "a/unpriced"]), streams, &text)),
+            0 => (
+                "/v1/embeddings",
+                json!({ "model": self.draws.of(&["a/small", "b/large"]), "input": text }),
+            ),
+            1 | 2 => (
+                "/v1/messages",
+                json!({ "max_tokens": 9, "model": "claude", "messages": [{ "role": "user", "content": text }] }),
+            ),
+            3 | 4 => (
+                "/v1/messages/count_tokens",
+                json!({ "model": "claude", "messages": [{ "role": "user", "content": text }] }),
+            ),
+            5 | 6 => (
+                "/v1/chat/completions",
+                chat(self.draws.of(&["a/small", "b/large", "a/unpriced"]), streams, &text),
+            ),
             7 => ("/v1/chat/completions", chat("nobody", streams, &text)),
-            8 => return self.leave(&chat("auto", true, &format!("a=hang;b=hang;s={s} {words}"))).await,
+            8 => {
+                return self
+                    .leave(&chat("auto", true, &format!("a=hang;b=hang;s={s} {words}")))
+                    .await;
+            }
             9 => {
                 let answer = self
                     .host
-                    .ask("POST", "/v1/chat/completions", Some(&self.limited), Some(&chat("auto", streams, &text).to_string()))
+                    .ask(
+                        "POST",
+                        "/v1/chat/completions",
+                        Some(&self.limited),
+                        Some(&chat("auto", streams, &text).to_string()),
+                    )
                     .await;
                 return self.ids.push(answer.request_id());
             }
             _ => ("/v1/chat/completions", chat("auto", streams, &text)),
         };
-        let answer = self.host.ask("POST", endpoint, Some(&self.key), Some(&body.to_string())).await;
+        let answer =
+            self.host.ask("POST", endpoint, Some(&self.key), Some(&body.to_string())).await;
         self.ids.push(answer.request_id());
     }
 
@@ -224,7 +323,13 @@ impl World {
         let (host, bearer) = (self.host.address(), format!("Bearer {}", self.key));
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         let mut connection = Connection::try_open(host).await.unwrap();
-        let request = request("POST", "/v1/chat/completions", &host.to_string(), &headers, Some(body.to_string().as_bytes()));
+        let request = request(
+            "POST",
+            "/v1/chat/completions",
+            &host.to_string(),
+            &headers,
+            Some(body.to_string().as_bytes()),
+        );
         connection.send(&request).await;
         let head = connection.head().await.unwrap();
         self.ids.push(head.request_id());
@@ -240,7 +345,9 @@ impl World {
             self.ask().await;
             if self.draws.below(20) == 0 {
                 let at = usize::try_from(self.draws.below(self.ids.len() as u64)).unwrap();
-                let again = self.manage("POST", &format!("/v1/router/replay/{}/reroute", self.ids[at]), None).await;
+                let again = self
+                    .manage("POST", &format!("/v1/router/replay/{}/reroute", self.ids[at]), None)
+                    .await;
                 self.replays += u64::from(again.json()["new_id"].is_string());
             }
             self.clock.advance(Duration::from_secs(60 * self.draws.below(30)));
@@ -280,29 +387,50 @@ impl World {
             None => (json!({}), String::new()),
             Some((since, until)) => {
                 let time = |day: &str| format!("{day}T00:00:00Z");
-                (json!({ "since": time(since), "until": time(until) }), format!("?since={since}&until={until}"))
+                (
+                    json!({ "since": time(since), "until": time(until) }),
+                    format!("?since={since}&until={until}"),
+                )
             }
         };
         let usage = self.usage(&query).await;
         let billed: u64 = captures.iter().map(|capture| nano(&capture["cost_usd"])).sum();
         assert_eq!(nano(&usage["cost_usd"]), billed, "{span:?}: {usage}");
-        let estimated: u64 =
-            captures.iter().filter(|capture| capture["usage"]["estimated"] == true).map(|capture| nano(&capture["cost_usd"])).sum();
-        let unpriced = captures.iter().filter(|capture| capture["cost_usd"].is_null() && !capture["usage"].is_null()).count();
+        let estimated: u64 = captures
+            .iter()
+            .filter(|capture| capture["usage"]["estimated"] == true)
+            .map(|capture| nano(&capture["cost_usd"]))
+            .sum();
+        let unpriced = captures
+            .iter()
+            .filter(|capture| capture["cost_usd"].is_null() && !capture["usage"].is_null())
+            .count();
         let untold = captures.iter().filter(|capture| tells_no_usage(capture)).count();
         assert_eq!(usage["unpriced_requests"], unpriced, "{span:?}: {usage}");
         for baseline in ["recorded", "current"] {
             let report = self.evaluate(&json!({ "filter": filter, "baseline": baseline })).await;
             let cost = &report["cost"];
-            assert_eq!((&report["changed"], report["evaluated"].as_u64()), (&json!(0), Some(decided(captures))), "{report:#}");
-            assert_eq!(cost["before"].as_f64(), Some(usage["cost_usd"].as_f64().unwrap_or(0.0)), "{span:?} {baseline}: {cost} and {usage}");
+            assert_eq!(
+                (&report["changed"], report["evaluated"].as_u64()),
+                (&json!(0), Some(decided(captures))),
+                "{report:#}"
+            );
+            assert_eq!(
+                cost["before"].as_f64(),
+                Some(usage["cost_usd"].as_f64().unwrap_or(0.0)),
+                "{span:?} {baseline}: {cost} and {usage}"
+            );
             assert_eq!(cost["after"], cost["before"], "{cost}");
             assert_eq!(
                 (nano(&cost["estimated"]["before"]), &cost["estimated"]["after"]),
                 (estimated, &cost["estimated"]["before"]),
                 "{cost}"
             );
-            assert_eq!((&cost["unpriced"], &cost["skipped"]), (&json!(unpriced + untold), &json!(0.0)), "{cost}");
+            assert_eq!(
+                (&cost["unpriced"], &cost["skipped"]),
+                (&json!(unpriced + untold), &json!(0.0)),
+                "{cost}"
+            );
         }
     }
 }
@@ -331,7 +459,10 @@ fn priced(target: &str, usage: &Value, small: Prices, large: Prices) -> Option<u
     };
     let of = |name: &str| usage[name].as_u64().unwrap_or(0);
     let (prompt, cached) = (of("prompt_tokens"), of("cached_tokens"));
-    Some(((prompt - cached) * input + cached * cached_input + of("completion_tokens") * output).div_ceil(10))
+    Some(
+        ((prompt - cached) * input + cached * cached_input + of("completion_tokens") * output)
+            .div_ceil(10),
+    )
 }
 
 fn target(of: &Value) -> String {
@@ -354,12 +485,17 @@ fn check(capture: &Value, small: Prices, large: Prices) {
     let counts = if end == "early" { Some([900, 0, 0]) } else { told(&end) };
     if let Some([prompt, cached, completion]) = counts {
         let expected = [Some(prompt), Some(cached).filter(|_| end != "early"), Some(completion)];
-        let found = ["prompt_tokens", "cached_tokens", "completion_tokens"].map(|name| usage[name].as_u64());
+        let found = ["prompt_tokens", "cached_tokens", "completion_tokens"]
+            .map(|name| usage[name].as_u64());
         assert_eq!((found, &usage["estimated"]), (expected, &json!(false)), "{capture:#}");
     }
     assert!(usage.is_null() || usage["estimated"] == counts.is_none(), "{capture:#}");
     let expected = if usage.is_null() { None } else { priced(&served, usage, small, large) };
-    assert_eq!(capture["cost_usd"].as_f64().map(|_| nano(&capture["cost_usd"])), expected, "{capture:#}");
+    assert_eq!(
+        capture["cost_usd"].as_f64().map(|_| nano(&capture["cost_usd"])),
+        expected,
+        "{capture:#}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -377,7 +513,8 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     world.clock.advance(Duration::from_secs(86_400));
     let until_midnight = 86_400 - world.clock.now().as_second() % 86_400;
     world.clock.advance(Duration::from_secs(until_midnight.try_into().unwrap()));
-    let (small, large, began) = ([2_001, 2_001, 9_999], [10_000, 5_000, 40_007], noon(world.clock.now()));
+    let (small, large, began) =
+        ([2_001, 2_001, 9_999], [10_000, 5_000, 40_007], noon(world.clock.now()));
     world.put(&document(&world.url, "b/large", small, large)).await;
     let sent = world.ids.len();
     world.traffic(rounds / 2).await;
@@ -388,16 +525,33 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     world.costs_what_it_cost(Some((&began, &noon(world.clock.now()))), &all[sent..]).await;
     let ends: std::collections::BTreeSet<String> =
         all.iter().map(|capture| format!("{} {}", capture["state"], capture["status"])).collect();
-    let failovers = all.iter().filter(|capture| capture["decision"]["attempts"].as_array().is_some_and(|tries| tries.len() > 1)).count();
-    assert!(ends.len() > 8 && failovers > all.len() / 20 && world.replays > 0, "a mixed run: {ends:?}, {failovers}, {}", world.replays);
+    let failovers = all
+        .iter()
+        .filter(|capture| {
+            capture["decision"]["attempts"].as_array().is_some_and(|tries| tries.len() > 1)
+        })
+        .count();
+    assert!(
+        ends.len() > 8 && failovers > all.len() / 20 && world.replays > 0,
+        "a mixed run: {ends:?}, {failovers}, {}",
+        world.replays
+    );
 
     // Whatever is live since: what was decided then cost what was billed then, each day.
-    let mut days: Vec<&str> = all.iter().map(|capture| capture["created_at"].as_str().unwrap().get(..10).unwrap()).collect();
+    let mut days: Vec<&str> = all
+        .iter()
+        .map(|capture| capture["created_at"].as_str().unwrap().get(..10).unwrap())
+        .collect();
     days.dedup();
     assert!(days.len() > 2, "{days:?}");
     let billed = async |filter: Value, query: String| {
-        let (report, usage) = (world.evaluate(&json!({ "filter": filter })).await, world.usage(&query).await);
-        assert_eq!(report["cost"]["before"].as_f64(), Some(usage["cost_usd"].as_f64().unwrap_or(0.0)), "{query}: {report:#} and {usage}");
+        let (report, usage) =
+            (world.evaluate(&json!({ "filter": filter })).await, world.usage(&query).await);
+        assert_eq!(
+            report["cost"]["before"].as_f64(),
+            Some(usage["cost_usd"].as_f64().unwrap_or(0.0)),
+            "{query}: {report:#} and {usage}"
+        );
         nano(&report["cost"]["before"])
     };
     let mut sum = 0;
@@ -417,9 +571,15 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
         .iter()
         .filter(|capture| !capture["usage"].is_null() && capture["cost_usd"].is_number())
         .map(|capture| {
-            let moved =
-                capture["model"] == "auto" && ![&capture["decision"], &capture["served"]].into_iter().any(|of| target(of) == "b/large");
-            if moved { priced("b/large", &capture["usage"], cheap, dear).unwrap() } else { nano(&capture["cost_usd"]) }
+            let moved = capture["model"] == "auto"
+                && ![&capture["decision"], &capture["served"]]
+                    .into_iter()
+                    .any(|of| target(of) == "b/large");
+            if moved {
+                priced("b/large", &capture["usage"], cheap, dear).unwrap()
+            } else {
+                nano(&capture["cost_usd"])
+            }
         })
         .sum();
     assert_eq!(nano(&report["cost"]["after"]), expected, "{report:#}");

@@ -18,7 +18,8 @@ fn body_of(size: usize, model: &str) -> Vec<u8> {
     let mut out = start.as_bytes().to_vec();
     let mut number = 0u64;
     while out.len() + end.len() + 20 < size {
-        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        number =
+            number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         out.extend_from_slice(format!("{number:019} ").as_bytes());
     }
     out.resize(size - end.len(), b'.');
@@ -38,7 +39,11 @@ async fn bodies_of_any_size_and_framing_reach_both_providers_whole() {
     let b = Provider::always(scripted::completion("from b")).await;
     // The first provider fails each time, and is to be asked each time.
     let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-    let document = document.replacen("protocol: openai\n", "protocol: openai\n    breaker: { consecutive: 1000, min_requests: 1000 }\n", 1);
+    let document = document.replacen(
+        "protocol: openai\n",
+        "protocol: openai\n    breaker: { consecutive: 1000, min_requests: 1000 }\n",
+        1,
+    );
     let gateway = Setup::new(&document).tls().start().await;
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
@@ -51,26 +56,56 @@ async fn bodies_of_any_size_and_framing_reach_both_providers_whole() {
         for (protocol, unknown_length) in [(1, false), (1, true), (2, false), (2, true)] {
             let answer = match (protocol, unknown_length) {
                 (1, false) => {
-                    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(&body));
+                    let request = client::request(
+                        "POST",
+                        "/v1/chat/completions",
+                        &gateway.host(),
+                        &headers,
+                        Some(&body),
+                    );
                     http1.exchange(&request).await
                 }
                 (1, true) => {
-                    let request = client::chunked_request("POST", "/v1/chat/completions", &gateway.host(), &headers, &body, 50_000);
+                    let request = client::chunked_request(
+                        "POST",
+                        "/v1/chat/completions",
+                        &gateway.host(),
+                        &headers,
+                        &body,
+                        50_000,
+                    );
                     http1.exchange(&request).await
                 }
-                _ => http2.send("POST", "/v1/chat/completions", &headers, &body, unknown_length).await,
+                _ => {
+                    http2
+                        .send("POST", "/v1/chat/completions", &headers, &body, unknown_length)
+                        .await
+                }
             };
-            let what = format!("{size} bytes over HTTP/{protocol}, unknown length {unknown_length}");
+            let what =
+                format!("{size} bytes over HTTP/{protocol}, unknown length {unknown_length}");
             assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-            assert!(answer.whole && answer.body == scripted::completion_body("from b").to_string().as_bytes(), "{what}");
+            assert!(
+                answer.whole
+                    && answer.body == scripted::completion_body("from b").to_string().as_bytes(),
+                "{what}"
+            );
             assert_eq!(answer.header("x-rerouter-attempts"), Some("2"), "{what}");
             sent += 1;
             for provider in [&a, &b] {
                 assert_eq!(provider.count(), sent, "{what}");
                 let received = provider.last();
                 let length = expected.len().to_string();
-                assert_eq!(received.header("content-length").as_deref(), Some(length.as_str()), "{what}");
-                assert!(same(&received.body, &expected), "{what}: {} bytes arrived", received.body.len());
+                assert_eq!(
+                    received.header("content-length").as_deref(),
+                    Some(length.as_str()),
+                    "{what}"
+                );
+                assert!(
+                    same(&received.body, &expected),
+                    "{what}: {} bytes arrived",
+                    received.body.len()
+                );
             }
         }
     }
@@ -80,15 +115,22 @@ async fn bodies_of_any_size_and_framing_reach_both_providers_whole() {
 #[tokio::test]
 async fn a_body_beyond_the_capture_limit_is_marked_and_not_rerouted() {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("capture: { max_body: 4KiB }").start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .server("capture: { max_body: 4KiB }")
+        .start()
+        .await;
     let key = gateway.create_key().await;
     let answer = gateway.chat(&key, &body_of(5 * KIB, "auto")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let id = answer.request_id();
     let capture = gateway.capture(&id).await;
-    assert_eq!((&capture["request"]["truncated"], &capture["replayable"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&capture["request"]["truncated"], &capture["replayable"]),
+        (&json!(true), &json!(false))
+    );
     assert_eq!(capture["not_replayable"], "truncated");
-    let reroute = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let reroute =
+        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
     envelope::management(&reroute, 409, "truncated");
     assert_eq!(a.count(), 1);
 }
@@ -97,27 +139,42 @@ async fn a_body_beyond_the_capture_limit_is_marked_and_not_rerouted() {
 #[tokio::test]
 async fn an_answer_beyond_the_capture_limit_is_kept_cut_and_says_so() {
     let long = "long ".repeat(KIB);
-    for (steps, status) in [(scripted::completion(&long), 200), (scripted::failure(500, &long), 500)] {
+    for (steps, status) in
+        [(scripted::completion(&long), 200), (scripted::failure(500, &long), 500)]
+    {
         let a = Provider::always(steps).await;
-        let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("capture: { max_body: 4KiB }").start().await;
+        let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+            .server("capture: { max_body: 4KiB }")
+            .start()
+            .await;
         let key = gateway.create_key().await;
         let answer = gateway.chat(&key, &body_of(KIB, "auto")).await;
         assert_eq!(answer.status, status, "{}", answer.text());
         assert!(answer.text().contains(&long), "the client has all of it");
         let passed = answer.request_id();
-        let reroute = gateway.manage("POST", &format!("/v1/router/replay/{passed}/reroute"), &key.secret, None).await;
+        let reroute = gateway
+            .manage("POST", &format!("/v1/router/replay/{passed}/reroute"), &key.secret, None)
+            .await;
         assert!(reroute.text().contains(&long), "{}", reroute.text());
         let again = reroute.json()["new_id"].as_str().unwrap().to_owned();
         for id in [passed, again] {
             let response = gateway.capture(&id).await["response"].take();
-            assert_eq!((&response["truncated"], response["body"].as_str().map(str::len)), (&json!(true), Some(4 * KIB)), "{status}");
+            assert_eq!(
+                (&response["truncated"], response["body"].as_str().map(str::len)),
+                (&json!(true), Some(4 * KIB)),
+                "{status}"
+            );
         }
     }
 }
 
 async fn small_limit() -> (Gateway, Key, Provider) {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("limits: { request_body: 64KiB }").tls().start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .server("limits: { request_body: 64KiB }")
+        .tls()
+        .start()
+        .await;
     let key = gateway.create_key().await;
     (gateway, key, a)
 }
@@ -127,11 +184,20 @@ async fn a_body_over_the_limit_is_413_and_the_connection_closes() {
     let (gateway, key, a) = small_limit().await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let check = |answer: &Answer| envelope::openai(answer, 413, "invalid_request_error", Some("payload_too_large"));
+    let check = |answer: &Answer| {
+        envelope::openai(answer, 413, "invalid_request_error", Some("payload_too_large"))
+    };
     let body = body_of(200 * KIB, "auto");
     for request in [
         client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(&body)),
-        client::chunked_request("POST", "/v1/chat/completions", &gateway.host(), &headers, &body, 10_000),
+        client::chunked_request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            &body,
+            10_000,
+        ),
     ] {
         let mut connection = gateway.connect().await;
         check(&connection.exchange(&request).await);
@@ -144,7 +210,11 @@ async fn a_body_over_the_limit_is_413_and_the_connection_closes() {
     assert_eq!(a.count(), 0);
     let fits = body_of(64 * KIB, "auto");
     assert_eq!(gateway.chat(&key, &fits).await.status, 200, "exactly the limit fits");
-    assert_eq!(http2.send("POST", "/v1/chat/completions", &headers, &fits, true).await.status, 200, "the connection goes on");
+    assert_eq!(
+        http2.send("POST", "/v1/chat/completions", &headers, &fits, true).await.status,
+        200,
+        "the connection goes on"
+    );
 }
 
 #[tokio::test]
@@ -153,17 +223,29 @@ async fn expect_100_continue_is_answered_and_not_passed_on() {
     let bearer = format!("Bearer {}", key.secret);
     let body = body_of(KIB, "auto");
     let length = body.len().to_string();
-    let headers = [("authorization", bearer.as_str()), ("expect", "100-continue"), ("content-length", length.as_str())];
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("expect", "100-continue"),
+        ("content-length", length.as_str()),
+    ];
     let mut connection = gateway.connect().await;
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, None)).await;
+    connection
+        .send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, None))
+        .await;
     assert_eq!(connection.head().await.expect("an interim answer").status, 100);
     let answer = connection.exchange(&body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(a.last().header("expect"), None);
     // Without a good credential the body is never asked for.
-    let headers = [("authorization", "Bearer rtr_wrong"), ("expect", "100-continue"), ("content-length", length.as_str())];
+    let headers = [
+        ("authorization", "Bearer rtr_wrong"),
+        ("expect", "100-continue"),
+        ("content-length", length.as_str()),
+    ];
     connection = gateway.connect().await;
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, None)).await;
+    connection
+        .send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, None))
+        .await;
     assert_eq!(connection.head().await.expect("a final answer").status, 401);
 }
 
@@ -172,7 +254,8 @@ async fn a_body_that_is_no_chat_request_is_400_and_the_connection_stays() {
     let (gateway, key, a) = small_limit().await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let deep = format!(r#"{{"model":"auto","messages":[],"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+    let deep =
+        format!(r#"{{"model":"auto","messages":[],"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let bad: [(&[u8], Option<&str>); 12] = [
         (b"", None),
         (b"nonsense", None),
@@ -189,7 +272,8 @@ async fn a_body_that_is_no_chat_request_is_400_and_the_connection_stays() {
     ];
     let mut connection = gateway.connect().await;
     for (body, param) in bad {
-        let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body));
+        let request =
+            client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body));
         let answer = connection.exchange(&request).await;
         envelope::openai(&answer, 400, "invalid_request_error", None);
         if param.is_some() {
@@ -197,6 +281,12 @@ async fn a_body_that_is_no_chat_request_is_400_and_the_connection_stays() {
         }
     }
     assert_eq!(a.count(), 0);
-    let good = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(&body_of(KIB, "auto")));
+    let good = client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(&body_of(KIB, "auto")),
+    );
     assert_eq!(connection.exchange(&good).await.status, 200);
 }

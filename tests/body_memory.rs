@@ -32,7 +32,10 @@ async fn all_is_given_back(gateway: &Gateway) {
 async fn a_body_that_finds_no_room_is_503_and_the_others_go_on() {
     let gate = Arc::new(Notify::new());
     let waits = gate.clone();
-    let provider = Provider::start(move |_, _| [vec![Step::Wait(waits.clone())], scripted::completion("well")].concat()).await;
+    let provider = Provider::start(move |_, _| {
+        [vec![Step::Wait(waits.clone())], scripted::completion("well")].concat()
+    })
+    .await;
     let (gateway, key) = start(&provider).await;
     let text = "a ".repeat(450 << 10);
     let body = json!({ "model": "auto", "messages": [{ "role": "user", "content": text }] });
@@ -119,7 +122,11 @@ async fn what_a_compressed_body_becomes_is_held_too() {
     let send = async |bytes: usize| {
         let coded = crate::support::coded::encode("gzip", body(bytes).as_bytes());
         let bearer = format!("Bearer {}", key.secret);
-        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("content-encoding", "gzip")];
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("content-encoding", "gzip"),
+        ];
         gateway.send("POST", "/v1/chat/completions", &headers, Some(&coded)).await.status
     };
     let large = 2 * bounds::READ_INLINE;
@@ -155,7 +162,10 @@ async fn a_limit_that_is_reached_is_told_before_a_large_body_comes() {
     );
     connection.send(head.as_bytes()).await;
     let refused = connection.head().await.expect("an answer");
-    assert_eq!((refused.status, refused.header("x-ratelimit-remaining-requests")), (429, Some("0")));
+    assert_eq!(
+        (refused.status, refused.header("x-ratelimit-remaining-requests")),
+        (429, Some("0"))
+    );
     assert_eq!(send(&gzip, b"not gzip").await.status, 429, "it is not decoded");
     // A small one is read, so that its refusal is captured.
     let small = send(&[], &body).await;

@@ -29,7 +29,10 @@ async fn start() -> (Gateway, Provider) {
 /// The cookie of an admin who has logged in.
 async fn admin_cookie(gateway: &Gateway) -> String {
     let account = json!({"email": "admin@example.com", "password": PASSWORD, "role": "admin"});
-    assert_eq!(gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.status, 201);
+    assert_eq!(
+        gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.status,
+        201
+    );
     let body = json!({"email": "admin@example.com", "password": PASSWORD}).to_string();
     let login = gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await;
     login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
@@ -39,7 +42,8 @@ async fn admin_cookie(gateway: &Gateway) -> String {
 async fn state(gateway: &Gateway) -> Vec<Value> {
     let mut found = vec![json!(gateway.revision().await)];
     for path in ["/v1/users", "/v1/audit", "/v1/apikeys", "/v1/router/keys", "/v1/router/replay"] {
-        let answer = gateway.manage("GET", &format!("{path}?limit=100"), &gateway.admin_key, None).await;
+        let answer =
+            gateway.manage("GET", &format!("{path}?limit=100"), &gateway.admin_key, None).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         found.push(answer.json());
     }
@@ -50,16 +54,27 @@ async fn state(gateway: &Gateway) -> Vec<Value> {
 }
 
 fn fill(pattern: &str) -> String {
-    let segments = pattern.split('/').map(|segment| if segment.starts_with('{') { "key_00000000000000000000000000" } else { segment });
+    let segments = pattern.split('/').map(|segment| {
+        if segment.starts_with('{') { "key_00000000000000000000000000" } else { segment }
+    });
     segments.collect::<Vec<_>>().join("/")
 }
 
 fn check(surface: Surface, answer: &Answer, (status, word, phrase): (u16, &str, &str)) {
     match surface {
         Surface::Agent => envelope::agent(answer, status, phrase),
-        Surface::DataPlane => envelope::openai(answer, status, answer.json()["error"]["type"].as_str().unwrap(), Some(word)),
-        Surface::Messages => envelope::anthropic(answer, status, answer.json()["error"]["type"].as_str().unwrap()),
-        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(answer, status, word),
+        Surface::DataPlane => envelope::openai(
+            answer,
+            status,
+            answer.json()["error"]["type"].as_str().unwrap(),
+            Some(word),
+        ),
+        Surface::Messages => {
+            envelope::anthropic(answer, status, answer.json()["error"]["type"].as_str().unwrap())
+        }
+        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
+            envelope::management(answer, status, word)
+        }
     }
 }
 
@@ -81,9 +96,11 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     // What nodes tell is signed, which no browser does for a page: without that it is 401 before anything else.
     let signed = |route: &&rerouter::api::Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in ROUTES.iter().filter(|route| !route.method.is_safe() && !signed(route)) {
-        let (surface, method, target) = (Surface::of(route.path), route.method.as_str(), fill(route.path));
+        let (surface, method, target) =
+            (Surface::of(route.path), route.method.as_str(), fill(route.path));
         for headers in foreign {
-            let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("cookie", cookie.as_str()), JSON]).collect();
+            let headers: Vec<(&str, &str)> =
+                headers.iter().copied().chain([("cookie", cookie.as_str()), JSON]).collect();
             let answer = gateway.send(method, &target, &headers, Some(b"{}")).await;
             check(surface, &answer, (403, "csrf_rejected", "Forbidden"));
             assert!(answer.header_lines("access-control-allow-origin").is_empty());
@@ -96,8 +113,14 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     // Nor is a credential that browsers add by themselves any better, where none is looked at.
     for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
         let (surface, target) = (Surface::of(route.path), fill(route.path));
-        for scheme in ["Basic dTpw", "basic", "Digest username=\"u\"", "NTLM TlRMTVNTUAAB", "Negotiate YII="] {
-            let headers = [("sec-fetch-site", "cross-site"), ("authorization", scheme), ("cookie", cookie.as_str())];
+        for scheme in
+            ["Basic dTpw", "basic", "Digest username=\"u\"", "NTLM TlRMTVNTUAAB", "Negotiate YII="]
+        {
+            let headers = [
+                ("sec-fetch-site", "cross-site"),
+                ("authorization", scheme),
+                ("cookie", cookie.as_str()),
+            ];
             let answer = gateway.send(route.method.as_str(), &target, &headers, None).await;
             if route.policy.is_open() || surface == Surface::Agent {
                 check(surface, &answer, (403, "csrf_rejected", "Forbidden"));
@@ -110,7 +133,14 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     // A request that shows a credential which no browser adds by itself is not asked where it comes from.
     for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
         let (method, target) = (route.method.as_str(), fill(route.path));
-        let answer = gateway.send(method, &target, &[("sec-fetch-site", "cross-site"), ("authorization", "Bearer x")], None).await;
+        let answer = gateway
+            .send(
+                method,
+                &target,
+                &[("sec-fetch-site", "cross-site"), ("authorization", "Bearer x")],
+                None,
+            )
+            .await;
         assert!(!answer.text().contains("another site"), "{method} {target}: {}", answer.text());
     }
 }
@@ -136,13 +166,24 @@ async fn nobody_who_asks_beforehand_is_told_to_come() {
             for credential in [None, Some(("cookie", cookie.as_str()))] {
                 let headers: Vec<(&str, &str)> = preflight.into_iter().chain(credential).collect();
                 let asked = gateway.send("OPTIONS", &target, &headers, None).await;
-                assert!(matches!(asked.status, 401 | 405), "OPTIONS {target}: {} {}", asked.status, asked.text());
+                assert!(
+                    matches!(asked.status, 401 | 405),
+                    "OPTIONS {target}: {} {}",
+                    asked.status,
+                    asked.text()
+                );
                 // Nor is anything let be read that is answered without being asked for beforehand.
-                let plain = [("origin", origin), ("sec-fetch-mode", "cors"), ("sec-fetch-site", "cross-site")];
+                let plain = [
+                    ("origin", origin),
+                    ("sec-fetch-mode", "cors"),
+                    ("sec-fetch-site", "cross-site"),
+                ];
                 let headers: Vec<(&str, &str)> = plain.into_iter().chain(credential).collect();
                 let read = gateway.send("GET", &target, &headers, None).await;
                 for answer in [asked, read] {
-                    let told = answer.headers.iter().find(|(name, _)| name.starts_with("access-control-") || name == "timing-allow-origin");
+                    let told = answer.headers.iter().find(|(name, _)| {
+                        name.starts_with("access-control-") || name == "timing-allow-origin"
+                    });
                     assert!(told.is_none(), "{target}: {told:?}");
                 }
             }
@@ -159,9 +200,19 @@ async fn every_route_is_served_to_our_own_names_only() {
     let port = gateway.address().port();
     for route in ROUTES {
         let (surface, target) = (Surface::of(route.path), fill(route.path));
-        for host in [format!("evil.example:{port}"), "evil.example".to_owned(), format!("127.0.0.1.evil.example:{port}")] {
+        for host in [
+            format!("evil.example:{port}"),
+            "evil.example".to_owned(),
+            format!("127.0.0.1.evil.example:{port}"),
+        ] {
             for credential in [("cookie", cookie.as_str()), ("authorization", bearer.as_str())] {
-                let ask = client::request(route.method.as_str(), &target, &host, &[credential, JSON], Some(b"{}"));
+                let ask = client::request(
+                    route.method.as_str(),
+                    &target,
+                    &host,
+                    &[credential, JSON],
+                    Some(b"{}"),
+                );
                 let answer = gateway.connect().await.exchange(&ask).await;
                 check(surface, &answer, (421, "misdirected_request", "Misdirected Request"));
             }
@@ -194,8 +245,12 @@ async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes(
             true => client::request("POST", "/v1/agents", &host, &headers, Some(agent.as_bytes())),
             false => client::request("GET", "/health", &host, &headers, None),
         };
-        let answer =
-            until("the listener", async || client::Connection::try_open(([127, 0, 0, 1], port).into()).await).await.exchange(&ask).await;
+        let answer = until("the listener", async || {
+            client::Connection::try_open(([127, 0, 0, 1], port).into()).await
+        })
+        .await
+        .exchange(&ask)
+        .await;
         assert_eq!(answer.status, status, "{host}: {}", answer.text());
     }
     let agents = gateway.send("GET", "/v1/agents", &[], None).await.json();
@@ -212,14 +267,30 @@ impl Browser {
     fn open(url: &str) -> Browser {
         let profile = tempfile::Builder::new().prefix("rerouter-browser-").tempdir().unwrap();
         let mut command = Command::new("chromium");
-        command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync"]);
-        command.args(["--disable-background-networking", "--disable-component-update", "--disable-default-apps"]);
+        command.args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-sync",
+        ]);
+        command.args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-default-apps",
+        ]);
         // What browsers of today do about such pages beyond the rules of origins and cookies is not to be what protects us.
         command.arg("--disable-features=HttpsUpgrades,LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests");
         command.arg("--host-resolver-rules=MAP evil.example 127.0.0.1");
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
-        command.env("HOME", profile.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("chromium is not installed: run ./test, which installs it");
+        command
+            .env("HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child =
+            command.spawn().expect("chromium is not installed: run ./test, which installs it");
         Browser { child, _profile: profile }
     }
 }
@@ -274,11 +345,17 @@ fn hand_on(request: &Received, gateway: std::net::SocketAddr) -> Vec<Step> {
 async fn report(evil: &Provider) -> Vec<Value> {
     let began = Instant::now();
     loop {
-        let found = (0..evil.count()).map(|number| evil.request(number)).find(|request| request.target == "/report");
+        let found = (0..evil.count())
+            .map(|number| evil.request(number))
+            .find(|request| request.target == "/report");
         if let Some(request) = found {
             return request.json().as_array().unwrap().clone();
         }
-        assert!(began.elapsed() < BROWSING, "the page did not come to its end; its server was asked {} times", evil.count());
+        assert!(
+            began.elapsed() < BROWSING,
+            "the page did not come to its end; its server was asked {} times",
+            evil.count()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -294,7 +371,13 @@ async fn lines(gateway: &Gateway) -> usize {
 fn logged(gateway: &Gateway, from: usize) -> Vec<(String, String, u64)> {
     let log = gateway.log();
     let lines = log.lines().skip(from).filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let line = |line: Value| Some((line["method"].as_str()?.to_owned(), line["path"].as_str()?.to_owned(), line["status"].as_u64()?));
+    let line = |line: Value| {
+        Some((
+            line["method"].as_str()?.to_owned(),
+            line["path"].as_str()?.to_owned(),
+            line["status"].as_u64()?,
+        ))
+    };
     lines.filter_map(line).collect()
 }
 
@@ -316,29 +399,47 @@ fn attacks(revision: &str) -> Vec<Value> {
         ("POST", "/v1/chat/completions", chat),
         ("POST", "/v1/auth/logout", json!({})),
     ];
-    let known =
-        |route: &&rerouter::api::Route| whole.iter().any(|(method, path, _)| *method == route.method.as_str() && *path == route.path);
+    let known = |route: &&rerouter::api::Route| {
+        whole
+            .iter()
+            .any(|(method, path, _)| *method == route.method.as_str() && *path == route.path)
+    };
     let others = ROUTES.iter().filter(|route| !route.method.is_safe() && !known(route));
     let others = others.map(|route| json!({"method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true}));
-    let whole = whole.iter().map(|(method, path, body)| json!({"method": method, "path": path, "body": body.to_string()}));
+    let whole = whole.iter().map(
+        |(method, path, body)| json!({"method": method, "path": path, "body": body.to_string()}),
+    );
     whole.chain(others).collect()
 }
 
 /// The page, for a gateway by this name; it tells this address, and goes to another one at last.
 fn page(attacks: &[Value], gateway: &str, report: &str, last: &str) -> String {
-    let looks = ["/v1/router/usage", "/v1/audit?limit=100", "/v1/router/replay?limit=100", "/openapi.json", "/v1/agents"];
+    let looks = [
+        "/v1/router/usage",
+        "/v1/audit?limit=100",
+        "/v1/router/replay?limit=100",
+        "/openapi.json",
+        "/v1/agents",
+    ];
     let page = include_str!("data/attack.html").replace("ATTACKS", &json!(attacks).to_string());
-    page.replace("LOOKS", &json!(looks).to_string()).replace("GATEWAY", gateway).replace("REPORT", report).replace("LAST", last)
+    page.replace("LOOKS", &json!(looks).to_string())
+        .replace("GATEWAY", gateway)
+        .replace("REPORT", report)
+        .replace("LAST", last)
 }
 
 /// That nothing was done which changes anything, whatever came; paths that were attacked in every way came more than once.
 fn check_logged(logged: &[(String, String, u64)], attacks: &[Value], from: &str) {
-    for (method, path, status) in logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS")) {
+    for (method, path, status) in
+        logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"))
+    {
         assert!(matches!(status, 401 | 403 | 405), "{method} {path} from {from}: {status}");
     }
     for attack in attacks.iter().filter(|attack| attack["method"] == "POST") {
-        let (path, least) = (attack["path"].as_str().unwrap(), if attack["brief"] == true { 2 } else { 5 });
-        let count = logged.iter().filter(|(method, found, _)| method == "POST" && found == path).count();
+        let (path, least) =
+            (attack["path"].as_str().unwrap(), if attack["brief"] == true { 2 } else { 5 });
+        let count =
+            logged.iter().filter(|(method, found, _)| method == "POST" && found == path).count();
         assert!(count >= least, "{path} was attacked from {from}, {count} times: {logged:?}");
     }
 }
@@ -351,28 +452,42 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     let attacks = attacks(before[0].as_str().unwrap());
     let port = gateway.address().port();
     // Another port of the same name is another origin but the same site: the cookie goes along. Another name is another site.
-    for (name, host, logged_in) in
-        [("127.0.0.1", "127.0.0.1", true), ("localhost", "localhost", true), ("evil.example", "127.0.0.1", false)]
-    {
+    for (name, host, logged_in) in [
+        ("127.0.0.1", "127.0.0.1", true),
+        ("localhost", "localhost", true),
+        ("evil.example", "127.0.0.1", false),
+    ] {
         let from = lines(&gateway).await;
         let path = "/v1/api-keys/key_11111111111111111111111111/rotate";
         let last = format!("http://somebody:secret@{host}:{port}{path}");
         let at_gateway = page(&attacks, &format!("http://{host}:{port}"), "/report", &last);
         let evil = evil(at_gateway, gateway.address(), cookie.clone()).await;
         // The cookie is that of the name by which the gateway is asked.
-        let browser = Browser::open(&format!("http://{host}:{}/enter/{name}", evil.address().port()));
+        let browser =
+            Browser::open(&format!("http://{host}:{}/enter/{name}", evil.address().port()));
         assert_eq!(report(&evil).await, Vec::<Value>::new(), "nothing is readable from {name}");
-        let gone =
-            until("the page to go there itself", async || logged(&gateway, from).into_iter().find(|(_, found, _)| found == path)).await;
+        let gone = until("the page to go there itself", async || {
+            logged(&gateway, from).into_iter().find(|(_, found, _)| found == path)
+        })
+        .await;
         assert_eq!((gone.0.as_str(), gone.2), ("POST", 403), "from {name}");
         drop(browser);
         lines(&gateway).await;
         let logged = logged(&gateway, from);
         check_logged(&logged, &attacks, name);
         let signed = |path: &str| path.starts_with("/v1/agent/");
-        let came = logged.iter().filter(|(method, path, _)| method == "POST" && !signed(path) && found(path));
-        assert!(!logged_in || came.into_iter().all(|(.., status)| *status == 403), "from {name}: {logged:?}");
-        let seen = |path: &str| logged.iter().any(|(method, found, status)| method == "GET" && found == path && *status == 200);
+        let came = logged
+            .iter()
+            .filter(|(method, path, _)| method == "POST" && !signed(path) && found(path));
+        assert!(
+            !logged_in || came.into_iter().all(|(.., status)| *status == 403),
+            "from {name}: {logged:?}"
+        );
+        let seen = |path: &str| {
+            logged
+                .iter()
+                .any(|(method, found, status)| method == "GET" && found == path && *status == 200)
+        };
         assert_eq!(seen("/v1/users"), logged_in, "the cookie was in play from {name}: {logged:?}");
         assert_eq!(state(&gateway).await, before, "from {name}");
     }
@@ -385,9 +500,15 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     lines(&gateway).await;
     assert!(read.len() > attacks.len(), "{read:?}");
     assert!(read.iter().all(|one| one["status"] == 421), "{read:?}");
-    let unsafe_ones = logged(&gateway, from).into_iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"));
+    let unsafe_ones = logged(&gateway, from)
+        .into_iter()
+        .filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"));
     let statuses: Vec<u64> = unsafe_ones.map(|(.., status)| status).collect();
-    assert!(statuses.len() >= 3 * attacks.len() && statuses.iter().all(|status| *status == 421), "{} {statuses:?}", attacks.len());
+    assert!(
+        statuses.len() >= 3 * attacks.len() && statuses.iter().all(|status| *status == 421),
+        "{} {statuses:?}",
+        attacks.len()
+    );
     assert_eq!(state(&gateway).await, before);
     assert_eq!(provider.count(), 0);
 }
@@ -410,9 +531,17 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_no_origin() {
     let frame = format!("http://{}/enter-frame", evil.address());
     for (from_file, url) in [(false, frame), (true, format!("file://{}", file.display()))] {
         let from = lines(&gateway).await;
-        let other = if from_file { Some(crate::browsers::evil(String::new(), gateway.address(), cookie.clone()).await) } else { None };
+        let other = if from_file {
+            Some(crate::browsers::evil(String::new(), gateway.address(), cookie.clone()).await)
+        } else {
+            None
+        };
         let server = other.as_ref().unwrap_or(&evil);
-        std::fs::write(&file, page(&attacks, &at, &format!("http://{}/report", server.address()), "")).unwrap();
+        std::fs::write(
+            &file,
+            page(&attacks, &at, &format!("http://{}/report", server.address()), ""),
+        )
+        .unwrap();
         let browser = Browser::open(&url);
         assert_eq!(report(server).await, Vec::<Value>::new(), "nothing is readable from {url}");
         drop(browser);
@@ -421,7 +550,9 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_no_origin() {
         check_logged(&logged, &attacks, &url);
         // Where no credential is looked at, the origin is.
         let open = ["/v1/auth/login", "/v1/auth/register", "/v1/agents", "/v1/api-keys"];
-        let came = logged.iter().filter(|(method, path, _)| method == "POST" && open.contains(&path.as_str()));
+        let came = logged
+            .iter()
+            .filter(|(method, path, _)| method == "POST" && open.contains(&path.as_str()));
         assert!(came.into_iter().all(|(.., status)| *status == 403), "{url}: {logged:?}");
         assert_eq!(state(&gateway).await, before, "from {url}");
     }

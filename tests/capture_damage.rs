@@ -35,12 +35,19 @@ fn segments(gateway: &Gateway) -> Vec<PathBuf> {
 async fn whole(gateway: &Gateway, key: &Key, ids: &[String]) -> BTreeSet<String> {
     let mut whole = BTreeSet::new();
     for id in ids {
-        let answer = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        let answer =
+            gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         match answer.status {
             200 => {
                 let capture = answer.json();
-                assert!(capture["request"]["body"].as_str().unwrap().contains("canary-"), "{capture}");
-                assert!(capture["response"]["body"].as_str().unwrap().contains("canary-answer-"), "{capture}");
+                assert!(
+                    capture["request"]["body"].as_str().unwrap().contains("canary-"),
+                    "{capture}"
+                );
+                assert!(
+                    capture["response"]["body"].as_str().unwrap().contains("canary-answer-"),
+                    "{capture}"
+                );
                 whole.insert(id.clone());
             }
             status => assert_eq!(status, 500, "{}", answer.text()),
@@ -87,36 +94,74 @@ async fn a_flipped_byte_costs_its_block_whatever_becomes_of_the_index() {
             }
         }
         gateway.start_again().await;
-        until("the index to be complete", async || (listed(&gateway, &key).await == newest_first).then_some(())).await;
+        until("the index to be complete", async || {
+            (listed(&gateway, &key).await == newest_first).then_some(())
+        })
+        .await;
         let left = whole(&gateway, &key, &ids).await;
-        assert_eq!(left.len(), ids.len() - head.count as usize, "what was in the block, and nothing else");
+        assert_eq!(
+            left.len(),
+            ids.len() - head.count as usize,
+            "what was in the block, and nothing else"
+        );
         assert!(ids[8..].iter().all(|id| left.contains(id)));
-        assert_eq!(gateway.metric("rerouter_capture_blocks_damaged_total", &[]).await, 1.0, "and that is counted, once");
+        assert_eq!(
+            gateway.metric("rerouter_capture_blocks_damaged_total", &[]).await,
+            1.0,
+            "and that is counted, once"
+        );
         let lost = ids.iter().find(|id| !left.contains(*id)).unwrap();
         let path = format!("/v1/router/replay/{lost}");
-        assert_eq!(gateway.manage("GET", &path, &stranger.secret, None).await.status, 404, "nobody else learns of it");
-        assert_eq!(gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await.status, 500, "nor is it run again");
+        assert_eq!(
+            gateway.manage("GET", &path, &stranger.secret, None).await.status,
+            404,
+            "nobody else learns of it"
+        );
+        assert_eq!(
+            gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await.status,
+            500,
+            "nor is it run again"
+        );
         let url = format!("http://{}", gateway.host());
-        let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key.secret.as_str())];
+        let environment =
+            [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key.secret.as_str())];
         let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await;
         let exported = exported.partly(3, &format!("{} captures cannot be read", head.count));
-        let exported: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let exported: BTreeSet<String> = exported.iter().map(|capture| capture["id"].as_str().unwrap().to_owned()).collect();
+        let exported: Vec<Value> =
+            exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let exported: BTreeSet<String> =
+            exported.iter().map(|capture| capture["id"].as_str().unwrap().to_owned()).collect();
         assert_eq!(exported, left, "the others are exported");
     }
     // Heads that go bad are missed by whoever asks what a document would have done.
     let evaluate = async |gateway: &Gateway| {
-        let answer = gateway.manage("POST", "/v1/router/replay/evaluate", &key.secret, Some(&json!({}))).await;
+        let answer = gateway
+            .manage("POST", "/v1/router/replay/evaluate", &key.secret, Some(&json!({})))
+            .await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     };
     let before = evaluate(&gateway).await;
-    assert_eq!((&before["evaluated"], before.get("unreadable")), (&json!(ids.len()), None), "their heads are whole: {before}");
+    assert_eq!(
+        (&before["evaluated"], before.get("unreadable")),
+        (&json!(ids.len()), None),
+        "their heads are whole: {before}"
+    );
     let (at, head) = first_of(&file, Kind::Heads);
     segment.write_all_at(&[7; 8], head.end(at) - 16).unwrap();
     gateway.restart().await;
     let after = evaluate(&gateway).await;
-    assert_eq!((&after["evaluated"], &after["unreadable"]), (&json!(ids.len() as u32 - head.count), &json!(head.count)), "{after}");
-    until("what the index was to be taken away", async || (!index.with_extension("damaged").exists()).then_some(())).await;
-    assert_eq!(gateway.manage("GET", "/v1/router/replay?limit=1", &key.secret, None).await.json()["has_more"], json!(true));
+    assert_eq!(
+        (&after["evaluated"], &after["unreadable"]),
+        (&json!(ids.len() as u32 - head.count), &json!(head.count)),
+        "{after}"
+    );
+    until("what the index was to be taken away", async || {
+        (!index.with_extension("damaged").exists()).then_some(())
+    })
+    .await;
+    assert_eq!(
+        gateway.manage("GET", "/v1/router/replay?limit=1", &key.secret, None).await.json()["has_more"],
+        json!(true)
+    );
 }

@@ -29,15 +29,22 @@ async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     // Nothing that takes less room than it has.
-    let text: String = (0..LARGE as u64 / 16).map(|at| format!("{:016x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
-    let large = json!({"model": "auto", "messages": [{"role": "user", "content": text}]}).to_string().into_bytes();
+    let text: String = (0..LARGE as u64 / 16)
+        .map(|at| format!("{:016x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+        .collect();
+    let large = json!({"model": "auto", "messages": [{"role": "user", "content": text}]})
+        .to_string()
+        .into_bytes();
     // Some at once: whoever waits for the index gives up after seconds, and what was taken from the queue is lost then.
     let wave = async || {
-        let answers = futures::future::join_all((0..AT_ONCE).map(|_| gateway.chat(&key, &large))).await;
+        let answers =
+            futures::future::join_all((0..AT_ONCE).map(|_| gateway.chat(&key, &large))).await;
         assert!(answers.iter().all(|answer| answer.status == 200));
     };
     let queued = async || gateway.metric("rerouter_capture_queue_bytes", &[]).await;
-    let counted = async |outcome: &str| gateway.metric("rerouter_captures_total", &[&format!("outcome=\"{outcome}\"")]).await;
+    let counted = async |outcome: &str| {
+        gateway.metric("rerouter_captures_total", &[&format!("outcome=\"{outcome}\"")]).await
+    };
     let settled = async || {
         let within = Instant::now() + 4 * PATIENCE;
         while queued().await > 0.0 {
@@ -64,7 +71,10 @@ async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
         }
     }
     let limit = bounds::CAPTURE_QUEUE_BYTES;
-    assert!(fullest <= limit as f64 && fullest > (limit / 2) as f64, "it is full of what waits: {fullest}");
+    assert!(
+        fullest <= limit as f64 && fullest > (limit / 2) as f64,
+        "it is full of what waits: {fullest}"
+    );
     assert!(counted("dropped_full").await > 0.0, "and what comes then is dropped");
     let grown = most.saturating_sub(before);
     assert!((limit / 2..=limit / 2 * 3).contains(&grown), "memory grew by {grown}, of {before}");
@@ -74,7 +84,8 @@ async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
     settled().await;
     let id = gateway.chat(&key, &large).await.request_id();
     let kept = until("captures to come again", async || {
-        let answer = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        let answer =
+            gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         (answer.status == 200).then(|| answer.json())
     });
     assert_eq!(kept.await["replayable"], true);

@@ -31,15 +31,23 @@ fn echo(request: &scripted::Received) -> Vec<Step> {
     if asked["stream"] != true {
         return scripted::json_answer(200, &response("completed"));
     }
-    let mut steps =
-        vec![scripted::stream_head(), event("response.created", &json!({"type": "response.created", "response": response("in_progress")}))];
+    let mut steps = vec![
+        scripted::stream_head(),
+        event(
+            "response.created",
+            &json!({"type": "response.created", "response": response("in_progress")}),
+        ),
+    ];
     for piece in ["it is ", &SECRET[..12], &SECRET[12..], ", I think"] {
         steps.push(event(
             "response.output_text.delta",
             &json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": piece}),
         ));
     }
-    steps.push(event("response.completed", &json!({"type": "response.completed", "response": response("completed")})));
+    steps.push(event(
+        "response.completed",
+        &json!({"type": "response.completed", "response": response("completed")}),
+    ));
     steps.push(Step::Chunk(Vec::new()));
     steps
 }
@@ -51,20 +59,38 @@ async fn what_a_provider_says_again_is_in_no_capture() {
     let key = gateway.create_key().await;
     let bearer = format!("Bearer {}", key.secret);
     let mut ids = Vec::new();
-    for (stream, input, status) in [(false, "hello", 200), (true, "hello", 200), (false, "refuse", 400)] {
+    for (stream, input, status) in
+        [(false, "hello", 200), (true, "hello", 200), (false, "refuse", 400)]
+    {
         let tool = json!({"type": "mcp", "server_label": "s", "server_url": "https://mcp.example", "authorization": SECRET, "headers": {"x_api_key": SECRET}});
-        let body = json!({"model": "auto", "stream": stream, "input": input, "tools": [tool]}).to_string();
+        let body =
+            json!({"model": "auto", "stream": stream, "input": input, "tools": [tool]}).to_string();
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         let answer = gateway.send("POST", "/v1/responses", &headers, Some(body.as_bytes())).await;
         assert_eq!(answer.status, status, "{}", answer.text());
-        assert!(answer.text().contains(&SECRET[12..]), "the client gets what its provider said: {}", answer.text());
+        assert!(
+            answer.text().contains(&SECRET[12..]),
+            "the client gets what its provider said: {}",
+            answer.text()
+        );
         let capture = gateway.capture(&answer.request_id()).await;
         let shown = capture.to_string();
         assert!(!shown.contains("canary-mcp") && !shown.contains(&SECRET[12..]), "{shown}");
-        assert_eq!((&capture["redacted"], &capture["not_replayable"]), (&json!(true), &json!("redacted")));
-        let kept = if stream { capture["response"]["assembled"].to_string() } else { capture["response"]["body"].to_string() };
+        assert_eq!(
+            (&capture["redacted"], &capture["not_replayable"]),
+            (&json!(true), &json!("redacted"))
+        );
+        let kept = if stream {
+            capture["response"]["assembled"].to_string()
+        } else {
+            capture["response"]["body"].to_string()
+        };
         assert!(
-            kept.contains(if status == 200 { "it is [redacted], I think" } else { "invalid_request_error" }),
+            kept.contains(if status == 200 {
+                "it is [redacted], I think"
+            } else {
+                "invalid_request_error"
+            }),
             "the rest is kept: {shown}"
         );
         ids.push(answer.request_id());
@@ -72,9 +98,16 @@ async fn what_a_provider_says_again_is_in_no_capture() {
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key.secret.as_str())];
     let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await.well();
-    assert!(ids.iter().all(|id| exported.contains(id)) && !exported.contains("canary-mcp"), "{exported}");
+    assert!(
+        ids.iter().all(|id| exported.contains(id)) && !exported.contains("canary-mcp"),
+        "{exported}"
+    );
     gateway.restart().await;
     for path in files(&gateway.dir().join("data")) {
-        assert!(find(&std::fs::read(&path).unwrap(), b"canary-mcp").is_none(), "{}", path.display());
+        assert!(
+            find(&std::fs::read(&path).unwrap(), b"canary-mcp").is_none(),
+            "{}",
+            path.display()
+        );
     }
 }

@@ -35,9 +35,18 @@ pub async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
 async fn listed_by(gateway: &Gateway, key: &Key, query: &str) -> Vec<String> {
     let (mut ids, mut after) = (Vec::new(), String::new());
     loop {
-        let page = gateway.manage("GET", &format!("/v1/router/replay?{query}{after}"), &key.secret, None).await.json();
+        let page = gateway
+            .manage("GET", &format!("/v1/router/replay?{query}{after}"), &key.secret, None)
+            .await
+            .json();
         assert_eq!(page["unreadable"].as_u64().unwrap_or(0), 0, "{page}");
-        ids.extend(page["data"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
+        ids.extend(
+            page["data"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry["id"].as_str().unwrap().to_owned()),
+        );
         match &page["next"] {
             Value::Null => return ids,
             next => after = format!("&after={}", next.as_str().unwrap()),
@@ -82,9 +91,14 @@ async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
         let left: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
         assert!(journal.is_subset(&left), "{:?}", journal.difference(&left));
         let late = BTreeSet::from([late.0, late.1, late.2]);
-        assert!(left.difference(&journal).all(|id| late.contains(id)), "nothing is there that nobody asked for");
+        assert!(
+            left.difference(&journal).all(|id| late.contains(id)),
+            "nothing is there that nobody asked for"
+        );
         for id in left.difference(&seen) {
-            assert!(gateway.capture(id).await["request"]["body"].as_str().unwrap().contains("canary-"));
+            assert!(
+                gateway.capture(id).await["request"]["body"].as_str().unwrap().contains("canary-")
+            );
         }
         journal = left;
     }
@@ -102,8 +116,12 @@ async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let Some(mut connection) = Connection::try_open(to).await else { return };
     for number in 0.. {
-        let request = client::request("POST", "/v1/chat/completions", &host, &headers, Some(&body(number)));
-        let Some(answer) = connection.try_exchange(&request).await.filter(|answer| answer.whole) else { return };
+        let request =
+            client::request("POST", "/v1/chat/completions", &host, &headers, Some(&body(number)));
+        let Some(answer) = connection.try_exchange(&request).await.filter(|answer| answer.whole)
+        else {
+            return;
+        };
         assert_eq!(answer.status, 200, "{}", answer.text());
         journal.lock().unwrap().push((answer.request_id(), Instant::now()));
     }
@@ -112,32 +130,68 @@ async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
 #[tokio::test]
 async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
     // What a loss of power may cost, and so more than a kill. Beside a build the disk alone may take longer.
-    let window = bounds::CAPTURE_LINGER + bounds::CAPTURE_SYNC + if full() { Duration::ZERO } else { Duration::from_secs(3) };
+    let window = bounds::CAPTURE_LINGER
+        + bounds::CAPTURE_SYNC
+        + if full() { Duration::ZERO } else { Duration::from_secs(3) };
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let (mut sure, mut read, mut sessions) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for round in 0..count("REROUTER_ROUNDS", 3).min(100) {
         let (journal, begun) = (Journal::default(), jiff::Timestamp::now());
-        let clients: Vec<_> =
-            (0..4).map(|_| tokio::spawn(ask_until_it_breaks(gateway.address(), key.secret.clone(), Arc::clone(&journal)))).collect();
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                tokio::spawn(ask_until_it_breaks(
+                    gateway.address(),
+                    key.secret.clone(),
+                    Arc::clone(&journal),
+                ))
+            })
+            .collect();
         let before = |limit: Instant| -> BTreeSet<String> {
-            journal.lock().unwrap().iter().filter(|(_, at)| *at < limit).map(|(id, _)| id.clone()).collect()
+            journal
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|(_, at)| *at < limit)
+                .map(|(id, _)| id.clone())
+                .collect()
         };
-        let window_ago = || Instant::now().checked_sub(window).expect("a machine that has run for longer");
-        until("answers from before the window", async || (before(window_ago()).len() >= 20).then_some(())).await;
-        assert!(clients.iter().all(|client| !client.is_finished()), "they ask while the kill comes");
+        let window_ago =
+            || Instant::now().checked_sub(window).expect("a machine that has run for longer");
+        until("answers from before the window", async || {
+            (before(window_ago()).len() >= 20).then_some(())
+        })
+        .await;
+        assert!(
+            clients.iter().all(|client| !client.is_finished()),
+            "they ask while the kill comes"
+        );
         // What is not a capture is durable when it is answered, whatever comes right after.
         let (session, kept) = user(&gateway, &format!("user-{round}@example.com")).await;
         let revoked = gateway.create_key().await;
-        assert_eq!(gateway.manage("DELETE", &format!("/v1/router/keys/{}", revoked.id), &gateway.admin_key, None).await.status, 204);
+        assert_eq!(
+            gateway
+                .manage(
+                    "DELETE",
+                    &format!("/v1/router/keys/{}", revoked.id),
+                    &gateway.admin_key,
+                    None
+                )
+                .await
+                .status,
+            204
+        );
         let asked_for = before(window_ago());
         gateway.kill_9();
         for client in clients {
             client.await.unwrap();
         }
         gateway.start_again().await;
-        let left: BTreeSet<String> = listed_by(&gateway, &key, &format!("limit=100&since={begun}")).await.into_iter().collect();
+        let left: BTreeSet<String> = listed_by(&gateway, &key, &format!("limit=100&since={begun}"))
+            .await
+            .into_iter()
+            .collect();
         assert!(asked_for.is_subset(&left), "lost: {:?}", asked_for.difference(&left));
         // What nobody was promised is whole too, where it is there: of thousands the last before the kill, and all over at the end.
         let new: Vec<&String> = left.difference(&read).collect();
@@ -145,12 +199,19 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
         read.extend(left.iter().cloned());
         sessions.extend([(session, 200), (kept.secret, 200), (revoked.secret, 401)]);
         for (credential, expected) in &sessions {
-            assert_eq!(gateway.manage("GET", "/v1/router/keys", credential, None).await.status, *expected, "round {round}");
+            assert_eq!(
+                gateway.manage("GET", "/v1/router/keys", credential, None).await.status,
+                *expected,
+                "round {round}"
+            );
         }
         sure.extend(asked_for);
     }
     let left: BTreeSet<String> = listed_by(&gateway, &key, "limit=100").await.into_iter().collect();
-    assert!(sure.is_subset(&left) && read.is_subset(&left), "what survived one kill survives the next");
+    assert!(
+        sure.is_subset(&left) && read.is_subset(&left),
+        "what survived one kill survives the next"
+    );
     read_whole(&gateway, &key, read.iter().step_by(read.len() / 5_000 + 1)).await;
 }
 
@@ -158,11 +219,15 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
 async fn read_whole(gateway: &Gateway, key: &Key, ids: impl IntoIterator<Item = &String>) {
     let ids: Vec<&String> = ids.into_iter().collect();
     let read = async |id: &String| {
-        let answer = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        let answer =
+            gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         assert_eq!(answer.status, 200, "{id} is listed: {}", answer.text());
         let capture = answer.json();
         assert!(capture["request"]["body"].as_str().unwrap().contains("canary-"), "{capture}");
-        assert!(capture["response"]["body"].as_str().unwrap().contains("canary-answer-"), "{capture}");
+        assert!(
+            capture["response"]["body"].as_str().unwrap().contains("canary-answer-"),
+            "{capture}"
+        );
     };
     for some in ids.chunks(8) {
         futures::future::join_all(some.iter().map(|id| read(id))).await;
@@ -180,16 +245,30 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     const LARGE: usize = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
     let (provider, faults) = (answering().await, Faults::default());
-    let host = Host::start_failing(dir.path(), provider.address(), &in_order(&[("a", &provider.url())], ""), faults.clone()).await;
-    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await.json()["key"].as_str().unwrap().to_owned();
+    let host = Host::start_failing(
+        dir.path(),
+        provider.address(),
+        &in_order(&[("a", &provider.url())], ""),
+        faults.clone(),
+    )
+    .await;
+    let key = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await.json()["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let chat = async |content: &str| {
-        let body = json!({"model": "auto", "messages": [{"role": "user", "content": content}]}).to_string();
+        let body = json!({"model": "auto", "messages": [{"role": "user", "content": content}]})
+            .to_string();
         let answer = host.ask("POST", "/v1/chat/completions", Some(&key), Some(&body)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.request_id()
     };
-    let capture = async |id: &str| host.ask("GET", &format!("/v1/router/replay/{id}"), Some(&key), None).await;
-    let counted = async |outcome: &str| reading(&host.metrics().await, &format!("rerouter_captures_total{{outcome=\"{outcome}\"}}"));
+    let capture = async |id: &str| {
+        host.ask("GET", &format!("/v1/router/replay/{id}"), Some(&key), None).await
+    };
+    let counted = async |outcome: &str| {
+        reading(&host.metrics().await, &format!("rerouter_captures_total{{outcome=\"{outcome}\"}}"))
+    };
     let queued = async || reading(&host.metrics().await, "rerouter_capture_queue_bytes");
     let first = chat("before").await;
     until("the capture before", async || (capture(&first).await.status == 200).then_some(())).await;
@@ -203,7 +282,8 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     }
     assert_eq!(host.ask("GET", "/health", None, None).await.status, 200);
     assert_eq!(host.ask("GET", "/v1/router/keys", Some(&key), None).await.status, 200);
-    until("captures to be dropped", async || (counted("dropped_full").await > 0.0).then_some(())).await;
+    until("captures to be dropped", async || (counted("dropped_full").await > 0.0).then_some(()))
+        .await;
     assert!(queued().await > (bounds::CAPTURE_QUEUE_BYTES / 2) as f64, "it is full of what hangs");
     until("the writer to hang", async || (faults.hanging() > 0).then_some(())).await;
     assert_eq!(counted("stored").await, 1.0);
@@ -214,9 +294,14 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
     };
-    tokio::time::timeout(4 * PATIENCE, written).await.expect("what waited is written when the disk goes on");
+    tokio::time::timeout(4 * PATIENCE, written)
+        .await
+        .expect("what waited is written when the disk goes on");
     let again = chat("after").await;
-    let kept = until("captures to come again", async || Some(capture(&again).await).filter(|answer| answer.status == 200)).await;
+    let kept = until("captures to come again", async || {
+        Some(capture(&again).await).filter(|answer| answer.status == 200)
+    })
+    .await;
     assert!(kept.json()["request"]["body"].as_str().unwrap().contains("after"));
     let all = until("each to be counted", async || {
         let (stored, dropped) = (counted("stored").await, counted("dropped_full").await);
@@ -237,7 +322,12 @@ async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, &body(0)).await.request_id();
-    assert!(gateway.capture(&id).await["response"]["body"].as_str().unwrap().contains("canary-answer-0"));
+    assert!(
+        gateway.capture(&id).await["response"]["body"]
+            .as_str()
+            .unwrap()
+            .contains("canary-answer-0")
+    );
     for orderly in [false, true] {
         let kept = files(&gateway.dir().join("data"));
         assert!(kept.iter().any(|path| path.extension().is_some_and(|end| end == "seg")));
@@ -253,7 +343,11 @@ async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
                     whole
                 })
                 .collect();
-            assert!(read.iter().chain([&bytes]).all(|bytes| find(bytes, b"canary-").is_none()), "{}", path.display());
+            assert!(
+                read.iter().chain([&bytes]).all(|bytes| find(bytes, b"canary-").is_none()),
+                "{}",
+                path.display()
+            );
         }
         if !orderly {
             gateway.restart().await;
@@ -272,7 +366,13 @@ async fn a_damaged_index_is_made_again_while_requests_are_answered() {
     }
     gateway.capture(&ids[19]).await;
     let deleted = ids.remove(7);
-    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{deleted}"), &key.secret, None).await.status, 204);
+    assert_eq!(
+        gateway
+            .manage("DELETE", &format!("/v1/router/replay/{deleted}"), &key.secret, None)
+            .await
+            .status,
+        204
+    );
     for damage in 0..3 {
         gateway.kill_9();
         let index = gateway.dir().join("data/captures.db");
@@ -288,12 +388,17 @@ async fn a_damaged_index_is_made_again_while_requests_are_answered() {
         }
         gateway.start_again().await;
         ids.push(gateway.chat(&key, &body(100 + damage)).await.request_id());
-        until("the index to be complete", async || (listed(&gateway, &key).await.len() == ids.len()).then_some(())).await;
+        until("the index to be complete", async || {
+            (listed(&gateway, &key).await.len() == ids.len()).then_some(())
+        })
+        .await;
         let mut newest_first = ids.clone();
         newest_first.sort_by(|a, b| b.cmp(a));
         assert_eq!(listed(&gateway, &key).await, newest_first, "damage {damage}");
         let gone = until("an answer about the deleted one", async || {
-            let answer = gateway.manage("GET", &format!("/v1/router/replay/{deleted}"), &key.secret, None).await;
+            let answer = gateway
+                .manage("GET", &format!("/v1/router/replay/{deleted}"), &key.secret, None)
+                .await;
             (answer.status != 503).then_some(answer.status)
         });
         assert_eq!(gone.await, 404, "damage {damage}");
@@ -312,10 +417,14 @@ impl Disk {
     pub async fn under(gateway: &mut Gateway, may_mount: bool) -> Disk {
         let data = gateway.dir().join("data");
         let aside = gateway.dir().join("aside");
-        let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let run =
+            |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
         std::fs::rename(&data, &aside).unwrap();
         std::fs::create_dir(&data).unwrap();
-        let mounted = may_mount && run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&data));
+        let mounted = may_mount
+            && run(Command::new("mount")
+                .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"])
+                .arg(&data));
         if !mounted {
             std::fs::remove_dir(&data).unwrap();
             std::fs::rename(&aside, &data).unwrap();
@@ -331,7 +440,9 @@ impl Disk {
         match self {
             Disk::Small(data) => {
                 let mut filler = std::fs::File::create(data.join("filler")).unwrap();
-                let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut filler, &[7; 1024])).find_map(Result::err);
+                let full =
+                    std::iter::repeat_with(|| std::io::Write::write_all(&mut filler, &[7; 1024]))
+                        .find_map(Result::err);
                 assert_eq!(full.unwrap().kind(), std::io::ErrorKind::StorageFull);
             }
             Disk::Limited(process) => limit(*process, "4096"),
@@ -356,7 +467,9 @@ impl Drop for Disk {
 
 /// Bytes beyond which a file of this process does not grow; that may be raised again.
 pub fn limit(process: u32, bytes: &str) {
-    let run = Command::new("prlimit").args(["--pid", &process.to_string(), &format!("--fsize={bytes}:unlimited")]).status();
+    let run = Command::new("prlimit")
+        .args(["--pid", &process.to_string(), &format!("--fsize={bytes}:unlimited")])
+        .status();
     assert!(run.unwrap().success());
 }
 
@@ -368,14 +481,22 @@ async fn a_disk_without_room(may_mount: bool) {
     let disk = Disk::under(&mut gateway, may_mount).await;
     let kept = gateway.chat(&key, &body(0)).await.request_id();
     assert_eq!(gateway.capture(&kept).await["status"], 200);
-    let dropped = async || gateway.metric("rerouter_captures_total", &["outcome=\"dropped_disk_full\""]).await;
+    let dropped = async || {
+        gateway.metric("rerouter_captures_total", &["outcome=\"dropped_disk_full\""]).await
+    };
     assert_eq!(dropped().await, 0.0);
     disk.fill();
     // What is left of the last page of a file may take some.
     let full = until("captures to be dropped", async || {
         let incompressible: String = (0..400).map(|_| uuid::Uuid::now_v7().to_string()).collect();
-        let chat = json!({"model": "auto", "messages": [{"role": "user", "content": incompressible}]}).to_string();
-        assert_eq!(gateway.chat(&key, chat.as_bytes()).await.status, 200, "requests are answered whatever the disk does");
+        let chat =
+            json!({"model": "auto", "messages": [{"role": "user", "content": incompressible}]})
+                .to_string();
+        assert_eq!(
+            gateway.chat(&key, chat.as_bytes()).await.status,
+            200,
+            "requests are answered whatever the disk does"
+        );
         (dropped().await > 0.0).then_some(())
     });
     full.await;
@@ -385,7 +506,8 @@ async fn a_disk_without_room(may_mount: bool) {
     disk.empty();
     let again = until("captures to be kept again", async || {
         let id = gateway.chat(&key, &body(2)).await.request_id();
-        let read = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        let read =
+            gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         (read.status == 200).then_some(id)
     });
     let again = again.await;
@@ -393,7 +515,10 @@ async fn a_disk_without_room(may_mount: bool) {
     gateway.start_again().await;
     let left: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
     assert!(left.contains(&kept) && left.contains(&again));
-    assert_eq!(gateway.capture(&again).await["request"]["body"], String::from_utf8(body(2)).unwrap());
+    assert_eq!(
+        gateway.capture(&again).await["request"]["body"],
+        String::from_utf8(body(2)).unwrap()
+    );
     drop(disk);
 }
 
@@ -410,27 +535,57 @@ async fn files_that_may_not_grow_cost_captures_and_no_request() {
 #[tokio::test]
 async fn what_the_document_keeps_out_is_in_no_capture() {
     let provider = Provider::start(|_, _| scripted::stream("card 4000-1234 and so on")).await;
-    let setup = Setup::new(&in_order(&[("a", &provider.url())], "")).server("capture: { redact: ['\\d{4}-\\d{4}', 'canary'] }");
+    let setup = Setup::new(&in_order(&[("a", &provider.url())], ""))
+        .server("capture: { redact: ['\\d{4}-\\d{4}', 'canary'] }");
     let gateway = setup.start().await;
     let key = gateway.create_key().await;
     let chat = json!({"model": "auto", "stream": true, "messages": [{"role": "user", "content": "my card is 5000-4321"}]});
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
-    let answer = gateway.send("POST", "/v1/chat/completions?card=6000-7654", &headers, Some(chat.to_string().as_bytes())).await;
+    let answer = gateway
+        .send(
+            "POST",
+            "/v1/chat/completions?card=6000-7654",
+            &headers,
+            Some(chat.to_string().as_bytes()),
+        )
+        .await;
     assert_eq!(provider.last().target, "/v1/chat/completions?card=6000-7654");
-    assert!(answer.text().contains("4000-1234") && provider.last().json()["messages"][0]["content"] == "my card is 5000-4321");
+    assert!(
+        answer.text().contains("4000-1234")
+            && provider.last().json()["messages"][0]["content"] == "my card is 5000-4321"
+    );
     let id = answer.request_id();
     let capture = gateway.capture(&id).await;
-    assert!(!capture.to_string().contains("4000-1234") && !capture.to_string().contains("5000-4321"), "{capture}");
-    assert!(capture["request"]["body"].as_str().unwrap().contains("my card is [redacted]"), "{capture}");
+    assert!(
+        !capture.to_string().contains("4000-1234") && !capture.to_string().contains("5000-4321"),
+        "{capture}"
+    );
+    assert!(
+        capture["request"]["body"].as_str().unwrap().contains("my card is [redacted]"),
+        "{capture}"
+    );
     assert_eq!(capture["request"]["query"], "card=[redacted]");
-    assert_eq!((&capture["redacted"], &capture["not_replayable"]), (&json!(true), &json!("redacted")));
+    assert_eq!(
+        (&capture["redacted"], &capture["not_replayable"]),
+        (&json!(true), &json!("redacted"))
+    );
     assert_eq!(capture["response"]["body"], Value::Null, "a stream is kept as what it amounts to");
-    assert_eq!(capture["response"]["assembled"]["choices"][0]["message"]["content"], "card [redacted] and so on");
-    let reroute = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    assert_eq!(
+        capture["response"]["assembled"]["choices"][0]["message"]["content"],
+        "card [redacted] and so on"
+    );
+    let reroute =
+        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
     crate::support::envelope::management(&reroute, 409, "redacted");
-    let plain = gateway.chat(&key, &json!({"model": "auto", "messages": []}).to_string().into_bytes()).await.request_id();
-    assert_eq!(gateway.capture(&plain).await["request"]["body"], json!({"model": "auto", "messages": []}).to_string());
+    let plain = gateway
+        .chat(&key, &json!({"model": "auto", "messages": []}).to_string().into_bytes())
+        .await
+        .request_id();
+    assert_eq!(
+        gateway.capture(&plain).await["request"]["body"],
+        json!({"model": "auto", "messages": []}).to_string()
+    );
 }
 
 /// Where nothing was decided, what was asked for stands for the alias.
@@ -439,12 +594,19 @@ async fn a_list_by_alias_has_what_was_refused() {
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let limited = json!({"limits": {"rpm": 1}});
-    let limited = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limited)).await.json();
-    let key = Key { id: limited["id"].as_str().unwrap().to_owned(), secret: limited["key"].as_str().unwrap().to_owned() };
+    let limited =
+        gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limited)).await.json();
+    let key = Key {
+        id: limited["id"].as_str().unwrap().to_owned(),
+        secret: limited["key"].as_str().unwrap().to_owned(),
+    };
     let admin = Key { id: String::new(), secret: gateway.admin_key.clone() };
     let mut asked = Vec::new();
-    for (model, status) in [("nothing", 404), (key.secret.as_str(), 404), ("auto", 200), ("auto", 429)] {
-        let answer = gateway.chat(&key, crate::support::documents::chat_body(model, false).as_bytes()).await;
+    for (model, status) in
+        [("nothing", 404), (key.secret.as_str(), 404), ("auto", 200), ("auto", 429)]
+    {
+        let answer =
+            gateway.chat(&key, crate::support::documents::chat_body(model, false).as_bytes()).await;
         assert_eq!(answer.status, status, "{}", answer.text());
         gateway.capture(&answer.request_id()).await;
         asked.push(answer.request_id());
@@ -455,26 +617,44 @@ async fn a_list_by_alias_has_what_was_refused() {
     assert_eq!(listed_by(&gateway, &admin, &format!("alias={}", key.secret)).await, [""; 0]);
     gateway.restart().await;
     for path in files(&gateway.dir().join("data")) {
-        assert!(find(&std::fs::read(&path).unwrap(), key.secret.as_bytes()).is_none(), "{}", path.display());
+        assert!(
+            find(&std::fs::read(&path).unwrap(), key.secret.as_bytes()).is_none(),
+            "{}",
+            path.display()
+        );
     }
 }
 
 /// Registers and logs in; the session's token, and a ROUTER key of that user.
 pub async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
     let account = json!({"email": email, "password": "a long enough password"}).to_string();
-    let send = async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(account.as_bytes())).await;
+    let send = async |path: &str| {
+        gateway
+            .send("POST", path, &[("content-type", "application/json")], Some(account.as_bytes()))
+            .await
+    };
     assert_eq!(send("/v1/auth/register").await.status, 201);
     let token = send("/v1/auth/login").await.json()["token"].as_str().unwrap().to_owned();
     let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
-    (token, Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() })
+    (
+        token,
+        Key {
+            id: made["id"].as_str().unwrap().to_owned(),
+            secret: made["key"].as_str().unwrap().to_owned(),
+        },
+    )
 }
 
 #[tokio::test]
 async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
     let provider = answering().await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
-    let ((_, ann), (session, bob)) = (user(&gateway, "ann@example.com").await, user(&gateway, "bob@example.com").await);
-    let (hers, his) = (gateway.chat(&ann, &body(111_111)).await.request_id(), gateway.chat(&bob, &body(222_222)).await.request_id());
+    let ((_, ann), (session, bob)) =
+        (user(&gateway, "ann@example.com").await, user(&gateway, "bob@example.com").await);
+    let (hers, his) = (
+        gateway.chat(&ann, &body(111_111)).await.request_id(),
+        gateway.chat(&bob, &body(222_222)).await.request_id(),
+    );
     for id in [&hers, &his] {
         gateway.capture(id).await;
     }
@@ -496,21 +676,39 @@ async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
             assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
             let shown = answer.text();
             // What he asked for himself may be repeated to him.
-            let ids = [hers.as_str(), ann.id.as_str()].into_iter().filter(|id| !target.contains(id));
-            assert!(ids.chain(["canary-111111"]).all(|word| !shown.contains(word)), "{method} {target}: {shown}");
+            let ids =
+                [hers.as_str(), ann.id.as_str()].into_iter().filter(|id| !target.contains(id));
+            assert!(
+                ids.chain(["canary-111111"]).all(|word| !shown.contains(word)),
+                "{method} {target}: {shown}"
+            );
         }
         let mine = gateway.manage("GET", "/v1/router/replay", credential, None).await.json();
-        assert_eq!((mine["data"].as_array().unwrap().len(), &mine["data"][0]["id"]), (1, &json!(his)));
-        assert_eq!(gateway.manage("POST", "/v1/router/replay/evaluate", credential, None).await.json()["evaluated"], 1);
+        assert_eq!(
+            (mine["data"].as_array().unwrap().len(), &mine["data"][0]["id"]),
+            (1, &json!(his))
+        );
+        assert_eq!(
+            gateway.manage("POST", "/v1/router/replay/evaluate", credential, None).await.json()["evaluated"],
+            1
+        );
         let used = gateway.manage("GET", "/v1/router/usage", credential, None).await.json();
-        assert_eq!((used["data"].as_array().unwrap().len(), &used["data"][0]["requests"]), (1, &json!(1)), "{used}");
+        assert_eq!(
+            (used["data"].as_array().unwrap().len(), &used["data"][0]["requests"]),
+            (1, &json!(1)),
+            "{used}"
+        );
     }
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", bob.secret.as_str())];
     let exported = crate::replay_cli::run(gateway.dir(), &["export"], &environment).await.well();
-    let lines: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[0]["id"]), (1, &json!(his)));
-    assert!(exported.contains("canary-222222") && !exported.contains("canary-111111"), "{exported}");
+    assert!(
+        exported.contains("canary-222222") && !exported.contains("canary-111111"),
+        "{exported}"
+    );
     assert_eq!(gateway.capture(&hers).await["status"], 200, "it is where it was");
     assert_eq!(provider.count(), 2, "and nobody ran it again");
 }

@@ -35,14 +35,28 @@ impl Documents {
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text.replace("@DIR@", self.0.path().to_str().unwrap())).unwrap();
+        std::fs::write(self.path(name), text.replace("@DIR@", self.0.path().to_str().unwrap()))
+            .unwrap();
     }
 
     /// Runs the binary; gives the exit code, standard output and standard error.
-    fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    fn run(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> (Option<i32>, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        command.args(arguments).current_dir(self.0.path()).env_clear().envs(environment.iter().copied());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_clear()
+            .envs(environment.iter().copied());
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let began = Instant::now();
         while child.try_wait().unwrap().is_none() {
             if began.elapsed() > PATIENCE {
@@ -52,7 +66,8 @@ impl Documents {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let output = child.wait_with_output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let [out, err] = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         (output.status.code(), out, err)
     }
 
@@ -89,19 +104,53 @@ fn listener(more: &str) -> String {
 /// What makes a start fail on this machine, where `check` has to say so, and in which words both
 /// say why.
 fn lacking() -> Vec<(String, &'static str, &'static str)> {
-    let tls = |cert: &str, key: &str| listener(&format!("    tls:\n      cert: {cert}\n      key: {key}\n"));
+    let tls = |cert: &str, key: &str| {
+        listener(&format!("    tls:\n      cert: {cert}\n      key: {key}\n"))
+    };
     let own = "listeners: [{ address: 127.0.0.1:0 }]\n";
     let none = "metrics: { address: 127.0.0.1:0 }\n";
     vec![
-        (tls("@DIR@/none.pem", "@DIR@/key.pem"), "s.yaml:6:13: listeners[0].tls.cert: ", "none.pem: No such file"),
+        (
+            tls("@DIR@/none.pem", "@DIR@/key.pem"),
+            "s.yaml:6:13: listeners[0].tls.cert: ",
+            "none.pem: No such file",
+        ),
         (tls("@DIR@", "@DIR@/key.pem"), "s.yaml:6:13: listeners[0].tls.cert: ", "Is a directory"),
-        (tls("@DIR@/r.yaml", "@DIR@/key.pem"), "s.yaml:6:13: listeners[0].tls.cert: ", "r.yaml: holds no certificate"),
-        (tls("@DIR@/cert.pem", "@DIR@/none.pem"), "s.yaml:7:12: listeners[0].tls.key: ", "none.pem: No such file"),
-        (tls("@DIR@/cert.pem", "@DIR@/cert.pem"), "s.yaml:7:12: listeners[0].tls.key: ", "cert.pem: holds no private key"),
-        (tls("@DIR@/cert.pem", "@DIR@/ca.key"), "s.yaml:7:12: listeners[0].tls.key: ", "ca.key: is not the key of the certificate in"),
-        (format!("{none}{own}data_dir: /proc/rerouter\n"), "s.yaml:3:11: data_dir: ", "cannot write to /proc/rerouter: No such file"),
-        (format!("{none}{own}data_dir: @DIR@/r.yaml\n"), "s.yaml:3:11: data_dir: ", "r.yaml: not a directory"),
-        (format!("{none}{own}data_dir: @DIR@/r.yaml/data\n"), "s.yaml:3:11: data_dir: ", "Not a directory"),
+        (
+            tls("@DIR@/r.yaml", "@DIR@/key.pem"),
+            "s.yaml:6:13: listeners[0].tls.cert: ",
+            "r.yaml: holds no certificate",
+        ),
+        (
+            tls("@DIR@/cert.pem", "@DIR@/none.pem"),
+            "s.yaml:7:12: listeners[0].tls.key: ",
+            "none.pem: No such file",
+        ),
+        (
+            tls("@DIR@/cert.pem", "@DIR@/cert.pem"),
+            "s.yaml:7:12: listeners[0].tls.key: ",
+            "cert.pem: holds no private key",
+        ),
+        (
+            tls("@DIR@/cert.pem", "@DIR@/ca.key"),
+            "s.yaml:7:12: listeners[0].tls.key: ",
+            "ca.key: is not the key of the certificate in",
+        ),
+        (
+            format!("{none}{own}data_dir: /proc/rerouter\n"),
+            "s.yaml:3:11: data_dir: ",
+            "cannot write to /proc/rerouter: No such file",
+        ),
+        (
+            format!("{none}{own}data_dir: @DIR@/r.yaml\n"),
+            "s.yaml:3:11: data_dir: ",
+            "r.yaml: not a directory",
+        ),
+        (
+            format!("{none}{own}data_dir: @DIR@/r.yaml/data\n"),
+            "s.yaml:3:11: data_dir: ",
+            "Not a directory",
+        ),
         (
             format!("{}listeners: [{{ address: 192.0.2.1:8443 }}]\n", usual()),
             "s.yaml:3:24: listeners[0].address: ",
@@ -112,7 +161,11 @@ fn lacking() -> Vec<(String, &'static str, &'static str)> {
             "s.yaml:3:21: metrics.address: ",
             "cannot listen on 192.0.2.1:9090",
         ),
-        (format!("{}{own}nodes: {{ ca: none.pem }}\n", usual()), "s.yaml:4:14: nodes.ca: ", "the file cannot be read: No such file"),
+        (
+            format!("{}{own}nodes: {{ ca: none.pem }}\n", usual()),
+            "s.yaml:4:14: nodes.ca: ",
+            "the file cannot be read: No such file",
+        ),
     ]
 }
 
@@ -134,23 +187,35 @@ fn what_this_machine_lacks_is_told_by_check_and_by_serve() {
         assert_eq!(documents.files(), before, "a start that cannot be leaves nothing behind");
         // Documents for another machine.
         let (code, out, told) = documents.check(&["--no-env"]);
-        assert!(code == Some(0) && out.contains("s.yaml: good\nr.yaml: good, revision "), "{server}: {out}{told}");
-        assert!(told.contains(&format!("{}warning: ", place.split_inclusive(": ").next().unwrap())) && told.contains(why), "{told}");
+        assert!(
+            code == Some(0) && out.contains("s.yaml: good\nr.yaml: good, revision "),
+            "{server}: {out}{told}"
+        );
+        assert!(
+            told.contains(&format!("{}warning: ", place.split_inclusive(": ").next().unwrap()))
+                && told.contains(why),
+            "{told}"
+        );
     }
 }
 
 #[test]
 fn a_provider_s_authorities_have_to_be_there() {
     let routing = |ca: &str| {
-        format!("{ROUTING}models: {{}}\n")
-            .replace("demo: {", &format!("other: {{ protocol: openai, base_url: 'https://x', ca: {ca} }}, demo: {{"))
+        format!("{ROUTING}models: {{}}\n").replace(
+            "demo: {",
+            &format!("other: {{ protocol: openai, base_url: 'https://x', ca: {ca} }}, demo: {{"),
+        )
     };
     let documents = Documents::new(&usual(), &routing("none.pem"));
     let place = "r.yaml:1:68: providers.other.ca: the file cannot be read: No such file";
     let (code, _, told) = documents.check(&[]);
     assert!(code == Some(1) && told.contains(place), "{told}");
     let (code, _, told) = documents.check(&["--no-env"]);
-    assert!(code == Some(0) && told.contains(&place.replace(": providers", ": warning: providers")), "{told}");
+    assert!(
+        code == Some(0) && told.contains(&place.replace(": providers", ": warning: providers")),
+        "{told}"
+    );
     documents.write("r.yaml", &routing("'${OTHER_BASE_URL}'"));
     let (code, _, told) = documents.check(&["--no-env"]);
     assert_eq!((code, told.as_str()), (Some(0), ""));
@@ -161,23 +226,41 @@ async fn a_gateway_that_runs_does_not_fail_the_check_of_its_own_documents() {
     let gateway = Setup::new(ROUTING).tls().start().await;
     let key = gateway.create_key().await;
     let config = gateway.dir().join("rerouter.yaml");
-    let before: BTreeSet<_> = std::fs::read_dir(gateway.dir().join("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let before: BTreeSet<_> = std::fs::read_dir(gateway.dir().join("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
     command.args(["check", "--config"]).arg(&config).env_clear();
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("warning: listeners[0].address: cannot listen on ") && told.contains("warning: metrics.address: "), "{told}");
+    assert!(
+        told.contains("warning: listeners[0].address: cannot listen on ")
+            && told.contains("warning: metrics.address: "),
+        "{told}"
+    );
     assert!(told.ends_with("\n3 warning(s)\n"), "{told}");
     assert!(String::from_utf8(output.stdout).unwrap().contains("rerouter.yaml: good\n"));
-    let after: BTreeSet<_> = std::fs::read_dir(gateway.dir().join("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let after: BTreeSet<_> = std::fs::read_dir(gateway.dir().join("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(after, before);
-    let answer = gateway.chat(&key, crate::support::documents::chat_body("auto", false).as_bytes()).await;
+    let answer =
+        gateway.chat(&key, crate::support::documents::chat_body("auto", false).as_bytes()).await;
     assert_eq!(answer.status, 200, "it goes on: {}", answer.text());
     // A start would find the addresses taken.
     let config = config.to_str().unwrap().to_owned();
-    let refused = tokio::task::spawn_blocking(move || Documents::new("", "").run(&["serve", "--config", &config], &[])).await.unwrap();
-    assert!(refused.0 == Some(1) && refused.2.contains("listeners[0].address: cannot listen on "), "{refused:?}");
+    let refused = tokio::task::spawn_blocking(move || {
+        Documents::new("", "").run(&["serve", "--config", &config], &[])
+    })
+    .await
+    .unwrap();
+    assert!(
+        refused.0 == Some(1) && refused.2.contains("listeners[0].address: cannot listen on "),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -197,34 +280,58 @@ fn two_listeners_on_one_address_are_told() {
             None => format!("{address}:{port}"),
         };
         let (one, other) = (at(one), at(other));
-        let both = format!("{}listeners: [{{ address: {one} }}, {{ address: {other} }}]\n", usual());
+        let both =
+            format!("{}listeners: [{{ address: {one} }}, {{ address: {other} }}]\n", usual());
         let (_, _, told) = Documents::new(&both, ROUTING).check(&[]);
         assert_eq!(told.contains("another listener has this address"), clash, "{both}: {told}");
-        let metrics = format!("data_dir: @DIR@/data\nlisteners: [{{ address: {one} }}]\nmetrics: {{ address: {other} }}\n");
+        let metrics = format!(
+            "data_dir: @DIR@/data\nlisteners: [{{ address: {one} }}]\nmetrics: {{ address: {other} }}\n"
+        );
         let (_, _, told) = Documents::new(&metrics, ROUTING).check(&[]);
-        assert_eq!(told.contains("a listener has the address of metrics"), clash, "{metrics}: {told}");
+        assert_eq!(
+            told.contains("a listener has the address of metrics"),
+            clash,
+            "{metrics}: {told}"
+        );
     }
 }
 
 #[test]
 fn a_master_key_that_does_not_open_the_store_is_told() {
     let key = |byte: u8| base64(&[byte; 32]);
-    let documents = Documents::new("listeners: [{ address: 127.0.0.1:0 }]\ndata_dir: data\nmetrics: { address: 127.0.0.1:0 }", ROUTING);
-    let check = |environment: &[(&str, &str)]| documents.run(&["check", "--config", "s.yaml"], environment);
+    let documents = Documents::new(
+        "listeners: [{ address: 127.0.0.1:0 }]\ndata_dir: data\nmetrics: { address: 127.0.0.1:0 }",
+        ROUTING,
+    );
+    let check =
+        |environment: &[(&str, &str)]| documents.run(&["check", "--config", "s.yaml"], environment);
     let (code, _, told) = check(&[("REROUTER_MASTER_KEY", "short")]);
-    assert!(code == Some(1) && told.contains("s.yaml:2:11: data_dir: REROUTER_MASTER_KEY is not 32 bytes in base64"), "{told}");
+    assert!(
+        code == Some(1)
+            && told
+                .contains("s.yaml:2:11: data_dir: REROUTER_MASTER_KEY is not 32 bytes in base64"),
+        "{told}"
+    );
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0));
     std::fs::create_dir(documents.path("data")).unwrap();
     std::fs::write(documents.path("data/master.key"), "nothing like it").unwrap();
     let (code, _, told) = check(&[]);
-    assert!(code == Some(1) && told.contains("master.key does not hold 32 bytes in base64"), "{told}");
+    assert!(
+        code == Some(1) && told.contains("master.key does not hold 32 bytes in base64"),
+        "{told}"
+    );
     assert_eq!(documents.check(&["--no-env"]).0, Some(0), "the variable may be set elsewhere");
     std::fs::remove_file(documents.path("data/master.key")).unwrap();
 
     // A store of the first key: its gateway is ended as soon as the store knows the key.
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    command.args(["serve", "--config", "s.yaml"]).current_dir(documents.0.path()).env_clear().env("REROUTER_MASTER_KEY", key(1));
-    let mut serving = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    command
+        .args(["serve", "--config", "s.yaml"])
+        .current_dir(documents.0.path())
+        .env_clear()
+        .env("REROUTER_MASTER_KEY", key(1));
+    let mut serving =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while check(&[("REROUTER_MASTER_KEY", &key(2))]).0 == Some(0) {
         assert!(began.elapsed() < PATIENCE, "the store of another key is taken");
@@ -236,9 +343,17 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     assert!(code == Some(1) && told.contains("another master key"), "after a crash: {told}");
     // One that left in order leaves no journals, and a look makes none.
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    command.args(["serve", "--config", "s.yaml"]).current_dir(documents.0.path()).env_clear().env("REROUTER_MASTER_KEY", key(1));
-    let mut serving =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(documents.path("log")).unwrap()).spawn().unwrap();
+    command
+        .args(["serve", "--config", "s.yaml"])
+        .current_dir(documents.0.path())
+        .env_clear()
+        .env("REROUTER_MASTER_KEY", key(1));
+    let mut serving = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(documents.path("log")).unwrap())
+        .spawn()
+        .unwrap();
     let began = Instant::now();
     let serves = || {
         let log = std::fs::read_to_string(documents.path("log")).unwrap();
@@ -249,24 +364,37 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
         assert!(began.elapsed() < PATIENCE, "it does not start");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let ended = Command::new("sh").args(["-c", &format!("kill -s TERM {}", serving.id())]).status().unwrap();
+    let ended = Command::new("sh")
+        .args(["-c", &format!("kill -s TERM {}", serving.id())])
+        .status()
+        .unwrap();
     assert!(ended.success() && serving.wait().unwrap().success());
     let before = documents.files();
     let (code, _, told) = check(&[("REROUTER_MASTER_KEY", &key(2))]);
     assert_eq!(documents.files(), before, "a look leaves no journal");
-    assert!(code == Some(1) && told.contains("data_dir: ") && told.contains("another master key"), "{told}");
-    let (_, _, of_serve) = documents.run(&["serve", "--config", "s.yaml"], &[("REROUTER_MASTER_KEY", &key(2))]);
+    assert!(
+        code == Some(1) && told.contains("data_dir: ") && told.contains("another master key"),
+        "{told}"
+    );
+    let (_, _, of_serve) =
+        documents.run(&["serve", "--config", "s.yaml"], &[("REROUTER_MASTER_KEY", &key(2))]);
     let why = told.split("data_dir: ").nth(1).unwrap().split(" (the store").next().unwrap();
     assert!(of_serve.contains(why), "{why}: {of_serve}");
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0));
     let gone_over = [("REROUTER_MASTER_KEY", key(2)), ("REROUTER_MASTER_KEY_OLD", key(1))];
-    let gone_over: Vec<(&str, &str)> = gone_over.iter().map(|(name, key)| (*name, key.as_str())).collect();
+    let gone_over: Vec<(&str, &str)> =
+        gone_over.iter().map(|(name, key)| (*name, key.as_str())).collect();
     assert_eq!(check(&gone_over).0, Some(0), "a start would go over");
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0), "the check has not");
 }
 
 fn base64(bytes: &[u8]) -> String {
-    let mut child = Command::new("base64").args(["-w0"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("base64")
+        .args(["-w0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), bytes).unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
@@ -301,19 +429,38 @@ r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, which
     assert_eq!((code, told.as_str()), (Some(1), wanted));
     // With one, each of them is missing.
     let (_, _, told) = documents.check(&[]);
-    for variable in
-        ["LISTEN", "TLS_CERT", "TLS_DIR", "METRICS_PORT", "DATA_DIR", "THREADS", "HOST", "PORT", "A_BASE_URL", "A_API_KEY", "C_API_KEY"]
-    {
-        assert!(told.contains(&format!("the variable `{variable}` is not set")), "{variable}: {told}");
+    for variable in [
+        "LISTEN",
+        "TLS_CERT",
+        "TLS_DIR",
+        "METRICS_PORT",
+        "DATA_DIR",
+        "THREADS",
+        "HOST",
+        "PORT",
+        "A_BASE_URL",
+        "A_API_KEY",
+        "C_API_KEY",
+    ] {
+        assert!(
+            told.contains(&format!("the variable `{variable}` is not set")),
+            "{variable}: {told}"
+        );
     }
     // What the environment holds changes nothing.
-    let set = documents.run(&["check", "--config", "s.yaml", "--no-env"], &[("THREADS", "none"), ("A_BASE_URL", "ftp://x")]);
+    let set = documents.run(
+        &["check", "--config", "s.yaml", "--no-env"],
+        &[("THREADS", "none"), ("A_BASE_URL", "ftp://x")],
+    );
     assert_eq!((set.0, set.2.as_str()), (code, wanted));
 
     documents.write("s.yaml", "routing: { file: '${ROUTING}' }\n");
     let (code, out, told) = documents.check(&["--no-env"]);
     assert_eq!((code, out.as_str()), (Some(0), "s.yaml: good\n"), "{told}");
-    assert_eq!(told, "the routing document was not checked: s.yaml names it by a variable; check it with `--routing FILE`\n");
+    assert_eq!(
+        told,
+        "the routing document was not checked: s.yaml names it by a variable; check it with `--routing FILE`\n"
+    );
 }
 
 #[test]
@@ -322,11 +469,18 @@ fn the_documents_for_production_are_good_without_their_secrets() {
     let documents = Documents::new("", ROUTING);
     let conf = |name: &str| root.join("conf/production").join(name).to_str().unwrap().to_owned();
     let (server, routing) = (conf("rerouter.yaml"), conf("routing.yaml"));
-    let (code, out, told) = documents.run(&["check", "--no-env", "--config", &server, "--routing", &routing], &[]);
+    let (code, out, told) =
+        documents.run(&["check", "--no-env", "--config", &server, "--routing", &routing], &[]);
     assert_eq!(code, Some(0), "{told}");
-    assert!(out.contains("rerouter.yaml: good\n") && out.contains("routing.yaml: good, revision "), "{out}");
+    assert!(
+        out.contains("rerouter.yaml: good\n") && out.contains("routing.yaml: good, revision "),
+        "{out}"
+    );
     assert!(!told.contains("routing.yaml:"), "{told}");
-    assert_eq!(documents.run(&["check", "--config", &server, "--routing", &routing], &[]).0, Some(1));
+    assert_eq!(
+        documents.run(&["check", "--config", &server, "--routing", &routing], &[]).0,
+        Some(1)
+    );
 }
 
 #[test]
@@ -351,17 +505,28 @@ fn a_server_document_with_problems_never_has_another_routing_document_checked() 
         documents.write("s.yaml", server);
         let (code, out, told) = documents.check(&[]);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{server}: {told}");
-        assert!(told.contains("s.yaml:") && !told.contains("conf/routing.yaml"), "{server}: {told}");
+        assert!(
+            told.contains("s.yaml:") && !told.contains("conf/routing.yaml"),
+            "{server}: {told}"
+        );
         assert_eq!(told.contains("r.yaml:2:"), checked.is_some(), "{server}: {told}");
         let why = "the routing document was not checked: s.yaml has problems, and may name any; check it with `--routing FILE`\n";
         assert_eq!(told.contains(why), checked.is_none(), "{server}: {told}");
         let (code, _, told) = documents.check(&["--routing", "r.yaml"]);
-        assert!(code == Some(1) && told.contains("s.yaml:") && told.contains("r.yaml:2:65: recipes.main") && !told.contains(why), "{told}");
+        assert!(
+            code == Some(1)
+                && told.contains("s.yaml:")
+                && told.contains("r.yaml:2:65: recipes.main")
+                && !told.contains(why),
+            "{told}"
+        );
     }
     let documents = Documents::new("", ROUTING);
     let (code, _, told) = documents.run(&["check", "--config", "none.yaml"], &[]);
     assert!(
-        code == Some(1) && told.contains("none.yaml:1:1: cannot be read") && told.contains("not checked: none.yaml has problems"),
+        code == Some(1)
+            && told.contains("none.yaml:1:1: cannot be read")
+            && told.contains("not checked: none.yaml has problems"),
         "{told}"
     );
 }
@@ -427,15 +592,20 @@ const ODD_TOLD: [&str; 10] = [
 #[tokio::test]
 async fn what_is_hardly_meant_is_warned_of_everywhere() {
     let documents = Documents::new(&usual(), ODD);
-    let run = |documents: &Documents| documents.run(&["check", "--config", "s.yaml"], &[("X_API_KEY", "sk-canary-of-the-environment")]);
+    let run = |documents: &Documents| {
+        documents
+            .run(&["check", "--config", "s.yaml"], &[("X_API_KEY", "sk-canary-of-the-environment")])
+    };
     let (code, out, told) = run(&documents);
     assert_eq!(code, Some(0), "{told}");
     let lines: Vec<&str> = told.lines().collect();
     let nodes = "13:69|recipes.main.rules[2].targets[1].target: no price is known for `nodes/qwen`: its cost stays unknown";
-    let weight =
-        "16:97|recipes.shares.rules[0].targets[1].target: has no weight and counts as 1, while others of this rule have one (weight: 1)";
-    let all: Vec<String> =
-        ODD_TOLD.iter().chain([&nodes, &weight]).map(|told| format!("r.yaml:{}", told.replacen('|', ": warning: ", 1))).collect();
+    let weight = "16:97|recipes.shares.rules[0].targets[1].target: has no weight and counts as 1, while others of this rule have one (weight: 1)";
+    let all: Vec<String> = ODD_TOLD
+        .iter()
+        .chain([&nodes, &weight])
+        .map(|told| format!("r.yaml:{}", told.replacen('|', ": warning: ", 1)))
+        .collect();
     for (line, wanted) in lines.iter().zip(&all) {
         assert!(line.starts_with(wanted), "{wanted} in:\n{told}");
     }
@@ -447,24 +617,54 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     assert!(code == Some(1) && told.ends_with("\n1 problem(s), 12 warning(s)\n"), "{told}");
 
     // Without the literal keys, which do not come by the API.
-    let given = ODD.replace("api_key: sk-canary,", "api_key: '${A_API_KEY}',").replace("${X_API_KEY:-sk-canary}", "${H_API_KEY}");
+    let given = ODD
+        .replace("api_key: sk-canary,", "api_key: '${A_API_KEY}',")
+        .replace("${X_API_KEY:-sk-canary}", "${H_API_KEY}");
     let given = given.replace("[sk-canary-b, '${X_API_KEY}']", "['${X_API_KEY}']");
     let environment = [("A_API_KEY", "sk-a"), ("H_API_KEY", "sk-h"), ("X_API_KEY", "sk-x")];
-    let setup = environment.iter().fold(Setup::new(ROUTING), |setup, (name, value)| setup.env(name, value));
+    let setup =
+        environment.iter().fold(Setup::new(ROUTING), |setup, (name, value)| setup.env(name, value));
     let gateway = setup.start().await;
     let send = async |method: &str, path: &str, text: &str| {
         let bearer = format!("Bearer {}", gateway.admin_key);
-        gateway.send(method, path, &[("authorization", &bearer), ("content-type", "application/yaml")], Some(text.as_bytes())).await.json()
+        gateway
+            .send(
+                method,
+                path,
+                &[("authorization", &bearer), ("content-type", "application/yaml")],
+                Some(text.as_bytes()),
+            )
+            .await
+            .json()
     };
     let looked = send("POST", "/v1/router/config/validate", &given).await;
     assert_eq!((&looked["valid"], &looked["problems"]), (&json!(true), &json!([])), "{looked}");
-    let named: Vec<&str> = looked["warnings"].as_array().unwrap().iter().map(|warning| warning["path"].as_str().unwrap()).collect();
+    let named: Vec<&str> = looked["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|warning| warning["path"].as_str().unwrap())
+        .collect();
     assert_eq!(named.len(), 9, "{looked}");
-    assert_eq!(looked["warnings"][0]["message"], "the URL ends in `/chat/completions`, which the gateway appends itself");
-    let broken = send("POST", "/v1/router/config/validate", &given.replace("auto: main,", "auto: mian,")).await;
-    assert_eq!((&broken["valid"], &broken["warnings"]), (&json!(false), &looked["warnings"]), "{broken}");
+    assert_eq!(
+        looked["warnings"][0]["message"],
+        "the URL ends in `/chat/completions`, which the gateway appends itself"
+    );
+    let broken =
+        send("POST", "/v1/router/config/validate", &given.replace("auto: main,", "auto: mian,"))
+            .await;
+    assert_eq!(
+        (&broken["valid"], &broken["warnings"]),
+        (&json!(false), &looked["warnings"]),
+        "{broken}"
+    );
     let taken = send("PUT", "/v1/router/config", &given).await;
-    let warnings: Vec<&str> = taken["warnings"].as_array().unwrap().iter().map(|warning| warning.as_str().unwrap()).collect();
+    let warnings: Vec<&str> = taken["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|warning| warning.as_str().unwrap())
+        .collect();
     assert!(
         warnings.contains(&"line 11, column 29: recipes.main.rules[0].when: `hour > 25` never holds (`hour` is from 0 to 23)"),
         "{taken}"
@@ -473,7 +673,12 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     // A file that goes live is warned of in the log.
     gateway.write_routing(&given.replace("hour > 25", "hour > 26")).await;
     let log = gateway.log();
-    assert!(log.contains("routing.yaml:11:29: warning: recipes.main.rules[0].when: `hour > 26` never holds"), "{log}");
+    assert!(
+        log.contains(
+            "routing.yaml:11:29: warning: recipes.main.rules[0].when: `hour > 26` never holds"
+        ),
+        "{log}"
+    );
 }
 
 /// Expressions that are wrong in every way that comes to mind.
@@ -574,8 +779,12 @@ fn assert_plain(said: &str) {
 /// A recipe with a rule for each expression, before the last.
 fn with_rules(expressions: &[&str]) -> String {
     let quoted = |text: &str| serde_json::to_string(text).unwrap();
-    let rule =
-        |(at, text): (usize, &&str)| format!("      - {{ name: r{at}, when: {}, targets: [{{ target: demo/echo }}] }}\n", quoted(text));
+    let rule = |(at, text): (usize, &&str)| {
+        format!(
+            "      - {{ name: r{at}, when: {}, targets: [{{ target: demo/echo }}] }}\n",
+            quoted(text)
+        )
+    };
     let rules: String = expressions.iter().enumerate().map(rule).collect();
     format!(
         "providers: {{ demo: {{ protocol: mock }} }}\nkeywords: {{ code: [refactor] }}\nrecipes:\n  main:\n    rules:\n{rules}      - {{ name: default, targets: [{{ target: demo/echo }}] }}\naliases: {{ auto: main }}\n"
@@ -599,15 +808,29 @@ async fn wrong_conditions_are_told_in_our_words_everywhere() {
             let of_it = format!("recipes.main.rules[{at}].when: ");
             let line = told.lines().find(|line| line.contains(&of_it));
             let line = line.unwrap_or_else(|| panic!("nothing is said of {expression}: {told}"));
-            assert!(line.starts_with(&format!("r.yaml:{}:", at + 6)) && line.ends_with(')'), "{expression}: {line}");
+            assert!(
+                line.starts_with(&format!("r.yaml:{}:", at + 6)) && line.ends_with(')'),
+                "{expression}: {line}"
+            );
         }
-        let looked = gateway.send("POST", "/v1/router/config/validate", &headers, Some(text.as_bytes())).await;
+        let looked = gateway
+            .send("POST", "/v1/router/config/validate", &headers, Some(text.as_bytes()))
+            .await;
         assert_plain(&looked.text());
-        assert!(looked.json()["problems"].as_array().unwrap().len() >= wrong.len(), "{}", looked.text());
-        let refused = gateway.send("PUT", "/v1/router/config", &headers, Some(text.as_bytes())).await;
+        assert!(
+            looked.json()["problems"].as_array().unwrap().len() >= wrong.len(),
+            "{}",
+            looked.text()
+        );
+        let refused =
+            gateway.send("PUT", "/v1/router/config", &headers, Some(text.as_bytes())).await;
         assert_eq!(refused.status, 400);
         assert_plain(&refused.text());
-        assert!(refused.json()["detail"].as_str().unwrap().contains(" problem(s). line 6, column "), "{}", refused.text());
+        assert!(
+            refused.json()["detail"].as_str().unwrap().contains(" problem(s). line 6, column "),
+            "{}",
+            refused.text()
+        );
     }
     // A sticky rule's key is read the same way.
     let keys: String = ["tools[0]", "model + 1", "headers", "!model", "user.id +"]
@@ -617,7 +840,8 @@ async fn wrong_conditions_are_told_in_our_words_everywhere() {
             format!("      - {{ name: k{at}, when: stream, strategy: sticky, key: \"{key}\", targets: [{{ target: demo/echo }}] }}\n")
         })
         .collect();
-    documents.write("r.yaml", &with_rules(&[]).replace("    rules:\n", &format!("    rules:\n{keys}")));
+    documents
+        .write("r.yaml", &with_rules(&[]).replace("    rules:\n", &format!("    rules:\n{keys}")));
     let (_, _, told) = documents.check(&[]);
     assert_plain(&told);
     assert_eq!(told.matches("].key: ").count(), 5, "{told}");
@@ -644,10 +868,18 @@ async fn what_goes_wrong_with_a_request_is_traced_in_our_words() {
         "[tools][0].a == ''",
         "[model][0]",
     ];
-    let gateway = Setup::new(&with_rules(&failing)).routing("signal_headers: [x-none]").start().await;
+    let gateway =
+        Setup::new(&with_rules(&failing)).routing("signal_headers: [x-none]").start().await;
     let key = gateway.create_key().await;
     let body = crate::support::documents::chat_body("auto", false);
-    let decided = gateway.manage("POST", "/v1/router/decide", &key.secret, Some(&serde_json::from_str(&body).unwrap())).await;
+    let decided = gateway
+        .manage(
+            "POST",
+            "/v1/router/decide",
+            &key.secret,
+            Some(&serde_json::from_str(&body).unwrap()),
+        )
+        .await;
     let decided: Value = decided.json();
     assert_eq!(decided["rule"], "default", "{decided}");
     let trace = decided["trace"].as_array().unwrap();
@@ -655,7 +887,10 @@ async fn what_goes_wrong_with_a_request_is_traced_in_our_words() {
     for (traced, expression) in trace.iter().zip(failing) {
         let error = traced["error"].as_str().unwrap();
         assert_plain(error);
-        assert!(!error.is_empty() && !error.contains("Int(") && !error.contains("String("), "{expression}: {error}");
+        assert!(
+            !error.is_empty() && !error.contains("Int(") && !error.contains("String("),
+            "{expression}: {error}"
+        );
     }
     let id = gateway.chat(&key, body.as_bytes()).await.request_id();
     assert_eq!(gateway.capture(&id).await["decision"]["trace"], decided["trace"]);

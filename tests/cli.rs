@@ -36,9 +36,16 @@ fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
     let config = dir.join("rerouter.yaml");
     std::fs::write(&config, format!("{usual}{server}")).unwrap();
     std::fs::write(dir.join("routing.yaml"), routing).unwrap();
-    let child = command(&config, &[]).current_dir(dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command(&config, &[])
+        .current_dir(dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = ended(child);
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     (output.status.code(), text)
 }
 
@@ -46,7 +53,9 @@ fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
 fn tells(text: &str, file: &str, line: usize, word: &str) -> bool {
     text.lines().any(|told| {
         let place = told.split_once(&format!("{file}:{line}:")).map(|(_, rest)| rest);
-        let column = place.and_then(|rest| rest.split(':').next()).and_then(|digits| digits.parse::<u32>().ok());
+        let column = place
+            .and_then(|rest| rest.split(':').next())
+            .and_then(|digits| digits.parse::<u32>().ok());
         column.is_some_and(|column| column > 0) && told.contains(word)
     })
 }
@@ -54,7 +63,11 @@ fn tells(text: &str, file: &str, line: usize, word: &str) -> bool {
 #[test]
 fn every_problem_of_the_server_document_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, text) = serve(dir.path(), "treads: 2\nsession: { idle: soon }\nlimits:\n  request_body: -1\n", GOOD_ROUTING);
+    let (code, text) = serve(
+        dir.path(),
+        "treads: 2\nsession: { idle: soon }\nlimits:\n  request_body: -1\n",
+        GOOD_ROUTING,
+    );
     assert_eq!(code, Some(1), "{text}");
     for (line, word) in [(5, "treads"), (6, "idle"), (8, "request_body")] {
         assert!(tells(&text, "rerouter.yaml", line, word), "line {line}: {text}");
@@ -69,25 +82,35 @@ fn every_problem_of_the_routing_document_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let (code, text) = serve(dir.path(), "", routing);
     assert_eq!(code, Some(1), "{text}");
-    for (line, word) in [(2, "latencie"), (7, "when"), (8, "strategy"), (9, "missing"), (11, "unknown")] {
+    for (line, word) in
+        [(2, "latencie"), (7, "when"), (8, "strategy"), (9, "missing"), (11, "unknown")]
+    {
         assert!(tells(&text, "routing.yaml", line, word), "line {line}, {word}: {text}");
     }
 }
 
 #[test]
 fn a_document_that_is_no_yaml_or_uses_yaml_aliases_is_refused() {
-    for (routing, line) in [("providers: [\n", 1..4), ("providers: &p {}\nrecipes: *p\n", 1..3), ("providers: {}\nproviders: {}\n", 2..3)] {
+    for (routing, line) in [
+        ("providers: [\n", 1..4),
+        ("providers: &p {}\nrecipes: *p\n", 1..3),
+        ("providers: {}\nproviders: {}\n", 2..3),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let (code, text) = serve(dir.path(), "", routing);
         assert_eq!(code, Some(1), "{routing}: {text}");
-        assert!(line.clone().any(|line| tells(&text, "routing.yaml", line, "")), "{routing}: {text}");
+        assert!(
+            line.clone().any(|line| tells(&text, "routing.yaml", line, "")),
+            "{routing}: {text}"
+        );
     }
 }
 
 #[test]
 fn a_document_that_is_not_there_is_named() {
     let missing = Path::new("no-such-dir/rerouter.yaml");
-    let child = command(missing, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        command(missing, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let output = ended(child);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-dir/rerouter.yaml"));
@@ -106,18 +129,30 @@ fn a_taken_port_is_said() {
     );
     std::fs::write(&config, document).unwrap();
     std::fs::write(dir.path().join("routing.yaml"), GOOD_ROUTING).unwrap();
-    let child = command(&config, &[]).current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command(&config, &[])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = ended(child);
     assert!(!output.status.success());
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     assert!(text.contains(&address.to_string()), "{text}");
 }
 
 #[test]
 fn version_and_help_are_told() {
-    let run = |argument: &str| Command::new(env!("CARGO_BIN_EXE_rerouter")).arg(argument).output().unwrap();
+    let run = |argument: &str| {
+        Command::new(env!("CARGO_BIN_EXE_rerouter")).arg(argument).output().unwrap()
+    };
     let version = run("--version");
-    assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), format!("rerouter {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        String::from_utf8_lossy(&version.stdout).trim(),
+        format!("rerouter {}", env!("CARGO_PKG_VERSION"))
+    );
     assert!(String::from_utf8_lossy(&run("--help").stdout).contains("serve"));
     assert_eq!(run("--nonsense").status.code(), Some(2));
 }
@@ -129,13 +164,28 @@ fn check_tells_of_both_documents_at_once() {
         std::fs::write(dir.path().join("s.yaml"), server).unwrap();
         std::fs::write(dir.path().join("r.yaml"), routing).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        let output = command.args(["check", "--config", "s.yaml", "--routing", "r.yaml"]).current_dir(dir.path()).output().unwrap();
-        (output.status.code(), [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
+        let output = command
+            .args(["check", "--config", "s.yaml", "--routing", "r.yaml"])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            [output.stdout, output.stderr]
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .concat(),
+        )
     };
-    let (code, text) = check("treads: 2\nsession: { idle: soon }\n", &GOOD_ROUTING.replace("demo/echo", "dmo/echo"));
+    let (code, text) = check(
+        "treads: 2\nsession: { idle: soon }\n",
+        &GOOD_ROUTING.replace("demo/echo", "dmo/echo"),
+    );
     assert_eq!(code, Some(1), "{text}");
-    for (file, line, word) in [("s.yaml", 1, "did you mean `threads`"), ("s.yaml", 2, "session.idle"), ("r.yaml", 5, "did you mean `demo`")]
-    {
+    for (file, line, word) in [
+        ("s.yaml", 1, "did you mean `threads`"),
+        ("s.yaml", 2, "session.idle"),
+        ("r.yaml", 5, "did you mean `demo`"),
+    ] {
         assert!(tells(&text, file, line, word), "{file}:{line} {word}: {text}");
     }
     assert!(text.contains("3 problem(s)"), "{text}");
@@ -232,7 +282,11 @@ fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
     std::fs::write(dir.path().join("s.yaml"), BAD_SERVER).unwrap();
     std::fs::write(dir.path().join("r.yaml"), BAD_ROUTING).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    let output = command.args(["check", "--config", "s.yaml", "--routing", "r.yaml"]).current_dir(dir.path()).output().unwrap();
+    let output = command
+        .args(["check", "--config", "s.yaml", "--routing", "r.yaml"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{told}");
     let (messages, last) = told.trim_end().rsplit_once('\n').unwrap();
@@ -240,11 +294,15 @@ fn check_tells_of_every_mistake_with_its_place_and_a_hint() {
     assert_eq!(format!("{messages}\n"), format!("{BAD_SERVER_TOLD}{BAD_ROUTING_TOLD}"), "\n{told}");
     assert_eq!(last, format!("{count} problem(s)"));
     for (file, least) in [("s.yaml", 8), ("r.yaml", 8)] {
-        let of_file: Vec<&str> = messages.lines().filter(|message| message.starts_with(file)).collect();
+        let of_file: Vec<&str> =
+            messages.lines().filter(|message| message.starts_with(file)).collect();
         assert!(of_file.len() >= least, "{file}: {of_file:?}");
         for message in of_file {
             let line = message.split(':').nth(1).and_then(|digits| digits.parse().ok()).unwrap();
-            assert!(tells(message, file, line, "") && message.ends_with(')') && message.contains(" ("), "no place or no hint: {message}");
+            assert!(
+                tells(message, file, line, "") && message.ends_with(')') && message.contains(" ("),
+                "no place or no hint: {message}"
+            );
         }
     }
 }
@@ -254,7 +312,12 @@ fn laptop(dir: &Path) -> Vec<(String, String)> {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     std::fs::write(dir.join("routing.yaml"), GOOD_ROUTING).unwrap();
     let any = "127.0.0.1:0".to_owned();
-    let pairs = [("LISTEN", any.clone()), ("METRICS_LISTEN", any), ("DATA_DIR", path("data")), ("ROUTING_FILE", path("routing.yaml"))];
+    let pairs = [
+        ("LISTEN", any.clone()),
+        ("METRICS_LISTEN", any),
+        ("DATA_DIR", path("data")),
+        ("ROUTING_FILE", path("routing.yaml")),
+    ];
     pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
@@ -266,7 +329,15 @@ impl Serving {
         let log = dir.join(name);
         let output = std::fs::File::create(&log).unwrap();
         let mut command = command(config, &laptop(dir));
-        Serving(command.current_dir(dir).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap(), log)
+        Serving(
+            command
+                .current_dir(dir)
+                .stdout(output.try_clone().unwrap())
+                .stderr(output)
+                .spawn()
+                .unwrap(),
+            log,
+        )
     }
 
     fn log(&self) -> String {
@@ -301,7 +372,11 @@ async fn a_port_of_the_systems_choice_is_told_as_it_is() {
     let serving = Serving::start(dir.path(), "log", &config);
     let metrics = serving.told("metrics on http://").await;
     let log = serving.log();
-    let told: Vec<&str> = log.split("listening on http://").skip(1).map(|rest| rest.split(' ').next().unwrap()).collect();
+    let told: Vec<&str> = log
+        .split("listening on http://")
+        .skip(1)
+        .map(|rest| rest.split(' ').next().unwrap())
+        .collect();
     assert_eq!(told.len(), 2, "{log}");
     // Each has the interfaces of its line: by the port, which is known.
     for (address, path, status) in [
@@ -315,7 +390,9 @@ async fn a_port_of_the_systems_choice_is_told_as_it_is() {
         assert_ne!(address.port(), 0, "{log}");
         let answer = until("an answer", async || {
             let mut connection = Connection::try_open(address).await?;
-            connection.try_exchange(&client::request("GET", path, &address.to_string(), &[], None)).await
+            connection
+                .try_exchange(&client::request("GET", path, &address.to_string(), &[], None))
+                .await
         })
         .await;
         assert_eq!(answer.status, status, "{address} {path}: {}", answer.text());
@@ -351,7 +428,15 @@ async fn the_version_names_the_commit_that_was_built() {
     let gateway = Gateway::start(GOOD_ROUTING).await;
     let version = gateway.send("GET", "/version", &[], None).await.json();
     // The scripts set the same variable for the binary and for this test.
-    let commit = option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
-    assert_eq!((&version["commit"], &version["version"]), (&commit.into(), &env!("CARGO_PKG_VERSION").into()), "{version}");
-    assert!(commit == "unknown" || commit.bytes().take(7).all(|byte| byte.is_ascii_hexdigit()), "{commit}");
+    let commit =
+        option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    assert_eq!(
+        (&version["commit"], &version["version"]),
+        (&commit.into(), &env!("CARGO_PKG_VERSION").into()),
+        "{version}"
+    );
+    assert!(
+        commit == "unknown" || commit.bytes().take(7).all(|byte| byte.is_ascii_hexdigit()),
+        "{commit}"
+    );
 }

@@ -30,14 +30,27 @@ fn scalar() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         (-2i64..200).prop_map(Value::from),
-        proptest::sample::select(vec!["", "admin", "user", "root", "usr_admin", "*", "a@example.com"]).prop_map(Value::from),
+        proptest::sample::select(vec![
+            "",
+            "admin",
+            "user",
+            "root",
+            "usr_admin",
+            "*",
+            "a@example.com"
+        ])
+        .prop_map(Value::from),
         Just(json!({})),
         Just(json!([])),
     ]
 }
 
-fn object(member: impl Strategy<Value = (String, Value)>, most: usize) -> impl Strategy<Value = Value> {
-    proptest::collection::vec(member, 0..most).prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>()))
+fn object(
+    member: impl Strategy<Value = (String, Value)>,
+    most: usize,
+) -> impl Strategy<Value = Value> {
+    proptest::collection::vec(member, 0..most)
+        .prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>()))
 }
 
 /// A body for a user: mostly what there is, mostly well.
@@ -58,13 +71,17 @@ fn user() -> impl Strategy<Value = Value> {
 }
 
 async fn listed(gateway: &Gateway, path: &str) -> Value {
-    let answer = gateway.manage("GET", &format!("{path}?limit=100"), &gateway.admin_key, None).await;
+    let answer =
+        gateway.manage("GET", &format!("{path}?limit=100"), &gateway.admin_key, None).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
 }
 
 async fn id_of(gateway: &Gateway, token: &str) -> String {
-    gateway.manage("GET", "/v1/auth/me", token, None).await.json()["id"].as_str().unwrap().to_owned()
+    gateway.manage("GET", "/v1/auth/me", token, None).await.json()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 async fn key(gateway: &Gateway, path: &str, by: &str, body: Value) -> String {
@@ -74,7 +91,14 @@ async fn key(gateway: &Gateway, path: &str, by: &str, body: Value) -> String {
 }
 
 async fn set_role(gateway: &Gateway, id: &str, role: &str) {
-    let changed = gateway.manage("PATCH", &format!("/v1/users/{id}"), &gateway.admin_key, Some(&json!({ "role": role }))).await;
+    let changed = gateway
+        .manage(
+            "PATCH",
+            &format!("/v1/users/{id}"),
+            &gateway.admin_key,
+            Some(&json!({ "role": role })),
+        )
+        .await;
     assert_eq!(changed.status, 200, "{}", changed.text());
 }
 
@@ -82,23 +106,37 @@ async fn set_role(gateway: &Gateway, id: &str, role: &str) {
 async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static str, Option<String>> {
     let admin = gateway.admin_key.as_str();
     let owner = json!(id_of(gateway, ann).await);
-    let mut found = BTreeMap::from([("nobody", None), ("a member", Some(ann.to_owned())), ("AGENT's own", Some(CLOUD_KEY.to_owned()))]);
+    let mut found = BTreeMap::from([
+        ("nobody", None),
+        ("a member", Some(ann.to_owned())),
+        ("AGENT's own", Some(CLOUD_KEY.to_owned())),
+    ]);
     let given = json!({"scopes": ["user", "admin"], "owner": owner});
-    found.insert("a member's key that says admin", Some(key(gateway, "/v1/apikeys", admin, given).await));
+    found.insert(
+        "a member's key that says admin",
+        Some(key(gateway, "/v1/apikeys", admin, given).await),
+    );
     let given = json!({"scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"], "owner": owner});
-    found.insert("a member's ROUTER key with all scopes", Some(key(gateway, "/v1/router/keys", admin, given).await));
+    found.insert(
+        "a member's ROUTER key with all scopes",
+        Some(key(gateway, "/v1/router/keys", admin, given).await),
+    );
     found.insert("a member's key", Some(key(gateway, "/v1/apikeys", ann, json!({})).await));
     found.insert("an AGENT key", Some(key(gateway, "/v1/api-keys", CLOUD_KEY, json!({})).await));
     // Of one who is an admin: keys without that scope, and on another interface.
     found.insert("an admin's plain key", Some(key(gateway, "/v1/apikeys", bob, json!({})).await));
-    found.insert("an admin's ROUTER key", Some(key(gateway, "/v1/router/keys", bob, json!({"scopes": ["admin", "keys"]})).await));
+    found.insert(
+        "an admin's ROUTER key",
+        Some(key(gateway, "/v1/router/keys", bob, json!({"scopes": ["admin", "keys"]})).await),
+    );
     found
 }
 
 #[tokio::test]
 async fn nobody_but_an_admin_changes_users_or_nodes_by_whatever_body() {
     let (gateway, _provider) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let (ann, bob) = (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+    let (ann, bob) =
+        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
     let (own, other) = (id_of(&gateway, &ann).await, id_of(&gateway, &bob).await);
     let node = Node::enrol(&gateway, "rack", json!({})).await;
     set_role(&gateway, &other, "admin").await;
@@ -132,10 +170,20 @@ async fn nobody_but_an_admin_changes_users_or_nodes_by_whatever_body() {
                     body["email"] = json!("eve@example.com");
                     body["password"] = json!("correct horse");
                 }
-                let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).chain([JSON]).collect();
+                let headers: Vec<(&str, &str)> = bearer
+                    .iter()
+                    .map(|bearer| ("authorization", bearer.as_str()))
+                    .chain([JSON])
+                    .collect();
                 let text = (method != "GET").then(|| body.to_string());
-                let answer = gateway.send(method, &path, &headers, text.as_deref().map(str::as_bytes)).await;
-                assert!(matches!(answer.status, 401 | 403), "{method} {path} by {who}: {body}: {} {}", answer.status, answer.text());
+                let answer =
+                    gateway.send(method, &path, &headers, text.as_deref().map(str::as_bytes)).await;
+                assert!(
+                    matches!(answer.status, 401 | 403),
+                    "{method} {path} by {who}: {body}: {} {}",
+                    answer.status,
+                    answer.text()
+                );
             }
         }
     }
@@ -167,7 +215,10 @@ fn merged(before: &Value, patch: &Value) -> Value {
     for (name, value) in patch {
         match value {
             Value::Null => _ = all.remove(name),
-            value => _ = all.insert(name.clone(), merged(before.get(name).unwrap_or(&Value::Null), value)),
+            value => {
+                _ = all
+                    .insert(name.clone(), merged(before.get(name).unwrap_or(&Value::Null), value))
+            }
         }
     }
     Value::Object(all)
@@ -178,7 +229,10 @@ fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
         (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len() && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| same(value, other)))
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(name, value)| other.get(name).is_some_and(|other| same(value, other)))
         }
         _ => one == other,
     }
@@ -187,12 +241,14 @@ fn same(one: &Value, other: &Value) -> bool {
 #[tokio::test]
 async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
     let (gateway, _provider) = start(|setup| setup).await;
-    let (ann, bob) = (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+    let (ann, bob) =
+        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
     let (own, other) = (id_of(&gateway, &ann).await, id_of(&gateway, &bob).await);
     set_role(&gateway, &other, "admin").await;
     let (mut draw, bodies) = (Draw(TestRunner::default()), user());
     let (path, mut taken) = (format!("/v1/users/{own}"), 0);
-    let admins = gateway.manage("GET", &format!("/v1/users/{other}"), &gateway.admin_key, None).await.json();
+    let admins =
+        gateway.manage("GET", &format!("/v1/users/{other}"), &gateway.admin_key, None).await.json();
     for n in 0..if full() { 1_000 } else { 80 } {
         let body = draw.one(&bodies);
         let before = gateway.manage("GET", &path, &bob, None).await.json();
@@ -214,7 +270,8 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
     let mut made = 0;
     for n in 0..if full() { 200 } else { 24 } {
         let mut body = draw.one(&bodies);
-        (body["email"], body["password"]) = (json!(format!("{n}@example.com")), json!("correct horse"));
+        (body["email"], body["password"]) =
+            (json!(format!("{n}@example.com")), json!("correct horse"));
         let answer = gateway.manage("POST", "/v1/users", &bob, Some(&body)).await;
         if answer.status == 201 {
             made += 1;
@@ -225,13 +282,20 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
                 expected[name] = value.clone();
             }
             // Null is as if it had not been said.
-            expected["role"] = body.get("role").filter(|role| !role.is_null()).cloned().unwrap_or(json!("user"));
+            expected["role"] =
+                body.get("role").filter(|role| !role.is_null()).cloned().unwrap_or(json!("user"));
             assert!(same(&record, &expected), "{body}: {record}");
-            assert!(body.get("disabled").is_none_or(Value::is_null) && record["labels"] == json!({}), "{body}: {record}");
+            assert!(
+                body.get("disabled").is_none_or(Value::is_null) && record["labels"] == json!({}),
+                "{body}: {record}"
+            );
         }
     }
     assert!(made > 3, "{made} were made");
-    assert_eq!(gateway.manage("GET", &format!("/v1/users/{other}"), &gateway.admin_key, None).await.json(), admins);
+    assert_eq!(
+        gateway.manage("GET", &format!("/v1/users/{other}"), &gateway.admin_key, None).await.json(),
+        admins
+    );
 }
 
 /// What a node says of itself: names, places and fields within its enrolment and beyond.
@@ -265,10 +329,13 @@ fn registration(port: u16) -> impl Strategy<Value = Value> {
         2 => ("max_concurrency", (1u64..9).prop_map(Value::from)),
         2 => ("name|secret|generation|scopes|role|state|id|enrolment|epoch|max_concurrency|labels|api_key", scalar()),
     ];
-    (proptest::collection::vec(model, 1..4), endpoint, object(more, 3)).prop_map(|(models, endpoint, mut body)| {
-        (body["version"], body["endpoint"], body["models"]) = (json!("1"), endpoint, json!(models));
-        body
-    })
+    (proptest::collection::vec(model, 1..4), endpoint, object(more, 3)).prop_map(
+        |(models, endpoint, mut body)| {
+            (body["version"], body["endpoint"], body["models"]) =
+                (json!("1"), endpoint, json!(models));
+            body
+        },
+    )
 }
 
 #[tokio::test]
@@ -276,7 +343,9 @@ async fn a_node_is_never_more_than_its_enrolment_whatever_it_says() {
     let (gateway, provider) = start(|setup| setup).await;
     let port = provider.address().port();
     let base = format!("http://127.0.0.1:{port}/v1");
-    let node = Node::enrol(&gateway, "rack", json!({"models": ["qwen*", "llama"], "endpoint": base})).await;
+    let node =
+        Node::enrol(&gateway, "rack", json!({"models": ["qwen*", "llama"], "endpoint": base}))
+            .await;
     let enrolled = node.shown(&gateway).await;
     let (mut draw, bodies) = (Draw(TestRunner::default()), registration(port));
     let (mut taken, mut refused, mut seq) = (0, 0, 0);
@@ -298,12 +367,27 @@ async fn a_node_is_never_more_than_its_enrolment_whatever_it_says() {
         let said = &shown["registered"];
         if answer.status == 200 {
             taken += 1;
-            let ids = said["models"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap());
-            assert!(ids.into_iter().all(|id| id.starts_with("qwen") || id == "llama"), "{body}: {said}");
-            assert!([json!(base), json!(base.trim_end_matches("/v1"))].contains(&said["endpoint"]), "{body}: {said}");
+            let ids = said["models"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|model| model["id"].as_str().unwrap());
+            assert!(
+                ids.into_iter().all(|id| id.starts_with("qwen") || id == "llama"),
+                "{body}: {said}"
+            );
+            assert!(
+                [json!(base), json!(base.trim_end_matches("/v1"))].contains(&said["endpoint"]),
+                "{body}: {said}"
+            );
         } else {
             refused += 1;
-            assert!(matches!(answer.status, 400 | 403 | 409), "{body}: {} {}", answer.status, answer.text());
+            assert!(
+                matches!(answer.status, 400 | 403 | 409),
+                "{body}: {} {}",
+                answer.status,
+                answer.text()
+            );
             assert_eq!(*said, before, "{body}");
         }
         if answer.status == 200 && n % 3 != 2 {

@@ -16,25 +16,38 @@ use crate::support::{count, full};
 
 const CONFIG: &str = "/v1/router/config";
 
-async fn send(gateway: &Gateway, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn send(
+    gateway: &Gateway,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
     let bearer = format!("Bearer {}", gateway.admin_key);
-    let headers: Vec<(&str, &str)> = [("authorization", bearer.as_str())].into_iter().chain(headers.iter().copied()).collect();
+    let headers: Vec<(&str, &str)> =
+        [("authorization", bearer.as_str())].into_iter().chain(headers.iter().copied()).collect();
     gateway.send(method, target, &headers, (!body.is_empty()).then_some(body.as_bytes())).await
 }
 
 async fn put(gateway: &Gateway, document: &str, headers: &[(&str, &str)]) -> Answer {
-    let headers: Vec<(&str, &str)> = [("content-type", "application/yaml")].into_iter().chain(headers.iter().copied()).collect();
+    let headers: Vec<(&str, &str)> =
+        [("content-type", "application/yaml")].into_iter().chain(headers.iter().copied()).collect();
     send(gateway, "PUT", CONFIG, &headers, document).await
 }
 
 /// A document whose credential stands in the environment, told apart by the model.
 fn document(url: &str, model: &str) -> String {
-    in_order(&[("a", url)], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}").replace("a/model", &format!("a/{model}"))
+    in_order(&[("a", url)], "")
+        .replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}")
+        .replace("a/model", &format!("a/{model}"))
 }
 
 async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
     let provider = Provider::always(scripted::completion("well")).await;
-    let setup = setup(Setup::new(&document(&provider.url(), "one")).env("UPSTREAM_API_KEY", "sk-of-the-environment"));
+    let setup = setup(
+        Setup::new(&document(&provider.url(), "one"))
+            .env("UPSTREAM_API_KEY", "sk-of-the-environment"),
+    );
     (setup.start().await, provider)
 }
 
@@ -55,47 +68,88 @@ async fn a_document_is_read_replaced_and_rolled_back() {
     assert_eq!(shown.json()["source"], "file");
     assert_eq!(shown.json()["document"], document(&provider.url(), "one").as_str());
     let yaml = send(&gateway, "GET", CONFIG, &[("accept", "application/yaml")], "").await;
-    assert_eq!((yaml.header("content-type"), yaml.text()), (Some("application/yaml"), document(&provider.url(), "one")));
+    assert_eq!(
+        (yaml.header("content-type"), yaml.text()),
+        (Some("application/yaml"), document(&provider.url(), "one"))
+    );
 
-    let taken = put(&gateway, &document(&provider.url(), "two"), &[("if-match", &format!("\"{first}\""))]).await;
+    let taken =
+        put(&gateway, &document(&provider.url(), "two"), &[("if-match", &format!("\"{first}\""))])
+            .await;
     assert_eq!(taken.status, 200, "{}", taken.text());
     let second = taken.json()["revision"].as_str().unwrap().to_owned();
     assert_eq!(taken.json()["previous"], first.as_str());
     let warnings = taken.json()["warnings"].clone();
     assert_eq!(warnings[0], "`a/one` is gone: requests for it by that name are refused with 404");
     assert!(
-        warnings[1].as_str().unwrap().contains("no price is known for `a/two`") && warnings.as_array().unwrap().len() == 2,
+        warnings[1].as_str().unwrap().contains("no price is known for `a/two`")
+            && warnings.as_array().unwrap().len() == 2,
         "{warnings}"
     );
-    assert_eq!((gateway.revision().await, served(&gateway).await), (second.clone(), "two".to_owned()));
+    assert_eq!(
+        (gateway.revision().await, served(&gateway).await),
+        (second.clone(), "two".to_owned())
+    );
     let file = std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap();
     assert_eq!(file, document(&provider.url(), "two"), "the file says what is live");
 
-    let stale = put(&gateway, &document(&provider.url(), "three"), &[("if-match", &format!("\"{first}\""))]).await;
+    let stale = put(
+        &gateway,
+        &document(&provider.url(), "three"),
+        &[("if-match", &format!("\"{first}\""))],
+    )
+    .await;
     envelope::management(&stale, 412, "precondition_failed");
     for malformed in ["abc", "\"a\", \"b\"", "W/\"a\""] {
-        let refused = put(&gateway, &document(&provider.url(), "three"), &[("if-match", malformed)]).await;
+        let refused =
+            put(&gateway, &document(&provider.url(), "three"), &[("if-match", malformed)]).await;
         envelope::management(&refused, 400, "invalid_request");
     }
     assert_eq!(gateway.revision().await, second);
 
     let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
-    let revisions: Vec<(&str, bool)> =
-        list["data"].as_array().unwrap().iter().map(|row| (row["revision"].as_str().unwrap(), row["live"].as_bool().unwrap())).collect();
+    let revisions: Vec<(&str, bool)> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["revision"].as_str().unwrap(), row["live"].as_bool().unwrap()))
+        .collect();
     assert_eq!(revisions, [(second.as_str(), true), (first.as_str(), false)]);
     let page = send(&gateway, "GET", &format!("{CONFIG}/revisions?limit=1"), &[], "").await.json();
     assert_eq!((&page["has_more"], &page["next"]), (&json!(true), &json!(second)));
-    let rest = send(&gateway, "GET", &format!("{CONFIG}/revisions?after={second}"), &[], "").await.json();
+    let rest =
+        send(&gateway, "GET", &format!("{CONFIG}/revisions?after={second}"), &[], "").await.json();
     assert_eq!(rest["data"][0]["revision"], first.as_str());
 
     let json_type = [("content-type", "application/json")];
-    let unknown = send(&gateway, "POST", &format!("{CONFIG}/rollback"), &json_type, r#"{"revision":"000000000000"}"#).await;
+    let unknown = send(
+        &gateway,
+        "POST",
+        &format!("{CONFIG}/rollback"),
+        &json_type,
+        r#"{"revision":"000000000000"}"#,
+    )
+    .await;
     envelope::management(&unknown, 404, "not_found");
-    let back = send(&gateway, "POST", &format!("{CONFIG}/rollback"), &json_type, &json!({ "revision": first }).to_string()).await;
+    let back = send(
+        &gateway,
+        "POST",
+        &format!("{CONFIG}/rollback"),
+        &json_type,
+        &json!({ "revision": first }).to_string(),
+    )
+    .await;
     assert_eq!(back.status, 200, "{}", back.text());
-    assert_eq!((gateway.revision().await, served(&gateway).await), (first.clone(), "one".to_owned()));
+    assert_eq!(
+        (gateway.revision().await, served(&gateway).await),
+        (first.clone(), "one".to_owned())
+    );
     let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
-    assert_eq!(list["data"][0]["revision"], first.as_str(), "the last that was made live comes first");
+    assert_eq!(
+        list["data"][0]["revision"],
+        first.as_str(),
+        "the last that was made live comes first"
+    );
 
     // JSON is the same document by the same revision.
     let as_json = json!({
@@ -113,36 +167,83 @@ async fn a_document_is_read_replaced_and_rolled_back() {
 async fn a_bad_document_changes_nothing_and_every_problem_is_told() {
     let (gateway, provider) = start(|setup| setup).await;
     let before = gateway.revision().await;
-    let bad =
-        document(&provider.url(), "one").replace("strategy: priority", "stragety: priority").replace("target: a/one", "target: b/one");
+    let bad = document(&provider.url(), "one")
+        .replace("strategy: priority", "stragety: priority")
+        .replace("target: a/one", "target: b/one");
     let refused = put(&gateway, &bad, &[]).await;
-    assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("invalid_request")), "{}", refused.text());
+    assert_eq!(
+        (refused.status, &refused.json()["error"]),
+        (400, &json!("invalid_request")),
+        "{}",
+        refused.text()
+    );
     let problems = refused.json()["problems"].as_array().unwrap().clone();
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems.iter().all(|problem| problem["line"].as_u64() > Some(1) && problem["hint"].is_string()), "{problems:?}");
-    let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &bad).await;
-    assert_eq!((&looked.json()["valid"], &looked.json()["problems"]), (&json!(false), &json!(problems)));
+    assert!(
+        problems
+            .iter()
+            .all(|problem| problem["line"].as_u64() > Some(1) && problem["hint"].is_string()),
+        "{problems:?}"
+    );
+    let looked = send(
+        &gateway,
+        "POST",
+        &format!("{CONFIG}/validate"),
+        &[("content-type", "application/yaml")],
+        &bad,
+    )
+    .await;
+    assert_eq!(
+        (&looked.json()["valid"], &looked.json()["problems"]),
+        (&json!(false), &json!(problems))
+    );
     assert_eq!(gateway.revision().await, before);
-    assert_eq!(std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap(), document(&provider.url(), "one"));
-    assert_eq!(gateway.metric("rerouter_reloads_total", &["result=\"failure\""]).await, 1.0, "a look is no offer");
+    assert_eq!(
+        std::fs::read_to_string(gateway.dir().join("routing.yaml")).unwrap(),
+        document(&provider.url(), "one")
+    );
+    assert_eq!(
+        gateway.metric("rerouter_reloads_total", &["result=\"failure\""]).await,
+        1.0,
+        "a look is no offer"
+    );
 
     envelope::management(&put(&gateway, "", &[]).await, 400, "invalid_request");
-    envelope::management(&send(&gateway, "PUT", CONFIG, &[("content-type", "text/plain")], "a: 1").await, 415, "unsupported_media_type");
+    envelope::management(
+        &send(&gateway, "PUT", CONFIG, &[("content-type", "text/plain")], "a: 1").await,
+        415,
+        "unsupported_media_type",
+    );
     let large = format!("# {}\n{}", "x".repeat(1 << 20), document(&provider.url(), "one"));
     envelope::management(&put(&gateway, &large, &[]).await, 413, "payload_too_large");
     let big = format!("# {}\n{}", "x".repeat(512 << 10), document(&provider.url(), "two"));
-    assert_eq!(put(&gateway, &big, &[]).await.status, 200, "larger than other management bodies may be");
+    assert_eq!(
+        put(&gateway, &big, &[]).await.status,
+        200,
+        "larger than other management bodies may be"
+    );
 }
 
 #[tokio::test]
 async fn credentials_come_by_name_and_are_never_shown() {
     let provider = Provider::always(scripted::completion("well")).await;
-    let literal = in_order(&[("a", &provider.url())], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", "sk-canary-in-the-file");
-    let gateway = Setup::new(&literal).env("UPSTREAM_API_KEY", "sk-canary-of-the-environment").start().await;
+    let literal = in_order(&[("a", &provider.url())], "")
+        .replace("${UPSTREAM_API_KEY:-sk-upstream}", "sk-canary-in-the-file");
+    let gateway =
+        Setup::new(&literal).env("UPSTREAM_API_KEY", "sk-canary-of-the-environment").start().await;
     let shown = send(&gateway, "GET", CONFIG, &[], "").await;
-    assert!(!shown.text().contains("canary") && shown.text().contains("[redacted]"), "{}", shown.text());
+    assert!(
+        !shown.text().contains("canary") && shown.text().contains("[redacted]"),
+        "{}",
+        shown.text()
+    );
 
-    for written in ["sk-canary", "${UPSTREAM_API_KEY:-sk-canary}", "sk-canary-${UPSTREAM_API_KEY}", "[redacted]"] {
+    for written in [
+        "sk-canary",
+        "${UPSTREAM_API_KEY:-sk-canary}",
+        "sk-canary-${UPSTREAM_API_KEY}",
+        "[redacted]",
+    ] {
         let text = document(&provider.url(), "one").replace("${UPSTREAM_API_KEY}", written);
         let refused = put(&gateway, &text, &[]).await;
         assert_eq!(
@@ -153,13 +254,26 @@ async fn credentials_come_by_name_and_are_never_shown() {
         );
         assert!(!refused.text().contains("canary"), "{}", refused.text());
     }
-    let named = document(&provider.url(), "one").replace("    timeouts", "    headers: { x-api-key: \"sk-canary\" }\n    timeouts");
-    assert_eq!(put(&gateway, &named, &[]).await.json()["problems"][0]["path"], "providers.a.headers.x-api-key");
+    let named = document(&provider.url(), "one")
+        .replace("    timeouts", "    headers: { x-api-key: \"sk-canary\" }\n    timeouts");
+    assert_eq!(
+        put(&gateway, &named, &[]).await.json()["problems"][0]["path"],
+        "providers.a.headers.x-api-key"
+    );
 
     // A look reads no variable: neither whether it is set nor what it holds can be asked.
     let ask = async |name: &str| {
-        let text = document(&provider.url(), "one").replace(&provider.url(), &format!("${{{name}}}"));
-        send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await.json()
+        let text =
+            document(&provider.url(), "one").replace(&provider.url(), &format!("${{{name}}}"));
+        send(
+            &gateway,
+            "POST",
+            &format!("{CONFIG}/validate"),
+            &[("content-type", "application/yaml")],
+            &text,
+        )
+        .await
+        .json()
     };
     let looked = ask("UPSTREAM_API_KEY").await;
     assert_eq!((&looked["valid"], &looked["problems"]), (&json!(true), &json!([])));
@@ -181,42 +295,84 @@ async fn credentials_come_by_name_and_are_never_shown() {
         ("https://me:${PASSWORD_BASE_URL}@example.com", false),
     ] {
         let text = document(&provider.url(), "one").replace(&provider.url(), address);
-        let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
+        let looked = send(
+            &gateway,
+            "POST",
+            &format!("{CONFIG}/validate"),
+            &[("content-type", "application/yaml")],
+            &text,
+        )
+        .await;
         assert_eq!(looked.json()["valid"], valid, "{address}: {}", looked.text());
     }
     for (second, valid) in [("OTHER_API_KEY", true), ("UPSTREAM_API_KEY", false)] {
         let several = format!("api_keys: [ \"${{UPSTREAM_API_KEY}}\", \"${{{second}}}\" ]");
-        let text = document(&provider.url(), "one").replace("api_key: \"${UPSTREAM_API_KEY}\"", &several);
+        let text =
+            document(&provider.url(), "one").replace("api_key: \"${UPSTREAM_API_KEY}\"", &several);
         assert!(text.contains("api_keys"), "{text}");
-        let looked = send(&gateway, "POST", &format!("{CONFIG}/validate"), &[("content-type", "application/yaml")], &text).await;
+        let looked = send(
+            &gateway,
+            "POST",
+            &format!("{CONFIG}/validate"),
+            &[("content-type", "application/yaml")],
+            &text,
+        )
+        .await;
         assert_eq!(looked.json()["valid"], valid, "{second}: {}", looked.text());
     }
 
     assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
     assert_eq!(served(&gateway).await, "one");
-    assert_eq!(provider.last().header("authorization").as_deref(), Some("Bearer sk-canary-of-the-environment"));
+    assert_eq!(
+        provider.last().header("authorization").as_deref(),
+        Some("Bearer sk-canary-of-the-environment")
+    );
     let shown = send(&gateway, "GET", CONFIG, &[], "").await;
-    assert!(shown.text().contains("${UPSTREAM_API_KEY}") && !shown.text().contains("canary"), "{}", shown.text());
+    assert!(
+        shown.text().contains("${UPSTREAM_API_KEY}") && !shown.text().contains("canary"),
+        "{}",
+        shown.text()
+    );
 }
 
 #[tokio::test]
 async fn only_scopes_of_the_configuration_may() {
     let (gateway, provider) = start(|setup| setup).await;
     let key = async |scopes: Value| {
-        let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "scopes": scopes }))).await;
+        let made = gateway
+            .manage(
+                "POST",
+                "/v1/router/keys",
+                &gateway.admin_key,
+                Some(&json!({ "scopes": scopes })),
+            )
+            .await;
         assert_eq!(made.status, 201, "{}", made.text());
         made.json()["key"].as_str().unwrap().to_owned()
     };
-    let (usual, evaluate, config) = (gateway.create_key().await.secret, key(json!(["evaluate"])).await, key(json!(["config"])).await);
+    let (usual, evaluate, config) = (
+        gateway.create_key().await.secret,
+        key(json!(["evaluate"])).await,
+        key(json!(["config"])).await,
+    );
     let text = document(&provider.url(), "two");
     let call = async |key: &str, method: &str, target: &str| {
         let bearer = format!("Bearer {key}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
-        gateway.send(method, target, &headers, (method != "GET").then_some(text.as_bytes())).await.status
+        gateway
+            .send(method, target, &headers, (method != "GET").then_some(text.as_bytes()))
+            .await
+            .status
     };
     let validate = format!("{CONFIG}/validate");
-    for (key, statuses) in [(&usual, [403, 403, 403]), (&evaluate, [403, 200, 403]), (&config, [200, 403, 200])] {
-        let found = [call(key, "GET", CONFIG).await, call(key, "POST", &validate).await, call(key, "PUT", CONFIG).await];
+    for (key, statuses) in
+        [(&usual, [403, 403, 403]), (&evaluate, [403, 200, 403]), (&config, [200, 403, 200])]
+    {
+        let found = [
+            call(key, "GET", CONFIG).await,
+            call(key, "POST", &validate).await,
+            call(key, "PUT", CONFIG).await,
+        ];
         assert_eq!(found, statuses);
     }
 }
@@ -226,7 +382,10 @@ async fn in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart(
     let (mut gateway, provider) = start(Setup::stored).await;
     let shown = send(&gateway, "GET", CONFIG, &[], "").await.json();
     assert_eq!((&shown["source"], &shown["file"]), (&json!("store"), &json!(null)));
-    assert!(shown["document"].as_str().unwrap().contains("protocol: mock"), "the demo, until there is another");
+    assert!(
+        shown["document"].as_str().unwrap().contains("protocol: mock"),
+        "the demo, until there is another"
+    );
     assert_eq!(put(&gateway, &document(&provider.url(), "one"), &[]).await.status, 200);
     assert_eq!(served(&gateway).await, "one");
     let revision = gateway.revision().await;
@@ -244,9 +403,15 @@ async fn what_cannot_be_written_stays_as_it_is() {
     std::fs::create_dir(gateway.dir().join(format!("routing.new-{process}"))).unwrap();
     let refused = put(&gateway, &document(&provider.url(), "two"), &[]).await;
     envelope::management(&refused, 409, "read_only");
-    assert_eq!((gateway.revision().await, served(&gateway).await), (before.clone(), "one".to_owned()));
+    assert_eq!(
+        (gateway.revision().await, served(&gateway).await),
+        (before.clone(), "one".to_owned())
+    );
     let list = send(&gateway, "GET", &format!("{CONFIG}/revisions"), &[], "").await.json();
-    assert_eq!((&list["data"][0]["revision"], &list["data"][0]["live"]), (&json!(before), &json!(true)));
+    assert_eq!(
+        (&list["data"][0]["revision"], &list["data"][0]["live"]),
+        (&json!(before), &json!(true))
+    );
 }
 
 #[tokio::test]
@@ -258,11 +423,19 @@ async fn a_file_keeps_its_links_its_permissions_and_its_group() {
     std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     // Root may give it to anybody; others have at least the group that they gave it.
     let _as_root = std::os::unix::fs::chown(&file, Some(1), Some(1));
-    let kept = || std::fs::metadata(&file).map(|file| (file.mode() & 0o7777, file.uid(), file.gid())).unwrap();
+    let kept = || {
+        std::fs::metadata(&file).map(|file| (file.mode() & 0o7777, file.uid(), file.gid())).unwrap()
+    };
     let (before, inode) = (kept(), file.metadata().unwrap().ino());
     assert_eq!(put(&gateway, &document(&provider.url(), "two"), &[]).await.status, 200);
-    assert_eq!((kept(), std::fs::read_to_string(&file).unwrap()), (before, document(&provider.url(), "two")));
-    assert!(link.is_symlink() && file.metadata().unwrap().ino() != inode, "written aside, then put in its place");
+    assert_eq!(
+        (kept(), std::fs::read_to_string(&file).unwrap()),
+        (before, document(&provider.url(), "two"))
+    );
+    assert!(
+        link.is_symlink() && file.metadata().unwrap().ino() != inode,
+        "written aside, then put in its place"
+    );
 }
 
 #[tokio::test]
@@ -275,16 +448,27 @@ async fn if_match_spares_what_somebody_has_just_written_into_the_file() {
     let tag = format!("\"{revision}\"");
     let refused = put(&gateway, &document(&provider.url(), "three"), &[("if-match", &tag)]).await;
     envelope::management(&refused, 412, "precondition_failed");
-    assert_eq!((gateway.revision().await, std::fs::read_to_string(&file).unwrap()), (revision, begun));
-    assert_eq!(put(&gateway, &document(&provider.url(), "three"), &[]).await.status, 200, "who names nothing means it");
+    assert_eq!(
+        (gateway.revision().await, std::fs::read_to_string(&file).unwrap()),
+        (revision, begun)
+    );
+    assert_eq!(
+        put(&gateway, &document(&provider.url(), "three"), &[]).await.status,
+        200,
+        "who names nothing means it"
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), document(&provider.url(), "three"));
 }
 
 /// [`document`] with a second provider, which fails, behind a name of its own; its breaker stays open for long.
 fn with_a_failing_one(url: &str, failing: &str, model: &str) -> String {
-    let bad = format!("  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, open: 10m }} }}\n");
+    let bad = format!(
+        "  b: {{ protocol: openai, base_url: \"{failing}\", breaker: {{ consecutive: 3, open: 10m }} }}\n"
+    );
     let recipe = "  bad: { rules: [ { name: default, targets: [ { target: b/model } ] } ] }\naliases: { auto: main, bad: bad }";
-    document(url, model).replacen("providers:\n", &format!("providers:\n{bad}"), 1).replace("aliases: { auto: main }", recipe)
+    document(url, model)
+        .replacen("providers:\n", &format!("providers:\n{bad}"), 1)
+        .replace("aliases: { auto: main }", recipe)
 }
 
 /// Documents one after another, a third of them wrong, under requests that never stop, while a breaker is open.
@@ -297,7 +481,11 @@ async fn reloads_under_load_fail_no_request() {
     assert_eq!(put(&gateway, &text("first"), &[]).await.status, 200);
     let key = gateway.create_key().await;
     let bad = async || gateway.chat(&key, chat_body("bad", false).as_bytes()).await.status;
-    assert_eq!([bad().await, bad().await, bad().await, bad().await], [500, 500, 500, 503], "then its breaker is open");
+    assert_eq!(
+        [bad().await, bad().await, bad().await, bad().await],
+        [500, 500, 500, 503],
+        "then its breaker is open"
+    );
     let done = AtomicBool::new(false);
     let live = Mutex::new(vec![gateway.revision().await]);
     let so_far = || live.lock().unwrap().len();
@@ -307,7 +495,11 @@ async fn reloads_under_load_fail_no_request() {
             let before = so_far();
             let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
             assert_eq!(answer.status, 200, "{}", answer.text());
-            named.push((before, answer.header("x-rerouter-revision").unwrap().to_owned(), so_far()));
+            named.push((
+                before,
+                answer.header("x-rerouter-revision").unwrap().to_owned(),
+                so_far(),
+            ));
         }
         named
     };
@@ -315,7 +507,10 @@ async fn reloads_under_load_fail_no_request() {
         for round in 0..rounds {
             let text = text(&format!("m{round}"));
             if round % 3 == 2 {
-                assert_eq!(put(&gateway, &text.replace("aliases", "alaises"), &[]).await.status, 400);
+                assert_eq!(
+                    put(&gateway, &text.replace("aliases", "alaises"), &[]).await.status,
+                    400
+                );
                 continue;
             }
             let taken = put(&gateway, &text, &[]).await;
@@ -330,8 +525,12 @@ async fn reloads_under_load_fail_no_request() {
     assert_eq!(failing.count(), 3, "nobody has asked it since");
     let live = live.into_inner().unwrap();
     for (before, revision, after) in one {
-        let at = live.iter().position(|known| *known == revision).expect("a revision that was live");
+        let at =
+            live.iter().position(|known| *known == revision).expect("a revision that was live");
         // The one that was live when the request began, one of those that came, or one whose PUT was not answered yet.
-        assert!((before - 1..=after).contains(&at), "{revision} is number {at}, live were {before} to {after}");
+        assert!(
+            (before - 1..=after).contains(&at),
+            "{revision} is number {at}, live were {before} to {after}"
+        );
     }
 }

@@ -43,12 +43,21 @@ fn get(path: &str, gateway: &Gateway) -> Vec<u8> {
 fn chat(gateway: &Gateway, key: &Key) -> Vec<u8> {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(chat_body("auto", false).as_bytes()))
+    client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(chat_body("auto", false).as_bytes()),
+    )
 }
 
 fn h2_request(stream: u32, path: &str, address: SocketAddr) -> Vec<u8> {
     let authority = format!("localhost:{}", address.port());
-    frames::request(stream, &[(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", &authority)])
+    frames::request(
+        stream,
+        &[(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", &authority)],
+    )
 }
 
 #[tokio::test]
@@ -60,7 +69,8 @@ async fn streams_that_nobody_reads_shut_nobody_out() {
     let before = resident(gateway.process());
     let (address, tls) = gateway.tls();
     let last = 2 * STREAMS - 1;
-    let requests: Vec<u8> = (0..STREAMS).flat_map(|n| h2_request(2 * n + 1, "/version", address)).collect();
+    let requests: Vec<u8> =
+        (0..STREAMS).flat_map(|n| h2_request(2 * n + 1, "/version", address)).collect();
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS {
         let stream = tls.dial(address, b"h2").await.expect("a handshake");
@@ -120,7 +130,9 @@ async fn half_a_handshake(address: SocketAddr) -> Option<TcpStream> {
 async fn connections_with_tls_are_counted_from_the_first_byte_on() {
     const TRIED: usize = 600;
     const LIMIT: usize = 50;
-    let limits = format!("limits: {{ connections: {LIMIT}, connections_per_address: {LIMIT}, header_timeout: 60s }}");
+    let limits = format!(
+        "limits: {{ connections: {LIMIT}, connections_per_address: {LIMIT}, header_timeout: 60s }}"
+    );
     let (gateway, _provider) = start(|setup| setup.tls().server(&limits)).await;
     let (address, tls) = gateway.tls();
 
@@ -129,7 +141,11 @@ async fn connections_with_tls_are_counted_from_the_first_byte_on() {
         held.extend(half_a_handshake(address).await);
     }
     at_most(LIMIT + RESERVE, &mut held, "half a TLS handshake").await;
-    assert_eq!(gateway.send("GET", "/health", &[], None).await.status, 200, "beside half handshakes");
+    assert_eq!(
+        gateway.send("GET", "/health", &[], None).await.status,
+        200,
+        "beside half handshakes"
+    );
     drop(held);
 
     let mut held = Vec::new();
@@ -143,7 +159,9 @@ async fn connections_with_tls_are_counted_from_the_first_byte_on() {
     let mut held = Vec::new();
     for _ in 0..TRIED {
         if let Some(mut stream) = tls.dial(address, b"h2").await {
-            let opening = [frames::PREFACE, &frames::settings(&[]), &h2_request(1, "/version", address)].concat();
+            let opening =
+                [frames::PREFACE, &frames::settings(&[]), &h2_request(1, "/version", address)]
+                    .concat();
             if stream.write_all(&opening).await.is_ok() && stream.flush().await.is_ok() {
                 held.push(stream);
             }
@@ -160,13 +178,16 @@ async fn lasted(mut stream: impl AsyncReadExt + Unpin, what: &str) -> Duration {
         let mut piece = [0; 4096];
         while stream.read(&mut piece).await.is_ok_and(|n| n > 0) {}
     };
-    timeout(Duration::from_secs(10), ending).await.unwrap_or_else(|_| panic!("{what} is open after ten seconds"));
+    timeout(Duration::from_secs(10), ending)
+        .await
+        .unwrap_or_else(|_| panic!("{what} is open after ten seconds"));
     start.elapsed()
 }
 
 #[tokio::test]
 async fn a_connection_has_one_deadline_for_its_first_request() {
-    let (gateway, _provider) = start(|setup| setup.tls().server("limits: { header_timeout: 500ms }")).await;
+    let (gateway, _provider) =
+        start(|setup| setup.tls().server("limits: { header_timeout: 500ms }")).await;
     let (address, tls) = gateway.tls();
     let plain = async |bytes: &[u8]| {
         let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
@@ -186,18 +207,32 @@ async fn a_connection_has_one_deadline_for_its_first_request() {
     let settings = frames::settings(&[]);
     lasted(plain(b"").await, "a silent connection").await;
     lasted(plain(b"GET /health HTTP/1.1\r\nho").await, "half a head").await;
-    lasted(TcpStream::connect(address).await.unwrap(), "a silent connection where TLS is spoken").await;
+    lasted(TcpStream::connect(address).await.unwrap(), "a silent connection where TLS is spoken")
+        .await;
     lasted(half_a_handshake(address).await.unwrap(), "half a handshake").await;
     lasted(over(b"http/1.1", b"").await, "silence after the handshake").await;
-    lasted(over(b"http/1.1", b"GET /health HTTP/1.1\r\nho").await, "half a head after the handshake").await;
+    lasted(
+        over(b"http/1.1", b"GET /health HTTP/1.1\r\nho").await,
+        "half a head after the handshake",
+    )
+    .await;
     lasted(over(b"h2", b"").await, "ALPN h2 and silence").await;
     lasted(over(b"h2", b"PRI * HTTP").await, "a part of the preface").await;
     lasted(over(b"h2", frames::PREFACE).await, "the preface alone").await;
-    lasted(over(b"h2", &[frames::PREFACE, &settings].concat()).await, "HTTP/2 without a stream").await;
+    lasted(over(b"h2", &[frames::PREFACE, &settings].concat()).await, "HTTP/2 without a stream")
+        .await;
     let begun = [frames::PREFACE, &settings, &frames::begun_request(1)].concat();
     lasted(over(b"h2", &begun).await, "HTTP/2 with half a head").await;
-    assert_eq!(kept.exchange(&get("/health", &gateway)).await.status, 200, "who asked in time stays");
-    assert_eq!(kept_h2.send("GET", "/health", &[], b"", false).await.status, 200, "who asked in time stays");
+    assert_eq!(
+        kept.exchange(&get("/health", &gateway)).await.status,
+        200,
+        "who asked in time stays"
+    );
+    assert_eq!(
+        kept_h2.send("GET", "/health", &[], b"", false).await.status,
+        200,
+        "who asked in time stays"
+    );
 }
 
 /// Connections that have asked once, and are kept.
@@ -232,10 +267,15 @@ async fn health_and_management_are_answered_where_there_is_no_place_left() {
         silent.push(TcpStream::connect(gateway.tls().0).await.unwrap());
     }
     // And those that ask for what is open, and never say all of it.
-    for head in ["GET /health HTTP/1.1", "POST /v1/auth/login HTTP/1.1\r\ncontent-type: application/json", "POST /v1/nothing HTTP/1.1"] {
+    for head in [
+        "GET /health HTTP/1.1",
+        "POST /v1/auth/login HTTP/1.1\r\ncontent-type: application/json",
+        "POST /v1/nothing HTTP/1.1",
+    ] {
         for _ in 0..RESERVE {
             let mut stream = TcpStream::connect(gateway.address()).await.unwrap();
-            let begun = format!("{head}\r\nhost: {}\r\ncontent-length: 10\r\n\r\n{{", gateway.host());
+            let begun =
+                format!("{head}\r\nhost: {}\r\ncontent-length: 10\r\n\r\n{{", gateway.host());
             stream.write_all(begun.as_bytes()).await.unwrap();
             silent.push(stream);
         }
@@ -246,15 +286,30 @@ async fn health_and_management_are_answered_where_there_is_no_place_left() {
         let answer = connection.exchange(&get(path, &gateway)).await;
         assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{path}");
         assert!(connection.is_closed().await, "{path}");
-        assert_eq!(H2::open(gateway.tls()).await.send("GET", path, &[], b"", false).await.status, 200, "{path}");
+        assert_eq!(
+            H2::open(gateway.tls()).await.send("GET", path, &[], b"", false).await.status,
+            200,
+            "{path}"
+        );
     }
     let keys = gateway.manage("GET", "/v1/router/keys", &gateway.admin_key, None).await;
     assert_eq!(keys.status, 200, "{}", keys.text());
     let bearer = format!("Bearer {}", gateway.admin_key);
-    let over_tls = H2::open(gateway.tls()).await.send("GET", "/v1/router/keys", &[("authorization", &bearer)], b"", false).await;
+    let over_tls = H2::open(gateway.tls())
+        .await
+        .send("GET", "/v1/router/keys", &[("authorization", &bearer)], b"", false)
+        .await;
     assert_eq!(over_tls.status, 200, "{}", over_tls.text());
-    envelope::management(&gateway.manage("GET", "/v1/router/keys", "wrong", None).await, 401, "unauthorized");
-    envelope::management(&gateway.send("GET", "/openapi.json", &[], None).await, 503, "unavailable");
+    envelope::management(
+        &gateway.manage("GET", "/v1/router/keys", "wrong", None).await,
+        401,
+        "unauthorized",
+    );
+    envelope::management(
+        &gateway.send("GET", "/openapi.json", &[], None).await,
+        503,
+        "unavailable",
+    );
     unavailable(&gateway.chat(&key, chat_body("auto", false).as_bytes()).await);
     assert_eq!(provider.count(), 0);
     // Who has a place is served as ever.
@@ -270,7 +325,9 @@ async fn health_and_management_are_answered_where_there_is_no_place_left() {
 #[tokio::test]
 async fn an_address_has_its_share_of_connections_and_a_trusted_proxy_all() {
     for (proxies, served) in [("[10.0.0.0/8]", false), ("[127.0.0.1/32]", true)] {
-        let server = format!("trusted_proxies: {proxies}\nlimits: {{ connections: 100, connections_per_address: 3 }}");
+        let server = format!(
+            "trusted_proxies: {proxies}\nlimits: {{ connections: 100, connections_per_address: 3 }}"
+        );
         let (gateway, _provider) = start(|setup| setup.server(&server)).await;
         let key = gateway.create_key().await;
         let held = occupy(&gateway, 3).await;
@@ -281,8 +338,13 @@ async fn an_address_has_its_share_of_connections_and_a_trusted_proxy_all() {
             unavailable(&answer);
         }
         let elsewhere = IpAddr::from(Ipv4Addr::new(127, 0, 0, 2));
-        let mut connection = Connection::try_open_from(elsewhere, gateway.address()).await.expect("it accepts");
-        assert_eq!(connection.exchange(&chat(&gateway, &key)).await.status, 200, "of another address");
+        let mut connection =
+            Connection::try_open_from(elsewhere, gateway.address()).await.expect("it accepts");
+        assert_eq!(
+            connection.exchange(&chat(&gateway, &key)).await.status,
+            200,
+            "of another address"
+        );
         drop(held);
     }
 }
@@ -290,7 +352,10 @@ async fn an_address_has_its_share_of_connections_and_a_trusted_proxy_all() {
 #[tokio::test]
 async fn few_descriptors_are_few_connections_and_health_is_answered_all_the_same() {
     let (gateway, _provider) = start(|setup| setup.descriptors("256")).await;
-    let warned = gateway.log().lines().any(|line| line.contains("WARN") && line.contains("limits.connections"));
+    let warned = gateway
+        .log()
+        .lines()
+        .any(|line| line.contains("WARN") && line.contains("limits.connections"));
     assert!(warned, "{}", gateway.log());
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -300,20 +365,30 @@ async fn few_descriptors_are_few_connections_and_health_is_answered_all_the_same
         assert_eq!(gateway.send("GET", "/health", &[], None).await.status, 200);
         let metrics = gateway.metrics_address();
         let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
-        assert_eq!(connection.exchange(&client::request("GET", "/livez", &metrics.to_string(), &[], None)).await.status, 200);
+        assert_eq!(
+            connection
+                .exchange(&client::request("GET", "/livez", &metrics.to_string(), &[], None))
+                .await
+                .status,
+            200
+        );
     }
     drop(silent);
     // The soft limit is only where one begins.
     let (gateway, _provider) = start(|setup| setup.descriptors("256:")).await;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.process())).unwrap();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("the limit of open files");
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .expect("the limit of open files");
     let numbers: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(numbers[0], numbers[1], "{line}");
 }
 
 #[tokio::test]
 async fn the_metrics_listener_has_the_same_deadline_and_places_of_its_own() {
-    let (gateway, _provider) = start(|setup| setup.server("limits: { header_timeout: 500ms }")).await;
+    let (gateway, _provider) =
+        start(|setup| setup.server("limits: { header_timeout: 500ms }")).await;
     let metrics = gateway.metrics_address();
     let dripping = async {
         let mut stream = TcpStream::connect(metrics).await.unwrap();
@@ -335,7 +410,13 @@ async fn the_metrics_listener_has_the_same_deadline_and_places_of_its_own() {
     for _ in 0..300 {
         silent.push(TcpStream::connect(metrics).await.unwrap());
         let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
-        assert_eq!(connection.exchange(&client::request("GET", "/livez", &metrics.to_string(), &[], None)).await.status, 200);
+        assert_eq!(
+            connection
+                .exchange(&client::request("GET", "/livez", &metrics.to_string(), &[], None))
+                .await
+                .status,
+            200
+        );
     }
     assert_eq!(gateway.send("GET", "/health", &[], None).await.status, 200);
 }
@@ -349,7 +430,8 @@ async fn failed_handshakes_are_few_lines_in_the_log() {
         lasted(stream, "no handshake").await;
     }
     let log = gateway.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.to_ascii_lowercase().contains("handshake")).collect();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.to_ascii_lowercase().contains("handshake")).collect();
     assert!((1..=2).contains(&lines.len()), "{} lines: {lines:?}", lines.len());
     assert!(!lines.iter().any(|line| line.contains("ERROR")), "{lines:?}");
 }

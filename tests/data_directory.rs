@@ -73,7 +73,8 @@ async fn a_damaged_log_costs_no_more_than_what_was_written_since_the_last_checkp
     let provider = answering().await;
     let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let log = gateway.dir().join("data/accounts.db-wal");
-    let (lives, before, after) = (gateway.create_key().await, gateway.create_key().await, gateway.create_key().await);
+    let (lives, before, after) =
+        (gateway.create_key().await, gateway.create_key().await, gateway.create_key().await);
     revoke(&gateway, &before).await;
     gateway.restart().await;
     revoke(&gateway, &after).await;
@@ -96,13 +97,17 @@ async fn a_second_process_does_not_start_whatever_became_of_the_lock_file() {
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let lock = gateway.dir().join("data/lock");
     // At addresses of its own: it is the directory that is in use.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free =
+        || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let text = std::fs::read_to_string(gateway.dir().join("rerouter.yaml")).unwrap();
     let (address, metrics) = (gateway.address().to_string(), gateway.metrics_address().to_string());
     let text = text.replace(&address, &free()).replace(&metrics, &free());
     std::fs::write(gateway.dir().join("second.yaml"), text).unwrap();
     let second = || {
-        let out = command(&gateway.dir().join("second.yaml"), &[]).current_dir(gateway.dir()).output().unwrap();
+        let out = command(&gateway.dir().join("second.yaml"), &[])
+            .current_dir(gateway.dir())
+            .output()
+            .unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
     for deleted in [false, true] {
@@ -133,8 +138,16 @@ async fn damaged_marks_of_nodes_are_named_with_what_to_do() {
 
 /// `rerouter` with these arguments: its exit code and all that it wrote.
 fn rerouter(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_rerouter")).args(arguments).env_clear().current_dir(dir).output().unwrap();
-    (out.status.code(), [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat())
+    let out = Command::new(env!("CARGO_BIN_EXE_rerouter"))
+        .args(arguments)
+        .env_clear()
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    (
+        out.status.code(),
+        [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat(),
+    )
 }
 
 /// Takes a backup while clients ask and keys are made, restores it, and finds all that was there when it began.
@@ -150,14 +163,24 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     }
     let deleted = before.pop().unwrap();
     gateway.capture(&deleted).await;
-    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{deleted}"), &gateway.admin_key, None).await.status, 204);
-    until("all captures", async || (listed(&gateway, &lives).await.len() == before.len()).then_some(())).await;
+    assert_eq!(
+        gateway
+            .manage("DELETE", &format!("/v1/router/replay/{deleted}"), &gateway.admin_key, None)
+            .await
+            .status,
+        204
+    );
+    until("all captures", async || {
+        (listed(&gateway, &lives).await.len() == before.len()).then_some(())
+    })
+    .await;
     revoke(&gateway, &dies).await;
     let done = Arc::new(AtomicBool::new(false));
     let backing_up = {
         let (dir, done) = (dir.clone(), Arc::clone(&done));
         std::thread::spawn(move || {
-            let made = rerouter(&dir, &["backup", "--config", "rerouter.yaml", "--out", "backups/one"]);
+            let made =
+                rerouter(&dir, &["backup", "--config", "rerouter.yaml", "--out", "backups/one"]);
             done.store(true, Ordering::Release);
             made
         })
@@ -187,7 +210,10 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     std::fs::rename(dir.join("data"), dir.join("data.lost")).unwrap();
     std::fs::rename(&backup, dir.join("data")).unwrap();
     let said = gateway.try_start_again().await.unwrap_err();
-    assert!(said.contains("master.key is not there, and the store was made with a master key"), "{said}");
+    assert!(
+        said.contains("master.key is not there, and the store was made with a master key"),
+        "{said}"
+    );
     std::fs::write(dir.join("data/master.key"), key).unwrap();
     gateway.start_again().await;
     let found = listed(&gateway, &lives).await;
@@ -195,12 +221,22 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
         assert!(found.contains(id), "capture {number} is not in {found:?}");
         let capture = gateway.capture(id).await;
         let said = format!("canary-{number:06}");
-        assert!(capture["request"]["body"].as_str().is_some_and(|body| body.contains(&said)), "{capture}");
+        assert!(
+            capture["request"]["body"].as_str().is_some_and(|body| body.contains(&said)),
+            "{capture}"
+        );
     }
     assert!(!found.contains(&deleted));
-    assert_eq!((asks(&gateway, &lives).await, asks(&gateway, &dies).await, asks(&gateway, &later).await), (200, 401, 401));
-    let audit = gateway.manage("GET", "/v1/audit?action=key.revoke", &gateway.admin_key, None).await.json();
-    assert!(audit["data"].as_array().unwrap().iter().any(|row: &Value| row["target"]["id"] == dies.id), "{audit}");
+    assert_eq!(
+        (asks(&gateway, &lives).await, asks(&gateway, &dies).await, asks(&gateway, &later).await),
+        (200, 401, 401)
+    );
+    let audit =
+        gateway.manage("GET", "/v1/audit?action=key.revoke", &gateway.admin_key, None).await.json();
+    assert!(
+        audit["data"].as_array().unwrap().iter().any(|row: &Value| row["target"]["id"] == dies.id),
+        "{audit}"
+    );
 }
 
 /// Of a gateway that does not run, with what a killed one left in its logs; the copy is for nobody else to read.
@@ -218,7 +254,12 @@ async fn a_backup_of_what_a_killed_gateway_left_has_what_was_acknowledged() {
     let (code, said) = rerouter(&dir, &["backup", "--data-dir", "data", "--out", "copy"]);
     assert_eq!(code, Some(0), "{said}");
     for path in crate::captures::files(&dir.join("copy")) {
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{}", path.display());
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o077,
+            0,
+            "{}",
+            path.display()
+        );
         let mut beginning = [0; 8];
         std::fs::File::open(&path).unwrap().read_exact(&mut beginning).unwrap();
     }

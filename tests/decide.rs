@@ -10,8 +10,12 @@ use crate::support::provider::{self as scripted, Provider};
 
 /// `well` answers, `bad` does not. The first rule's condition fails in every request.
 fn document(well: &Provider, bad: &Provider) -> String {
-    let options =
-        |name: &str, known: &Provider| format!("{}    breaker: {{ consecutive: 1, open: 60s }}\n", provider(name, &known.url(), "k"));
+    let options = |name: &str, known: &Provider| {
+        format!(
+            "{}    breaker: {{ consecutive: 1, open: 60s }}\n",
+            provider(name, &known.url(), "k")
+        )
+    };
     format!(
         "providers:\n{}{}models:\n  well/short: {{ context: 50 }}\n  well/plain: {{ capabilities: [json] }}\nrecipes:\n  main:\n    rules:\n      \
          - {{ name: broken, when: \"1 / images > 0\", targets: [ {{ target: well/a }} ] }}\n      \
@@ -36,7 +40,8 @@ async fn start() -> (Gateway, Key, Provider, Provider) {
     })
     .await;
     let gateway =
-        Setup::new(&document(&well, &bad).replace("models:\n", "models:\n  bad/limited: {}\n")).server("limits: { request_body: 64KiB }");
+        Setup::new(&document(&well, &bad).replace("models:\n", "models:\n  bad/limited: {}\n"))
+            .server("limits: { request_body: 64KiB }");
     let gateway = gateway.start().await;
     let key = gateway.create_key().await;
     (gateway, key, well, bad)
@@ -44,13 +49,23 @@ async fn start() -> (Gateway, Key, Provider, Provider) {
 
 async fn decide(gateway: &Gateway, credential: &str, body: &[u8]) -> Answer {
     let bearer = format!("Bearer {credential}");
-    gateway.send("POST", "/v1/router/decide", &[("authorization", &bearer), ("content-type", "application/json")], Some(body)).await
+    gateway
+        .send(
+            "POST",
+            "/v1/router/decide",
+            &[("authorization", &bearer), ("content-type", "application/json")],
+            Some(body),
+        )
+        .await
 }
 
 #[tokio::test]
 async fn a_decision_is_that_of_a_live_request_and_nothing_else_happens() {
     let (gateway, key, well, bad) = start().await;
-    let long = format!(r#"{{"model":"auto","messages":[{{"role":"user","content":"{}"}}]}}"#, "word ".repeat(90));
+    let long = format!(
+        r#"{{"model":"auto","messages":[{{"role":"user","content":"{}"}}]}}"#,
+        "word ".repeat(90)
+    );
     let mut live = 0;
     for (body, rule, plan) in [
         (chat_body("auto", false), json!("default"), json!(["well/short", "well/c"])),
@@ -62,13 +77,31 @@ async fn a_decision_is_that_of_a_live_request_and_nothing_else_happens() {
         let answer = decide(&gateway, &key.secret, body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let decided = answer.json();
-        assert_eq!((&decided["served"], &decided["attempts"], &decided["rule"]), (&Value::Null, &json!([]), &rule), "{decided}");
-        assert!(decided["routing_us"].is_u64() && decided["revision"] == gateway.revision().await, "{decided}");
-        let names: Vec<String> =
-            decided["plan"].as_array().unwrap().iter().map(|to| format!("{}/{}", to["provider"], to["model"]).replace('"', "")).collect();
+        assert_eq!(
+            (&decided["served"], &decided["attempts"], &decided["rule"]),
+            (&Value::Null, &json!([]), &rule),
+            "{decided}"
+        );
+        assert!(
+            decided["routing_us"].is_u64() && decided["revision"] == gateway.revision().await,
+            "{decided}"
+        );
+        let names: Vec<String> = decided["plan"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|to| format!("{}/{}", to["provider"], to["model"]).replace('"', ""))
+            .collect();
         assert_eq!(json!(names), plan);
-        assert_eq!(decided["trace"].as_array().unwrap().len(), usize::from(!rule.is_null()), "{decided}");
-        assert_eq!((well.count(), bad.count(), gateway.metric("rerouter_decisions_total", &[]).await), (live, 0, before));
+        assert_eq!(
+            decided["trace"].as_array().unwrap().len(),
+            usize::from(!rule.is_null()),
+            "{decided}"
+        );
+        assert_eq!(
+            (well.count(), bad.count(), gateway.metric("rerouter_decisions_total", &[]).await),
+            (live, 0, before)
+        );
 
         let id = gateway.chat(&key, body.as_bytes()).await.request_id();
         live += 1;
@@ -91,8 +124,12 @@ async fn a_decision_is_that_of_a_live_request_and_nothing_else_happens() {
 async fn a_body_at_fault_is_refused_as_live_but_in_the_envelope_of_management() {
     let (gateway, key, well, bad) = start().await;
     let narrow = json!({"limits": {"models": ["well/*"]}});
-    let narrow = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
-    let too_long = format!(r#"{{"model":"well/short","messages":[{{"role":"user","content":"{}"}}]}}"#, "word ".repeat(90));
+    let narrow =
+        gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
+    let too_long = format!(
+        r#"{{"model":"well/short","messages":[{{"role":"user","content":"{}"}}]}}"#,
+        "word ".repeat(90)
+    );
     let tools = r#"{"model":"well/plain","messages":[],"tools":[{"type":"function","function":{"name":"f"}}]}"#;
     let huge = format!(r#"{{"model":"auto","messages":"{}"}}"#, "x".repeat(64 << 10));
     for (body, status, word, field) in [
@@ -119,11 +156,19 @@ async fn a_body_at_fault_is_refused_as_live_but_in_the_envelope_of_management() 
     let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
     let typed = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
-    envelope::management(&gateway.send("POST", "/v1/router/decide", &typed, Some(body.as_bytes())).await, 415, "unsupported_media_type");
+    envelope::management(
+        &gateway.send("POST", "/v1/router/decide", &typed, Some(body.as_bytes())).await,
+        415,
+        "unsupported_media_type",
+    );
     let json = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let asked = gateway.send("POST", "/v1/router/decide?dry_run=true", &json, Some(body.as_bytes())).await;
+    let asked =
+        gateway.send("POST", "/v1/router/decide?dry_run=true", &json, Some(body.as_bytes())).await;
     envelope::management(&asked, 400, "invalid_request");
-    let only_replay = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({"scopes": ["replay"]}))).await.json();
+    let only_replay = gateway
+        .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({"scopes": ["replay"]})))
+        .await
+        .json();
     let refused = decide(&gateway, only_replay["key"].as_str().unwrap(), body.as_bytes()).await;
     envelope::management(&refused, 403, "insufficient_scope");
     assert_eq!((well.count(), bad.count()), (0, 0));

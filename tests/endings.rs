@@ -23,7 +23,10 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 fn key_of(answer: &Answer) -> Key {
     assert_eq!(answer.status, 201, "{}", answer.text());
     let record = answer.json();
-    Key { id: record["id"].as_str().unwrap().to_owned(), secret: record["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: record["id"].as_str().unwrap().to_owned(),
+        secret: record["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 async fn make(gateway: &Gateway, path: &str, maker: &str) -> Key {
@@ -31,7 +34,12 @@ async fn make(gateway: &Gateway, path: &str, maker: &str) -> Key {
 }
 
 /// One client that asks with a key again and again; what it began after `dead` was set must be refused.
-async fn hammer(mut connection: Connection, ask: Vec<u8>, dead: Arc<AtomicBool>, good: Arc<AtomicUsize>) -> Connection {
+async fn hammer(
+    mut connection: Connection,
+    ask: Vec<u8>,
+    dead: Arc<AtomicBool>,
+    good: Arc<AtomicUsize>,
+) -> Connection {
     let mut after = 0;
     while after < 2 {
         let begun_after = dead.load(Ordering::SeqCst);
@@ -48,7 +56,12 @@ async fn hammer(mut connection: Connection, ask: Vec<u8>, dead: Arc<AtomicBool>,
 }
 
 /// The same on one of the streams of an HTTP/2 connection.
-async fn hammer_h2(mut connection: H2, bearer: String, dead: Arc<AtomicBool>, good: Arc<AtomicUsize>) {
+async fn hammer_h2(
+    mut connection: H2,
+    bearer: String,
+    dead: Arc<AtomicBool>,
+    good: Arc<AtomicUsize>,
+) {
     let mut after = 0;
     while after < 2 {
         let begun_after = dead.load(Ordering::SeqCst);
@@ -82,20 +95,34 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
     for round in 0..count("REROUTER_ROUNDS", 4) {
         let key = make(&gateway, ROUTER, &admin).await;
         let bearer = format!("Bearer {}", key.secret);
-        let ask = client::request("GET", PROBE, &gateway.host(), &[("authorization", &bearer)], None);
+        let ask =
+            client::request("GET", PROBE, &gateway.host(), &[("authorization", &bearer)], None);
         let (dead, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let clients: Vec<_> = connections
             .drain(..)
-            .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
+            .map(|connection| {
+                tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good)))
+            })
             .collect();
         let streams: Vec<_> = multiplexed
             .iter()
             .flat_map(|connection| std::iter::repeat_n(connection, STREAMS))
-            .map(|connection| tokio::spawn(hammer_h2(connection.clone(), bearer.clone(), Arc::clone(&dead), Arc::clone(&good))))
+            .map(|connection| {
+                tokio::spawn(hammer_h2(
+                    connection.clone(),
+                    bearer.clone(),
+                    Arc::clone(&dead),
+                    Arc::clone(&good),
+                ))
+            })
             .collect();
-        until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS + CONNECTIONS * STREAMS).then_some(())).await;
+        until("the clients to be served", async || {
+            (good.load(Ordering::SeqCst) >= CLIENTS + CONNECTIONS * STREAMS).then_some(())
+        })
+        .await;
         // With its descent in every other round: the same promise.
-        let target = format!("{ROUTER}/{}{}", key.id, if round % 2 == 0 { "" } else { "?descendants=true" });
+        let target =
+            format!("{ROUTER}/{}{}", key.id, if round % 2 == 0 { "" } else { "?descendants=true" });
         assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
         dead.store(true, Ordering::SeqCst);
         for client in clients {
@@ -132,7 +159,14 @@ struct Somebody {
 impl Somebody {
     async fn new(gateway: &Gateway, number: usize) -> Self {
         let email = format!("user{number}@example.com");
-        let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&json!({"email": email, "password": PASSWORD}))).await;
+        let made = gateway
+            .manage(
+                "POST",
+                "/v1/users",
+                &gateway.admin_key,
+                Some(&json!({"email": email, "password": PASSWORD})),
+            )
+            .await;
         assert_eq!(made.status, 201, "{}", made.text());
         let id = made.json()["id"].as_str().unwrap().to_owned();
         Somebody { id, email, network: network(number) }
@@ -143,19 +177,32 @@ impl Somebody {
         let body = json!({"email": self.email, "password": PASSWORD}).to_string();
         let headers = [JSON, ("x-forwarded-for", self.network.as_str())];
         let login = gateway.send("POST", "/v1/auth/login", &headers, Some(body.as_bytes())).await;
-        let cookie = login.header("set-cookie").unwrap_or_default().split(';').next().unwrap_or_default().to_owned();
-        (login.json()["token"].as_str().unwrap_or_else(|| panic!("{}", login.text())).to_owned(), cookie)
+        let cookie = login
+            .header("set-cookie")
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        (
+            login.json()["token"].as_str().unwrap_or_else(|| panic!("{}", login.text())).to_owned(),
+            cookie,
+        )
     }
 }
 
 /// Keys of each interface, by each way in which one ends.
 async fn of_keys(gateway: &Gateway) -> Vec<Ending> {
     let mut ends = Vec::new();
-    for (path, asked, maker) in
-        [(ROUTER, CHAT, &*gateway.admin_key), ("/v1/apikeys", ME, &gateway.admin_key), ("/v1/api-keys", "/v1/agents", CLOUD_KEY)]
-    {
+    for (path, asked, maker) in [
+        (ROUTER, CHAT, &*gateway.admin_key),
+        ("/v1/apikeys", ME, &gateway.admin_key),
+        ("/v1/api-keys", "/v1/agents", CLOUD_KEY),
+    ] {
         let inactive = json!({"status": "inactive"});
-        for (method, rest, body) in [("DELETE", "", json!({})), ("POST", "/rotate", json!({})), ("PATCH", "", inactive)] {
+        for (method, rest, body) in
+            [("DELETE", "", json!({})), ("POST", "/rotate", json!({})), ("PATCH", "", inactive)]
+        {
             let key = make(gateway, path, maker).await;
             ends.push(Ending {
                 shown: bearer(&key.secret),
@@ -175,21 +222,37 @@ async fn of_users(gateway: &Gateway, round: usize) -> Vec<Ending> {
     for shows_cookie in [false, true] {
         let (token, cookie) = somebody.log_in(gateway).await;
         let shown = if shows_cookie { ("cookie", cookie) } else { bearer(&token) };
-        ends.push(Ending { shown, asked: ME, by: ("POST", "/v1/auth/logout".to_owned(), token, json!({})) });
+        ends.push(Ending {
+            shown,
+            asked: ME,
+            by: ("POST", "/v1/auth/logout".to_owned(), token, json!({})),
+        });
     }
     let somebody = Somebody::new(gateway, round * 6 + 1).await;
     let ((other, _), (own, _)) = (somebody.log_in(gateway).await, somebody.log_in(gateway).await);
     let change = json!({"current_password": PASSWORD, "new_password": "another horse"});
-    ends.push(Ending { shown: bearer(&other), asked: ME, by: ("POST", "/v1/auth/password".to_owned(), own, change) });
+    ends.push(Ending {
+        shown: bearer(&other),
+        asked: ME,
+        by: ("POST", "/v1/auth/password".to_owned(), own, change),
+    });
     for (place, path) in [None, None, Some(ROUTER), Some("/v1/apikeys")].into_iter().enumerate() {
         let somebody = Somebody::new(gateway, round * 6 + 2 + place).await;
         let (token, cookie) = somebody.log_in(gateway).await;
         let (shown, asked) = match path {
-            Some(path) => (bearer(&make(gateway, path, &token).await.secret), if path == ROUTER { CHAT } else { ME }),
+            Some(path) => (
+                bearer(&make(gateway, path, &token).await.secret),
+                if path == ROUTER { CHAT } else { ME },
+            ),
             None if place == 0 => (("cookie", cookie), ME),
             None => (bearer(&token), ME),
         };
-        let by = ("PATCH", format!("/v1/users/{}", somebody.id), gateway.admin_key.clone(), json!({"disabled": true}));
+        let by = (
+            "PATCH",
+            format!("/v1/users/{}", somebody.id),
+            gateway.admin_key.clone(),
+            json!({"disabled": true}),
+        );
         ends.push(Ending { shown, asked, by });
     }
     ends
@@ -200,7 +263,8 @@ async fn of_users(gateway: &Gateway, round: usize) -> Vec<Ending> {
 async fn nor_does_one_after_any_other_end_of_a_key_or_a_session() {
     const CLIENTS: usize = 24;
     let a = Provider::always(scripted::completion("a word")).await;
-    let setup = Setup::new(&in_order(&[("a", &a.url())], "")).server("trusted_proxies: [127.0.0.1/32]");
+    let setup =
+        Setup::new(&in_order(&[("a", &a.url())], "")).server("trusted_proxies: [127.0.0.1/32]");
     let gateway = setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY).threads(2).start().await;
     let chat = chat_body("auto", false);
     let mut connections = Vec::new();
@@ -212,14 +276,25 @@ async fn nor_does_one_after_any_other_end_of_a_key_or_a_session() {
         let mut ends = of_keys(&gateway).await;
         ends.extend(of_users(&gateway, round).await);
         for Ending { shown: (name, value), asked, by: (method, target, by, with) } in ends {
-            let (verb, body) = if asked == CHAT { ("POST", Some(chat.as_bytes())) } else { ("GET", None) };
+            let (verb, body) =
+                if asked == CHAT { ("POST", Some(chat.as_bytes())) } else { ("GET", None) };
             let ask = client::request(verb, asked, &gateway.host(), &[(name, &value), JSON], body);
             let (dead, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
             let clients: Vec<_> = connections
                 .drain(..)
-                .map(|connection| tokio::spawn(hammer(connection, ask.clone(), Arc::clone(&dead), Arc::clone(&good))))
+                .map(|connection| {
+                    tokio::spawn(hammer(
+                        connection,
+                        ask.clone(),
+                        Arc::clone(&dead),
+                        Arc::clone(&good),
+                    ))
+                })
                 .collect();
-            until("the clients to be served", async || (good.load(Ordering::SeqCst) >= CLIENTS).then_some(())).await;
+            until("the clients to be served", async || {
+                (good.load(Ordering::SeqCst) >= CLIENTS).then_some(())
+            })
+            .await;
             let ((name, value), with, network) = (bearer(&by), with.to_string(), network(round));
             // Passwords are tried from a network of this round's.
             let headers = [(name, value.as_str()), JSON, ("x-forwarded-for", &network)];

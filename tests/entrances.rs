@@ -11,7 +11,10 @@ use rerouter::interface::Surface;
 use rerouter::store::{FaultPlace, Faults};
 use serde_json::{Value, json};
 
-use crate::identity::{CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, session, start, without_object};
+use crate::identity::{
+    CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, session, start,
+    without_object,
+};
 use crate::plugin::{ADMIN, Extras, Host};
 use crate::support::client::{Answer, Connection, request};
 use crate::support::documents::in_order;
@@ -20,8 +23,13 @@ use crate::support::node::now;
 use crate::support::provider::{self as scripted, Provider};
 
 /// What answers without a credential, by contract; AGENT too, where it is not enforced.
-pub const OPEN: [(&str, &str); 5] =
-    [("GET", "/health"), ("GET", "/version"), ("GET", "/openapi.json"), ("POST", "/v1/auth/register"), ("POST", "/v1/auth/login")];
+pub const OPEN: [(&str, &str); 5] = [
+    ("GET", "/health"),
+    ("GET", "/version"),
+    ("GET", "/openapi.json"),
+    ("POST", "/v1/auth/register"),
+    ("POST", "/v1/auth/login"),
+];
 
 /// A connection that is opened again when the gateway closed it.
 pub struct Line<'a> {
@@ -54,8 +62,17 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     });
     let me = gateway.send("GET", "/v1/auth/me", &[("cookie", &disabled)], None).await.json();
     let path = format!("/v1/users/{}", me["id"].as_str().unwrap());
-    assert_eq!(gateway.manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true}))).await.status, 200);
-    assert_eq!(gateway.send("POST", "/v1/auth/logout", &[("cookie", &ended)], None).await.status, 204);
+    assert_eq!(
+        gateway
+            .manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        gateway.send("POST", "/v1/auth/logout", &[("cookie", &ended)], None).await.status,
+        204
+    );
     let twice = format!("{ended}; {ended}");
     // The two secrets of a session are not each other.
     let wrong = [token, key, "nonsense", ""].map(|value| format!("rerouter_session={value}"));
@@ -72,25 +89,45 @@ async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alik
         secrets.insert(interface.to_owned(), make(&gateway, path, maker).await.secret);
     }
     let spent = no_longer_good(&mut gateway, &ann).await;
-    secrets.extend(spent.into_iter().map(|(name, value)| (name, value.strip_prefix("Bearer ").unwrap().to_owned())));
     secrets.extend(
-        [("admin", gateway.admin_key.as_str()), ("cloud", CLOUD_KEY), ("garbage", "nonsense"), ("session", &ann)]
-            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        spent
+            .into_iter()
+            .map(|(name, value)| (name, value.strip_prefix("Bearer ").unwrap().to_owned())),
+    );
+    secrets.extend(
+        [
+            ("admin", gateway.admin_key.as_str()),
+            ("cloud", CLOUD_KEY),
+            ("garbage", "nonsense"),
+            ("session", &ann),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
     );
     let good_cookie = cookie(&gateway, "ann@example.com").await;
     let bad = bad_cookies(&gateway, &ann, &secrets["router"]).await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     let mut line = Line::open(&gateway).await;
     let mut let_in = BTreeMap::new();
-    for (method, path, object, good) in ROWS.iter().filter(|(method, path, ..)| !OPEN.contains(&(method, path))) {
+    for (method, path, object, good) in
+        ROWS.iter().filter(|(method, path, ..)| !OPEN.contains(&(method, path)))
+    {
         let (surface, target) = (Surface::of(path), fill(path, without_object(*object)));
         let mut tries: Vec<(String, Vec<(&str, &str)>)> = Vec::new();
         for (name, secret) in &secrets {
-            tries.extend(["x-api-key", "api-key"].map(|header| (format!("{header}: {name}"), vec![(header, secret.as_str())])));
+            tries.extend(
+                ["x-api-key", "api-key"]
+                    .map(|header| (format!("{header}: {name}"), vec![(header, secret.as_str())])),
+            );
         }
         // A good cookie is no help to a bad key.
-        tries.push(("a bad key and a good cookie".to_owned(), vec![("api-key", "nonsense"), ("cookie", &good_cookie)]));
-        tries.extend(bad.iter().map(|cookie| (format!("cookie: {cookie}"), vec![("cookie", cookie.as_str())])));
+        tries.push((
+            "a bad key and a good cookie".to_owned(),
+            vec![("api-key", "nonsense"), ("cookie", &good_cookie)],
+        ));
+        tries.extend(
+            bad.iter()
+                .map(|cookie| (format!("cookie: {cookie}"), vec![("cookie", cookie.as_str())])),
+        );
         for (name, headers) in tries {
             let own = name.ends_with(": router") || name.ends_with(": session");
             if surface.is_data_plane() && own {
@@ -109,13 +146,22 @@ async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alik
             let mut body = answer.json();
             body.as_object_mut().unwrap().remove("request_id");
             let first = refusals.entry(format!("{surface:?}")).or_insert_with(|| body.to_string());
-            assert_eq!(*first, body.to_string(), "{method} {path} with {name}: nothing is to be learnt from a 401");
+            assert_eq!(
+                *first,
+                body.to_string(),
+                "{method} {path} with {name}: nothing is to be learnt from a 401"
+            );
         }
         if *method == "GET" {
             let answer = line.ask(method, &target, &[("cookie", &good_cookie)]).await;
             let expected = if surface == Surface::Agent { 401 } else { *good };
             // A session is told that it is no admin's in the same words as a key is.
-            assert_eq!(answer.status, expected, "{method} {path} with a good cookie: {}", answer.text());
+            assert_eq!(
+                answer.status,
+                expected,
+                "{method} {path} with a good cookie: {}",
+                answer.text()
+            );
             *let_in.entry("cookie").or_insert(0) += u32::from(expected != 401);
         }
     }
@@ -143,27 +189,36 @@ impl Mined {
             Extras { agent_key: Some(CLOUD_KEY), ..Extras::default() },
         )
         .await;
-        let mut secrets = BTreeMap::from([("admin", ADMIN.to_owned()), ("cloud", CLOUD_KEY.to_owned())]);
+        let mut secrets =
+            BTreeMap::from([("admin", ADMIN.to_owned()), ("cloud", CLOUD_KEY.to_owned())]);
         for (interface, path, _) in KEYS {
             let maker = if interface == "agent" { CLOUD_KEY } else { ADMIN };
             let scopes = match interface {
                 "pin" => json!({"scopes": ["user", "admin"]}),
-                "router" => json!({"scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"]}),
+                "router" => {
+                    json!({"scopes": ["inference", "replay", "keys", "evaluate", "config", "admin"]})
+                }
                 _ => json!({}),
             };
             let made = host.ask("POST", path, Some(maker), Some(&scopes.to_string())).await;
             assert_eq!(made.status, 201, "{}", made.text());
             secrets.insert(interface, made.json()["key"].as_str().unwrap().to_owned());
         }
-        let node = host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
-        let node = (node["id"].as_str().unwrap().to_owned(), node["secret"].as_str().unwrap().to_owned());
+        let node =
+            host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
+        let node =
+            (node["id"].as_str().unwrap().to_owned(), node["secret"].as_str().unwrap().to_owned());
         faults.panic_at(FaultPlace::Entry, u32::MAX, "entered");
         Mined { host, faults, node, secrets }
     }
 
     async fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
         let host = self.host.address();
-        Connection::try_open(host).await.unwrap().exchange(&request(method, target, &host.to_string(), headers, None)).await
+        Connection::try_open(host)
+            .await
+            .unwrap()
+            .exchange(&request(method, target, &host.to_string(), headers, None))
+            .await
     }
 
     /// As the node of this gateway signs.
@@ -177,10 +232,14 @@ impl Mined {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
-    let (dir, provider) = (tempfile::tempdir().unwrap(), Provider::always(scripted::completion("well")).await);
+    let (dir, provider) =
+        (tempfile::tempdir().unwrap(), Provider::always(scripted::completion("well")).await);
     let mined = Mined::start(dir.path(), &provider).await;
-    let open: Vec<(&str, &str)> =
-        ROUTES.iter().filter(|route| route.policy.is_open()).map(|route| (route.method.as_str(), route.path)).collect();
+    let open: Vec<(&str, &str)> = ROUTES
+        .iter()
+        .filter(|route| route.policy.is_open())
+        .map(|route| (route.method.as_str(), route.path))
+        .collect();
     assert_eq!(open, OPEN, "those that are open by contract");
     let mut entered = 0;
     for (method, path, object, _) in ROWS {
@@ -208,11 +267,17 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
         ];
         for headers in bad {
             let answer = mined.ask(method, &target, headers).await;
-            assert_eq!(answer.status, if is_open { 500 } else { 401 }, "{method} {path} with {headers:?}: {}", answer.text());
+            assert_eq!(
+                answer.status,
+                if is_open { 500 } else { 401 },
+                "{method} {path} with {headers:?}: {}",
+                answer.text()
+            );
         }
         if surface == Surface::NodeCallback {
             let signed = mined.signed(path);
-            let signed: Vec<(&str, &str)> = signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let signed: Vec<(&str, &str)> =
+                signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
             assert_eq!(mined.ask(method, &target, &signed).await.status, 500, "{method} {path}");
             let twice = mined.ask(method, &target, &signed).await;
             assert_eq!(twice.status, 401, "{method} {path}: a nonce that is spent");
@@ -220,8 +285,12 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
         }
     }
     // Unknown paths, known ones by another method: a stranger does not hear that they are.
-    for (method, path) in [("GET", "/v1/nothing"), ("DELETE", "/v1/chat/completions"), ("PUT", "/v1/users"), ("GET", "/v1/agent/register")]
-    {
+    for (method, path) in [
+        ("GET", "/v1/nothing"),
+        ("DELETE", "/v1/chat/completions"),
+        ("PUT", "/v1/users"),
+        ("GET", "/v1/agent/register"),
+    ] {
         assert_eq!(mined.ask(method, path, &[]).await.status, 401, "{method} {path}");
     }
     assert!(entered as usize > ROWS.len(), "the mines are there");

@@ -69,12 +69,15 @@ async fn scene() -> Scene {
 }
 
 fn by_name(text: &str) -> String {
-    ["k1", "k2", "k3"].iter().fold(text.to_owned(), |text, key| text.replace(&format!("\"{key}\""), "\"${ANY_API_KEY}\""))
+    ["k1", "k2", "k3"].iter().fold(text.to_owned(), |text, key| {
+        text.replace(&format!("\"{key}\""), "\"${ANY_API_KEY}\"")
+    })
 }
 
 impl Scene {
     async fn ask(&self, model: &str, words: &str) {
-        let body = json!({ "model": model, "messages": [{ "role": "user", "content": words }] }).to_string();
+        let body = json!({ "model": model, "messages": [{ "role": "user", "content": words }] })
+            .to_string();
         let answer = self.gateway.chat(&self.key, body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
@@ -82,7 +85,8 @@ impl Scene {
     /// Traffic of every kind.
     async fn traffic(&self, rounds: usize) {
         for round in 0..rounds {
-            for model in ["weighted", "least_latency", "least_busy", "cheapest", "sticky", "well/a"] {
+            for model in ["weighted", "least_latency", "least_busy", "cheapest", "sticky", "well/a"]
+            {
                 self.ask(model, &format!("Say a word, {round}.")).await;
             }
             self.ask("auto", "Please REFACTOR this.").await;
@@ -95,8 +99,20 @@ impl Scene {
     async fn limited_traffic(&self, requests: usize) -> u64 {
         let rpm = requests.div_ceil(10);
         let limits = json!({ "rpm": rpm, "tpm": 1_000_000, "concurrency": 8, "budget": { "usd": 1_000.0, "per": "day" } });
-        let made = self.gateway.manage("POST", "/v1/router/keys", &self.gateway.admin_key, Some(&json!({ "limits": limits }))).await.json();
-        let limited = Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() };
+        let made = self
+            .gateway
+            .manage(
+                "POST",
+                "/v1/router/keys",
+                &self.gateway.admin_key,
+                Some(&json!({ "limits": limits })),
+            )
+            .await
+            .json();
+        let limited = Key {
+            id: made["id"].as_str().unwrap().to_owned(),
+            secret: made["key"].as_str().unwrap().to_owned(),
+        };
         // Of a kind of its own: a stream, and tools.
         let body = json!({
             "model": "cheapest", "stream": true, "messages": [{ "role": "user", "content": "Say it." }],
@@ -128,8 +144,16 @@ impl Scene {
     async fn captures(&self) -> Vec<Value> {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
-            let page =
-                self.gateway.manage("GET", &format!("/v1/router/replay?limit=100{after}"), &self.gateway.admin_key, None).await.json();
+            let page = self
+                .gateway
+                .manage(
+                    "GET",
+                    &format!("/v1/router/replay?limit=100{after}"),
+                    &self.gateway.admin_key,
+                    None,
+                )
+                .await
+                .json();
             for summary in page["data"].as_array().unwrap() {
                 found.push(self.gateway.capture(summary["id"].as_str().unwrap()).await);
             }
@@ -143,7 +167,9 @@ impl Scene {
     async fn put(&self, query: &str, text: &str) -> Answer {
         let bearer = format!("Bearer {}", self.gateway.admin_key);
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
-        self.gateway.send("PUT", &format!("/v1/router/config{query}"), &headers, Some(text.as_bytes())).await
+        self.gateway
+            .send("PUT", &format!("/v1/router/config{query}"), &headers, Some(text.as_bytes()))
+            .await
     }
 }
 
@@ -159,20 +185,36 @@ async fn the_document_that_is_live_changes_nothing() {
     scene.traffic(rounds - rounds / 2).await;
     refused += scene.limited_traffic(rounds - rounds / 2).await;
     // Refused before any decision; a replay; both are no traffic.
-    assert_eq!(scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status, 404);
-    let id = scene.captures().await.into_iter().find(|capture| capture["status"] == 200).unwrap()["id"].as_str().unwrap().to_owned();
-    let again = scene.gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &scene.gateway.admin_key, None).await;
+    assert_eq!(
+        scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status,
+        404
+    );
+    let id =
+        scene.captures().await.into_iter().find(|capture| capture["status"] == 200).unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+    let again = scene
+        .gateway
+        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &scene.gateway.admin_key, None)
+        .await;
     assert_eq!(again.status, 200, "{}", again.text());
     scene.gateway.restart().await;
 
     let turned = turned_json(&scene.gateway).await;
-    for document in
-        [Value::Null, json!(scene.given), json!(format!("{}# another comment\n", scene.given)), json!(turned.to_string()), turned]
-    {
+    for document in [
+        Value::Null,
+        json!(scene.given),
+        json!(format!("{}# another comment\n", scene.given)),
+        json!(turned.to_string()),
+        turned,
+    ] {
         let report = scene.report(&json!({ "document": document })).await;
         assert_eq!(report["evaluated"], rounds as u64 * 10 - refused, "{report}");
         assert!(!full() || report["evaluated"].as_u64().unwrap() >= 10_000, "{report}");
-        for nothing in ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"] {
+        for nothing in
+            ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"]
+        {
             assert_eq!(report[nothing], 0, "{nothing} of {report:#}");
         }
         assert_eq!(report["skipped"]["undecided"], 1 + refused);
@@ -180,8 +222,13 @@ async fn the_document_that_is_live_changes_nothing() {
         assert_eq!(report["cost"]["before"], report["cost"]["after"]);
         assert!(report["cost"]["before"].as_f64().unwrap() > 0.0);
     }
-    let few = scene.report(&json!({ "filter": { "alias": "auto", "status": 200 }, "limit": 4 })).await;
-    assert_eq!(few["evaluated"].as_u64().unwrap() + few["skipped"]["replays"].as_u64().unwrap(), 4, "{few}");
+    let few =
+        scene.report(&json!({ "filter": { "alias": "auto", "status": 200 }, "limit": 4 })).await;
+    assert_eq!(
+        few["evaluated"].as_u64().unwrap() + few["skipped"]["replays"].as_u64().unwrap(),
+        4,
+        "{few}"
+    );
 }
 
 /// The live document as JSON, its sections in another order.
@@ -189,7 +236,14 @@ async fn turned_json(gateway: &Gateway) -> Value {
     // A document with a credential in clear is shown as JSON without it.
     let shown = gateway.manage("GET", "/v1/router/config", &gateway.admin_key, None).await.json();
     let document: Value = serde_json::from_str(shown["document"].as_str().unwrap()).unwrap();
-    let mut turned: Value = document.as_object().unwrap().clone().into_iter().rev().collect::<serde_json::Map<_, _>>().into();
+    let mut turned: Value = document
+        .as_object()
+        .unwrap()
+        .clone()
+        .into_iter()
+        .rev()
+        .collect::<serde_json::Map<_, _>>()
+        .into();
     for (_, provider) in turned["providers"].as_object_mut().unwrap() {
         provider["api_key"] = json!("${ANY_API_KEY}");
     }
@@ -200,18 +254,28 @@ async fn turned_json(gateway: &Gateway) -> Value {
 async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     let scene = scene().await;
     scene.traffic(4).await;
-    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    let moved = scene.given.replace(
+        "targets: [ { target: other/a }, { target: well/a } ] }",
+        "targets: [ { target: other/b } ] }",
+    );
     assert_ne!(moved, scene.given);
     let report = scene.report(&json!({ "document": moved })).await;
 
     // By hand: what the rule `long` decided goes to other/b, nothing else changes.
     let (mut matched, mut delta, mut before) = (0, 0.0, 0.0);
-    let prices: BTreeMap<&str, (f64, f64)> = BTreeMap::from([("well/a", (1.0, 2.0)), ("other/a", (3.0, 4.0)), ("other/b", (2.0, 8.0))]);
+    let prices: BTreeMap<&str, (f64, f64)> =
+        BTreeMap::from([("well/a", (1.0, 2.0)), ("other/a", (3.0, 4.0)), ("other/b", (2.0, 8.0))]);
     for capture in scene.captures().await {
         let (decision, served) = (&capture["decision"], &capture["served"]);
-        let target = format!("{}/{}", served["provider"].as_str().unwrap(), served["model"].as_str().unwrap());
-        let (prompt, completion) =
-            (capture["usage"]["prompt_tokens"].as_f64().unwrap(), capture["usage"]["completion_tokens"].as_f64().unwrap());
+        let target = format!(
+            "{}/{}",
+            served["provider"].as_str().unwrap(),
+            served["model"].as_str().unwrap()
+        );
+        let (prompt, completion) = (
+            capture["usage"]["prompt_tokens"].as_f64().unwrap(),
+            capture["usage"]["completion_tokens"].as_f64().unwrap(),
+        );
         let (input, output) = prices[target.as_str()];
         let cost = (prompt * input + completion * output) / 1e6;
         before += cost;
@@ -221,21 +285,48 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
         }
     }
     assert_eq!(matched, 4);
-    assert_eq!((&report["changed"], &report["plan_changed"], &report["rule_changed"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(
+        (&report["changed"], &report["plan_changed"], &report["rule_changed"]),
+        (&json!(4), &json!(4), &json!(0))
+    );
     let change = &report["by_change"][0];
-    assert_eq!((&change["from"], &change["to"], &change["count"]), (&json!("other/a"), &json!("other/b"), &json!(4)));
-    assert_eq!((report["by_change"].as_array().unwrap().len(), change["examples"].as_array().unwrap().len()), (1, 4));
+    assert_eq!(
+        (&change["from"], &change["to"], &change["count"]),
+        (&json!("other/a"), &json!("other/b"), &json!(4))
+    );
+    assert_eq!(
+        (
+            report["by_change"].as_array().unwrap().len(),
+            change["examples"].as_array().unwrap().len()
+        ),
+        (1, 4)
+    );
     let close = |told: &Value, counted: f64| (told.as_f64().unwrap() - counted).abs() < 1e-12;
     assert!(close(&change["cost_delta_usd"], delta), "{change} is not {delta}");
-    assert!(close(&report["cost"]["before"], before) && close(&report["cost"]["after"], before + delta), "{report}");
-    let reasons: Vec<&str> = change["reasons"].as_array().unwrap().iter().map(|reason| reason["detail"].as_str().unwrap()).collect();
+    assert!(
+        close(&report["cost"]["before"], before) && close(&report["cost"]["after"], before + delta),
+        "{report}"
+    );
+    let reasons: Vec<&str> = change["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reason| reason["detail"].as_str().unwrap())
+        .collect();
     assert_eq!(
         reasons,
-        ["rule priority.long has other/a no more", "rule priority.long has other/b now", "rule priority.long has well/a no more"]
+        [
+            "rule priority.long has other/a no more",
+            "rule priority.long has other/b now",
+            "rule priority.long has well/a no more"
+        ]
     );
     // What failed over cost what the target that served it charged, though the one that came first
     // has no price.
-    assert_eq!((&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]), (&json!(0), &json!([])));
+    assert_eq!(
+        (&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]),
+        (&json!(0), &json!([]))
+    );
 
     // Another threshold: the rule is another one, and the reason names its condition.
     let narrower = scene.given.replace("prompt_tokens > 60", "prompt_tokens > 60000");
@@ -243,12 +334,24 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     assert_eq!((&report["changed"], &report["rule_changed"]), (&json!(4), &json!(4)));
     let reason = &report["by_change"][0]["reasons"][0];
     assert_eq!((&reason["reason"], &reason["count"]), (&json!("rule"), &json!(4)));
-    assert_eq!(reason["detail"], "rule priority.default instead of priority.long: priority.long does not match (prompt_tokens > 60000)");
+    assert_eq!(
+        reason["detail"],
+        "rule priority.default instead of priority.long: priority.long does not match (prompt_tokens > 60000)"
+    );
     // What it would cost where no price is known is not known, and is said to be.
     let missing = json!([{ "target": "bad/m", "lacks": "price", "count": 4 }]);
-    assert_eq!((&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]), (&json!(4), &missing));
-    assert_eq!((&report["by_change"][0]["unpriced"], &report["by_change"][0]["cost_delta_usd"]), (&json!(4), &Value::Null));
-    assert_eq!(report["cost"]["after"], report["cost"]["before"], "what is not known changes no sum");
+    assert_eq!(
+        (&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]),
+        (&json!(4), &missing)
+    );
+    assert_eq!(
+        (&report["by_change"][0]["unpriced"], &report["by_change"][0]["cost_delta_usd"]),
+        (&json!(4), &Value::Null)
+    );
+    assert_eq!(
+        report["cost"]["after"], report["cost"]["before"],
+        "what is not known changes no sum"
+    );
 
     // A keyword set that the captures know nothing of is looked up in their text.
     let other_words = scene.given.replace("code: [refactor]", "code: [story]");
@@ -257,7 +360,10 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     // A name that is gone.
     let gone = scene.given.replace(", sticky: sticky, ", ", ");
     let report = scene.report(&json!({ "document": gone })).await;
-    assert_eq!((&report["unroutable"], &report["changed"], &report["by_change"][0]["to"]), (&json!(4), &json!(4), &json!("none")));
+    assert_eq!(
+        (&report["unroutable"], &report["changed"], &report["by_change"][0]["to"]),
+        (&json!(4), &json!(4), &json!("none"))
+    );
     assert_eq!(report["by_change"][0]["reasons"][0]["reason"], "name");
 }
 
@@ -278,17 +384,24 @@ async fn a_changed_weight_moves_its_share_and_nothing_back() {
     assert!(!full() || requests >= 10_000);
     // 50/50 to 60/40: a tenth moves, within five standard deviations.
     let (changed, expected) = (report["changed"].as_f64().unwrap(), requests as f64 * 0.1);
-    assert!((changed - expected).abs() < 5.0 * (requests as f64 * 0.09).sqrt(), "{changed} of {requests}");
+    assert!(
+        (changed - expected).abs() < 5.0 * (requests as f64 * 0.09).sqrt(),
+        "{changed} of {requests}"
+    );
     let changes = report["by_change"].as_array().unwrap();
     assert_eq!(changes.len(), 1, "nothing moves back: {report:#}");
     assert_eq!((&changes[0]["from"], &changes[0]["to"]), (&json!("other/a"), &json!("well/a")));
-    assert_eq!(changes[0]["reasons"][0]["detail"], "rule weighted.only: weight of well/a 75 instead of 50");
+    assert_eq!(
+        changes[0]["reasons"][0]["detail"],
+        "rule weighted.only: weight of well/a 75 instead of 50"
+    );
 }
 
 #[tokio::test]
 async fn health_may_be_that_of_then_of_now_or_none() {
     let scene = scene().await;
-    let breaking = scene.text.replacen("\"k3\"\n", "\"k3\"\n    breaker: { consecutive: 2, open: 10m }\n", 1);
+    let breaking =
+        scene.text.replacen("\"k3\"\n", "\"k3\"\n    breaker: { consecutive: 2, open: 10m }\n", 1);
     scene.gateway.write_routing(&breaking).await;
     for _ in 0..6 {
         scene.ask("auto", "Short.").await;
@@ -296,7 +409,11 @@ async fn health_may_be_that_of_then_of_now_or_none() {
     // The first two met the failing provider, then its breaker was open.
     for (health, changed) in [("recorded", 0), ("healthy", 4), ("current", 2)] {
         let report = scene.report(&json!({ "health": health })).await;
-        assert_eq!((&report["evaluated"], &report["changed"]), (&json!(6), &json!(changed)), "{health}: {report:#}");
+        assert_eq!(
+            (&report["evaluated"], &report["changed"]),
+            (&json!(6), &json!(changed)),
+            "{health}: {report:#}"
+        );
     }
     let report = scene.report(&json!({ "health": "current" })).await;
     assert_eq!(
@@ -317,25 +434,55 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
     scene.ask("auto", "Short.").await;
     let mine = scene.gateway.manage("POST", EVALUATE, &scene.key.secret, Some(&json!({}))).await;
     assert_eq!((mine.status, &mine.json()["evaluated"]), (200, &json!(1)), "{}", mine.text());
-    let refused = scene.gateway.manage("POST", EVALUATE, &scene.key.secret, Some(&json!({ "document": scene.text }))).await;
+    let refused = scene
+        .gateway
+        .manage("POST", EVALUATE, &scene.key.secret, Some(&json!({ "document": scene.text })))
+        .await;
     envelope::management(&refused, 403, "insufficient_scope");
     let user = json!({ "email": "a@example.com", "password": "a long enough password" });
     for path in ["/v1/auth/register", "/v1/auth/login"] {
-        scene.gateway.send("POST", path, &[("content-type", "application/json")], Some(user.to_string().as_bytes())).await;
+        scene
+            .gateway
+            .send(
+                "POST",
+                path,
+                &[("content-type", "application/json")],
+                Some(user.to_string().as_bytes()),
+            )
+            .await;
     }
-    let login =
-        scene.gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(user.to_string().as_bytes())).await;
+    let login = scene
+        .gateway
+        .send(
+            "POST",
+            "/v1/auth/login",
+            &[("content-type", "application/json")],
+            Some(user.to_string().as_bytes()),
+        )
+        .await;
     let token = login.json()["token"].as_str().unwrap().to_owned();
     let foreign = scene.gateway.manage("POST", EVALUATE, &token, Some(&json!({}))).await;
-    assert_eq!((foreign.status, &foreign.json()["evaluated"]), (200, &json!(0)), "{}", foreign.text());
-    let foreign = scene.gateway.manage("POST", EVALUATE, &token, Some(&json!({ "filter": { "owner": "usr_admin" } }))).await;
+    assert_eq!(
+        (foreign.status, &foreign.json()["evaluated"]),
+        (200, &json!(0)),
+        "{}",
+        foreign.text()
+    );
+    let foreign = scene
+        .gateway
+        .manage("POST", EVALUATE, &token, Some(&json!({ "filter": { "owner": "usr_admin" } })))
+        .await;
     envelope::management(&foreign, 403, "forbidden");
 
     // The live document's conditions are for those who may read it.
     scene.ask("auto", &"a long story ".repeat(40)).await;
-    scene.gateway.write_routing(&scene.text.replace("prompt_tokens > 60", "prompt_tokens > 60000")).await;
+    scene
+        .gateway
+        .write_routing(&scene.text.replace("prompt_tokens > 60", "prompt_tokens > 60000"))
+        .await;
     for (credential, quoted) in [(&scene.key.secret, false), (&scene.gateway.admin_key, true)] {
-        let report = scene.gateway.manage("POST", EVALUATE, credential, Some(&json!({}))).await.json();
+        let report =
+            scene.gateway.manage("POST", EVALUATE, credential, Some(&json!({}))).await.json();
         let detail = report["by_change"][0]["reasons"][0]["detail"].as_str().unwrap().to_owned();
         let says = "rule priority.default instead of priority.long: priority.long does not match";
         assert!(detail.starts_with(says) && detail.contains("prompt_tokens") == quoted, "{detail}");
@@ -343,12 +490,42 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
     scene.gateway.write_routing(&scene.text).await;
 
     let with_scope = json!({ "name": "ci", "scopes": ["replay", "evaluate"] });
-    let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&with_scope)).await.json();
-    let allowed = scene.gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": scene.text }))).await;
+    let made = scene
+        .gateway
+        .manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&with_scope))
+        .await
+        .json();
+    let allowed = scene
+        .gateway
+        .manage(
+            "POST",
+            EVALUATE,
+            made["key"].as_str().unwrap(),
+            Some(&json!({ "document": scene.text })),
+        )
+        .await;
     // Credentials in clear are for files; who evaluates names variables.
-    assert_eq!((allowed.status, allowed.json()["problems"].as_array().unwrap().len()), (400, 3), "{}", allowed.text());
-    let allowed = scene.gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": scene.given }))).await;
-    assert_eq!((allowed.status, &allowed.json()["changed"]), (200, &json!(0)), "{}", allowed.text());
+    assert_eq!(
+        (allowed.status, allowed.json()["problems"].as_array().unwrap().len()),
+        (400, 3),
+        "{}",
+        allowed.text()
+    );
+    let allowed = scene
+        .gateway
+        .manage(
+            "POST",
+            EVALUATE,
+            made["key"].as_str().unwrap(),
+            Some(&json!({ "document": scene.given })),
+        )
+        .await;
+    assert_eq!(
+        (allowed.status, &allowed.json()["changed"]),
+        (200, &json!(0)),
+        "{}",
+        allowed.text()
+    );
 }
 
 #[tokio::test]
@@ -375,10 +552,18 @@ async fn what_is_asked_wrongly_is_told_and_hostile_documents_are_bounded() {
     let deep = format!("{}1{}", "[".repeat(400), "]".repeat(400));
     let bomb = scene.given.replace("prompt_tokens > 60", &"(".repeat(95));
     let spy = scene.given.replace("name: long", "name: \"${REROUTER_MASTER_KEY}\"");
-    let many = scene.given.replace("prompt_tokens > 60", &vec!["prompt_tokens > 60"; 200].join(" || "));
-    for document in
-        [deep.as_str(), &bomb, "a: &x [1]\nb: *x", "aliases: 3", "\u{0}", &many, "🦀", &spy.replace("${ANY_API_KEY}", "${ADMIN_API_KEY}")]
-    {
+    let many =
+        scene.given.replace("prompt_tokens > 60", &vec!["prompt_tokens > 60"; 200].join(" || "));
+    for document in [
+        deep.as_str(),
+        &bomb,
+        "a: &x [1]\nb: *x",
+        "aliases: 3",
+        "\u{0}",
+        &many,
+        "🦀",
+        &spy.replace("${ANY_API_KEY}", "${ADMIN_API_KEY}"),
+    ] {
         let answer = scene.evaluate(&json!({ "document": document })).await;
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert!(!answer.json()["problems"].as_array().unwrap().is_empty(), "{}", answer.text());
@@ -393,17 +578,25 @@ async fn a_variable_s_value_is_nowhere_in_a_report() {
     let value = "ZXZhbHVhdGUtY2FuYXJ5LTAxMjM0NTY3ODlhYmNkZWY=";
     let answering = Provider::always(scripted::completion("well")).await;
     let text = document(&answering.url(), &answering.url(), &answering.url());
-    let gateway = Setup::new(&text).env("ANY_API_KEY", "k").env("REROUTER_MASTER_KEY", value).start().await;
+    let gateway =
+        Setup::new(&text).env("ANY_API_KEY", "k").env("REROUTER_MASTER_KEY", value).start().await;
     let key = gateway.create_key().await;
     let long = json!({ "model": "auto", "messages": [{ "role": "user", "content": "a long story ".repeat(40) }] }).to_string();
     assert_eq!(gateway.chat(&key, long.as_bytes()).await.status, 200);
     let scopes = json!({ "scopes": ["replay", "evaluate"] });
-    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
+    let made =
+        gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
     // The condition does not match, and the reason quotes it.
     let spy = by_name(&text).replace("prompt_tokens > 60", "model == '${REROUTER_MASTER_KEY}'");
-    let answer = gateway.manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": spy }))).await;
+    let answer = gateway
+        .manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": spy })))
+        .await;
     assert_eq!((answer.status, &answer.json()["changed"]), (200, &json!(1)), "{}", answer.text());
-    assert!(answer.text().contains("${REROUTER_MASTER_KEY}") && !answer.text().contains(value), "{}", answer.text());
+    assert!(
+        answer.text().contains("${REROUTER_MASTER_KEY}") && !answer.text().contains(value),
+        "{}",
+        answer.text()
+    );
 }
 
 #[tokio::test]
@@ -411,30 +604,46 @@ async fn lines_tell_how_far_it_has_come() {
     let scene = scene().await;
     scene.traffic(2).await;
     let bearer = format!("Bearer {}", scene.gateway.admin_key);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("accept", "application/x-ndjson")];
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "application/x-ndjson"),
+    ];
     let answer = scene.gateway.send("POST", EVALUATE, &headers, Some(b"{}")).await;
-    assert_eq!((answer.status, answer.header("content-type"), answer.whole), (200, Some("application/x-ndjson"), true));
+    assert_eq!(
+        (answer.status, answer.header("content-type"), answer.whole),
+        (200, Some("application/x-ndjson"), true)
+    );
     let text = answer.text();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (last, before) = lines.split_last().unwrap();
     assert!(before.iter().all(|line| line["object"] == "evaluation.progress"));
     assert_eq!((&last["object"], &last["evaluated"]), (&json!("evaluation"), &json!(18)));
-    let refused = scene.gateway.send("POST", EVALUATE, &headers, Some(br#"{"document":"aliases: 3"}"#)).await;
+    let refused =
+        scene.gateway.send("POST", EVALUATE, &headers, Some(br#"{"document":"aliases: 3"}"#)).await;
     assert_eq!((refused.status, refused.header("content-type")), (400, Some("application/json")));
     // A client that leaves makes room for the next.
     for _ in 0..6 {
         let mut connection = scene.gateway.connect().await;
         let host = scene.gateway.host();
-        connection.send(&crate::support::client::request("POST", EVALUATE, &host, &headers, Some(b"{}"))).await;
+        connection
+            .send(&crate::support::client::request("POST", EVALUATE, &host, &headers, Some(b"{}")))
+            .await;
         connection.abandon();
     }
-    crate::support::until("room for an evaluation", async || (scene.evaluate(&json!({})).await.status == 200).then_some(())).await;
+    crate::support::until("room for an evaluation", async || {
+        (scene.evaluate(&json!({})).await.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_gate_lets_pass_what_changes_little() {
     let scene = scene().await;
-    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    let moved = scene.given.replace(
+        "targets: [ { target: other/a }, { target: well/a } ] }",
+        "targets: [ { target: other/b } ] }",
+    );
     let empty = scene.put("?max_changed=0.5", &moved).await;
     envelope::management(&empty, 409, "no_captures");
     for bad in ["?forbid_unroutable=yes", "?allow_empty=true"] {
@@ -443,20 +652,42 @@ async fn a_gate_lets_pass_what_changes_little() {
     for bad in ["2", "200%25", "200%", "-1", "1.5", "x", ""] {
         let refused = scene.put(&format!("?max_changed={bad}"), &moved).await;
         envelope::management(&refused, 400, "invalid_request");
-        assert!(refused.text().contains("like 2%, or a fraction from 0 to 1, like 0.02"), "{bad}: {}", refused.text());
+        assert!(
+            refused.text().contains("like 2%, or a fraction from 0 to 1, like 0.02"),
+            "{bad}: {}",
+            refused.text()
+        );
     }
     scene.traffic(3).await;
     let before = scene.gateway.revision().await;
     // 3 of 27 requests would go elsewhere.
     for written in ["2%25", "2%", "0.02"] {
-        let refused = scene.put(&format!("?forbid_unroutable=true&max_changed={written}"), &moved).await;
-        assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{written}: {}", refused.text());
-        assert!(refused.text().contains("(11.11 %) would go elsewhere; at most 2.00 % may"), "{}", refused.text());
+        let refused =
+            scene.put(&format!("?forbid_unroutable=true&max_changed={written}"), &moved).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]),
+            (409, &json!("gate_refused")),
+            "{written}: {}",
+            refused.text()
+        );
+        assert!(
+            refused.text().contains("(11.11 %) would go elsewhere; at most 2.00 % may"),
+            "{}",
+            refused.text()
+        );
     }
     let refused = scene.put("?max_changed=0.02&forbid_unroutable=true", &moved).await;
-    assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{}", refused.text());
+    assert_eq!(
+        (refused.status, &refused.json()["error"]),
+        (409, &json!("gate_refused")),
+        "{}",
+        refused.text()
+    );
     let report = &refused.json()["report"];
-    assert_eq!((&report["evaluated"], &report["changed"], &report["unroutable"]), (&json!(27), &json!(3), &json!(0)));
+    assert_eq!(
+        (&report["evaluated"], &report["changed"], &report["unroutable"]),
+        (&json!(27), &json!(3), &json!(0))
+    );
     assert_eq!(scene.gateway.revision().await, before, "nothing has changed");
     let taken = scene.put("?max_changed=0.2&forbid_unroutable=true", &moved).await;
     assert_eq!(taken.status, 200, "{}", taken.text());
@@ -466,18 +697,36 @@ async fn a_gate_lets_pass_what_changes_little() {
     assert_eq!(next.status, 200, "{}", next.text());
     let without = moved.replace(", sticky: sticky, ", ", ");
     let refused = scene.put("?forbid_unroutable=true", &without).await;
-    assert_eq!((refused.status, &refused.json()["report"]["unroutable"]), (409, &json!(3)), "{}", refused.text());
+    assert_eq!(
+        (refused.status, &refused.json()["report"]["unroutable"]),
+        (409, &json!(3)),
+        "{}",
+        refused.text()
+    );
     assert_eq!(scene.put("?max_changed=1", &without).await.status, 200);
     // Nobody can blame a change for names that were gone before it.
     assert_eq!(
-        scene.put("?max_changed=0&forbid_unroutable=true", &without.replace("prompt_tokens > 60", "prompt_tokens > 61")).await.status,
+        scene
+            .put(
+                "?max_changed=0&forbid_unroutable=true",
+                &without.replace("prompt_tokens > 60", "prompt_tokens > 61")
+            )
+            .await
+            .status,
         200
     );
 
-    let texts: Vec<String> = (0..4).map(|n| without.replace("prompt_tokens > 60", &format!("prompt_tokens > {}", 70 + n))).collect();
-    let answers = futures::future::join_all(texts.iter().map(|text| scene.put("?max_changed=0.5", text))).await;
-    let revisions: Vec<Value> =
-        answers.iter().filter(|answer| answer.status == 200).map(|answer| answer.json()["revision"].clone()).collect();
+    let texts: Vec<String> = (0..4)
+        .map(|n| without.replace("prompt_tokens > 60", &format!("prompt_tokens > {}", 70 + n)))
+        .collect();
+    let answers =
+        futures::future::join_all(texts.iter().map(|text| scene.put("?max_changed=0.5", text)))
+            .await;
+    let revisions: Vec<Value> = answers
+        .iter()
+        .filter(|answer| answer.status == 200)
+        .map(|answer| answer.json()["revision"].clone())
+        .collect();
     assert!(
         answers.iter().all(|answer| matches!(answer.status, 200 | 429 | 503)),
         "{:?}",
@@ -491,16 +740,27 @@ async fn a_gate_lets_pass_what_changes_little() {
 async fn of_two_changes_at_once_the_second_is_tried_against_the_first() {
     let scene = scene().await;
     scene.traffic(3).await;
-    let long = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
-    let code = scene.given.replace("targets: [ { target: other/b } ] }", "targets: [ { target: other/a } ] }");
+    let long = scene.given.replace(
+        "targets: [ { target: other/a }, { target: well/a } ] }",
+        "targets: [ { target: other/b } ] }",
+    );
+    let code = scene
+        .given
+        .replace("targets: [ { target: other/b } ] }", "targets: [ { target: other/a } ] }");
     assert!(long != scene.given && code != scene.given);
     // 3 of 27 move; from one to the other it is 6.
-    let answers = futures::future::join_all([&long, &code].map(|text| scene.put("?max_changed=0.15", text))).await;
-    let mut told: Vec<(u16, Value)> = answers.iter().map(|answer| (answer.status, answer.json()["error"].clone())).collect();
+    let answers =
+        futures::future::join_all([&long, &code].map(|text| scene.put("?max_changed=0.15", text)))
+            .await;
+    let mut told: Vec<(u16, Value)> =
+        answers.iter().map(|answer| (answer.status, answer.json()["error"].clone())).collect();
     told.sort_by_key(|(status, _)| *status);
     assert_eq!(told, [(200, Value::Null), (409, json!("gate_refused"))]);
     let refused = answers.iter().find(|answer| answer.status == 409).unwrap().json();
-    assert_eq!((&refused["report"]["evaluated"], &refused["report"]["changed"]), (&json!(27), &json!(6)));
+    assert_eq!(
+        (&refused["report"]["evaluated"], &refused["report"]["changed"]),
+        (&json!(27), &json!(6))
+    );
     let taken = answers.iter().find(|answer| answer.status == 200).unwrap().json();
     assert_eq!(taken["revision"], scene.gateway.revision().await.as_str());
 }
@@ -510,22 +770,55 @@ async fn a_gate_goes_by_the_gateway_s_own_traffic_and_names_captures_to_admins_o
     let (from, scene) = (scene().await, scene().await);
     from.traffic(1).await;
     for capture in from.captures().await {
-        let import = scene.gateway.manage("POST", "/v1/router/replay/import", &scene.gateway.admin_key, Some(&capture)).await;
-        assert_eq!((import.status, &import.json()["imported"]), (200, &json!(1)), "{}", import.text());
+        let import = scene
+            .gateway
+            .manage("POST", "/v1/router/replay/import", &scene.gateway.admin_key, Some(&capture))
+            .await;
+        assert_eq!(
+            (import.status, &import.json()["imported"]),
+            (200, &json!(1)),
+            "{}",
+            import.text()
+        );
     }
-    let moved = scene.given.replace("targets: [ { target: other/a }, { target: well/a } ] }", "targets: [ { target: other/b } ] }");
+    let moved = scene.given.replace(
+        "targets: [ { target: other/a }, { target: well/a } ] }",
+        "targets: [ { target: other/b } ] }",
+    );
     envelope::management(&scene.put("?max_changed=0.5", &moved).await, 409, "no_captures");
-    assert_eq!(scene.report(&json!({})).await["evaluated"], 9, "an evaluation is about them all the same");
+    assert_eq!(
+        scene.report(&json!({})).await["evaluated"],
+        9,
+        "an evaluation is about them all the same"
+    );
     scene.traffic(1).await;
     let scopes = json!({ "scopes": ["config"] });
-    let made = scene.gateway.manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&scopes)).await.json();
-    for (credential, named) in [(scene.gateway.admin_key.as_str(), 1), (made["key"].as_str().unwrap(), 0)] {
+    let made = scene
+        .gateway
+        .manage("POST", "/v1/router/keys", &scene.gateway.admin_key, Some(&scopes))
+        .await
+        .json();
+    for (credential, named) in
+        [(scene.gateway.admin_key.as_str(), 1), (made["key"].as_str().unwrap(), 0)]
+    {
         let bearer = format!("Bearer {credential}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/yaml")];
-        let refused = scene.gateway.send("PUT", "/v1/router/config?max_changed=0.02", &headers, Some(moved.as_bytes())).await;
-        assert_eq!((refused.status, &refused.json()["error"]), (409, &json!("gate_refused")), "{}", refused.text());
+        let refused = scene
+            .gateway
+            .send("PUT", "/v1/router/config?max_changed=0.02", &headers, Some(moved.as_bytes()))
+            .await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]),
+            (409, &json!("gate_refused")),
+            "{}",
+            refused.text()
+        );
         let report = &refused.json()["report"];
-        assert_eq!((&report["evaluated"], &report["skipped"]["imported"]), (&json!(9), &json!(9)), "{report}");
+        assert_eq!(
+            (&report["evaluated"], &report["skipped"]["imported"]),
+            (&json!(9), &json!(9)),
+            "{report}"
+        );
         assert_eq!(report["by_change"][0]["examples"].as_array().unwrap().len(), named, "{report}");
     }
 }

@@ -40,11 +40,16 @@ fn check_second(answer: &Answer, body: &str) {
 /// Sends a plain and a streamed request whose first target fails by `first`, and expects the second's answer.
 async fn goes_on_after(first: Vec<Step>) -> (Gateway, String) {
     let a = Provider::always(first).await;
-    let b = Provider::start(
-        |request, _| if request.json()["stream"] == true { scripted::stream("from b") } else { scripted::completion("from b") },
-    )
+    let b = Provider::start(|request, _| {
+        if request.json()["stream"] == true {
+            scripted::stream("from b")
+        } else {
+            scripted::completion("from b")
+        }
+    })
     .await;
-    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "").replace("first_byte: 20s", "first_byte: 1s");
+    let document = in_order(&[("a", &a.url()), ("b", &b.url())], "")
+        .replace("first_byte: 20s", "first_byte: 1s");
     let (gateway, key) = with_document(&document).await;
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
     check_second(&answer, &scripted::completion_body("from b").to_string());
@@ -65,8 +70,12 @@ async fn goes_on_after(first: Vec<Step>) -> (Gateway, String) {
 #[tokio::test]
 async fn a_refused_connection_goes_to_the_next() {
     let b = Provider::always(scripted::completion("from b")).await;
-    let (gateway, key) = over(&[("a", &format!("http://127.0.0.1:{}/v1", free_port())), ("b", &b.url())]).await;
-    check_second(&gateway.chat(&key, chat_body("auto", false).as_bytes()).await, &scripted::completion_body("from b").to_string());
+    let (gateway, key) =
+        over(&[("a", &format!("http://127.0.0.1:{}/v1", free_port())), ("b", &b.url())]).await;
+    check_second(
+        &gateway.chat(&key, chat_body("auto", false).as_bytes()).await,
+        &scripted::completion_body("from b").to_string(),
+    );
 }
 
 #[tokio::test]
@@ -81,8 +90,12 @@ async fn a_connection_closed_before_the_head_goes_to_the_next() {
 
 #[tokio::test]
 async fn a_429_goes_to_the_next() {
-    let (_gateway, error) =
-        goes_on_after(scripted::answer(429, &[("retry-after", "0"), ("content-type", "application/json")], b"{}")).await;
+    let (_gateway, error) = goes_on_after(scripted::answer(
+        429,
+        &[("retry-after", "0"), ("content-type", "application/json")],
+        b"{}",
+    ))
+    .await;
     assert_eq!(error, "rate_limited");
 }
 
@@ -101,39 +114,65 @@ async fn stream_goes_on_after(first: Vec<Step>) {
     let a = Provider::always(first).await;
     let b = Provider::always(scripted::stream("from b")).await;
     let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
-    check_second(&gateway.chat(&key, chat_body("auto", true).as_bytes()).await, &scripted::stream_body("from b"));
+    check_second(
+        &gateway.chat(&key, chat_body("auto", true).as_bytes()).await,
+        &scripted::stream_body("from b"),
+    );
 }
 
 #[tokio::test]
 async fn an_error_event_before_content_goes_to_the_next() {
-    let error = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
-    stream_goes_on_after(vec![scripted::stream_head(), chunk(": ping\n\n"), chunk(scripted::role_event()), chunk(error), chunk("")]).await;
+    let error =
+        "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
+    stream_goes_on_after(vec![
+        scripted::stream_head(),
+        chunk(": ping\n\n"),
+        chunk(scripted::role_event()),
+        chunk(error),
+        chunk(""),
+    ])
+    .await;
 }
 
 #[tokio::test]
 async fn a_cut_before_content_goes_to_the_next() {
-    stream_goes_on_after(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut]).await;
+    stream_goes_on_after(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut])
+        .await;
 }
 
 #[tokio::test]
 async fn an_event_in_pieces_is_content_only_when_it_is_whole() {
     let event = scripted::content_event("lost");
     let start = &event[..event.len() - 2];
-    stream_goes_on_after(vec![scripted::stream_head(), chunk(scripted::role_event()), chunk(start), Step::Cut]).await;
+    stream_goes_on_after(vec![
+        scripted::stream_head(),
+        chunk(scripted::role_event()),
+        chunk(start),
+        Step::Cut,
+    ])
+    .await;
 }
 
 #[tokio::test]
 async fn a_cut_after_content_ends_with_an_error_event_and_a_whole_body() {
     let shown = [scripted::role_event(), scripted::content_event("half")];
-    let a = Provider::always(vec![scripted::stream_head(), chunk(shown[0].clone()), chunk(shown[1].clone()), Step::Cut]).await;
+    let a = Provider::always(vec![
+        scripted::stream_head(),
+        chunk(shown[0].clone()),
+        chunk(shown[1].clone()),
+        Step::Cut,
+    ])
+    .await;
     let b = Provider::always(scripted::stream("from b")).await;
     let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     assert_eq!(answer.status, 200);
     assert!(answer.whole, "the body ends properly");
     let text = answer.text();
-    let rest = text.strip_prefix(&shown.concat()).unwrap_or_else(|| panic!("what was sent stays: {text}"));
-    let event: Value = serde_json::from_str(rest.trim().strip_prefix("data: ").expect("one event")).unwrap();
+    let rest =
+        text.strip_prefix(&shown.concat()).unwrap_or_else(|| panic!("what was sent stays: {text}"));
+    let event: Value =
+        serde_json::from_str(rest.trim().strip_prefix("data: ").expect("one event")).unwrap();
     assert!(event["error"]["message"].is_string() && event["error"]["type"].is_string(), "{event}");
     assert!(!text.contains("[DONE]"));
     assert_eq!(b.count(), 0, "no failover after content");
@@ -146,7 +185,9 @@ async fn a_cut_after_content_ends_with_an_error_event_and_a_whole_body() {
 fn at_once(steps: Vec<Step>) -> Vec<Step> {
     let bytes = steps.into_iter().flat_map(|step| match step {
         Step::Write(bytes) => bytes,
-        Step::Chunk(bytes) => [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"].concat(),
+        Step::Chunk(bytes) => {
+            [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"].concat()
+        }
         _ => panic!("no bytes"),
     });
     vec![Step::Write(bytes.collect())]
@@ -155,13 +196,21 @@ fn at_once(steps: Vec<Step>) -> Vec<Step> {
 #[tokio::test]
 async fn content_decides_also_when_the_end_without_a_finish_comes_with_it() {
     let shown = [scripted::role_event(), scripted::content_event("half")].concat();
-    let a = Provider::always(at_once(vec![scripted::stream_head(), chunk(shown.clone()), chunk("")])).await;
+    let a =
+        Provider::always(at_once(vec![scripted::stream_head(), chunk(shown.clone()), chunk("")]))
+            .await;
     let b = Provider::always(scripted::stream("from b")).await;
     let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
-    assert_eq!((answer.status, answer.whole, answer.header("x-rerouter-provider")), (200, true, Some("a")));
+    assert_eq!(
+        (answer.status, answer.whole, answer.header("x-rerouter-provider")),
+        (200, true, Some("a"))
+    );
     let text = answer.text();
-    assert!(text.starts_with(&shown) && text.contains("\"error\"") && !text.contains("[DONE]"), "{text}");
+    assert!(
+        text.starts_with(&shown) && text.contains("\"error\"") && !text.contains("[DONE]"),
+        "{text}"
+    );
     assert_eq!(b.count(), 0);
 }
 
@@ -169,19 +218,31 @@ async fn content_decides_also_when_the_end_without_a_finish_comes_with_it() {
 async fn an_error_event_after_content_is_the_attempts_error() {
     let error = "data: {\"error\":{\"message\":\"overloaded\",\"code\":503}}\n\n";
     let events = [scripted::content_event("half"), error.to_owned()];
-    let a = Provider::always(vec![scripted::stream_head(), chunk(events[0].clone()), chunk(events[1].clone()), chunk("")]).await;
+    let a = Provider::always(vec![
+        scripted::stream_head(),
+        chunk(events[0].clone()),
+        chunk(events[1].clone()),
+        chunk(""),
+    ])
+    .await;
     let (gateway, key) = over(&[("a", &a.url())]).await;
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     assert_eq!((answer.whole, answer.text()), (true, events.concat()));
     let capture = gateway.capture(&answer.request_id()).await;
-    assert_eq!((&capture["state"], &capture["decision"]["attempts"][0]["error"]), (&json!("failed"), &json!("in_band_error")));
+    assert_eq!(
+        (&capture["state"], &capture["decision"]["attempts"][0]["error"]),
+        (&json!("failed"), &json!("in_band_error"))
+    );
     assert_eq!(gateway.metric("rerouter_upstream_attempts_total", &["outcome=\"ok\""]).await, 0.0);
 }
 
 #[tokio::test]
 async fn another_protocol_is_no_answer_and_goes_to_the_next() {
     goes_on_after(vec![
-        Step::Write(b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw".to_vec()),
+        Step::Write(
+            b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw"
+                .to_vec(),
+        ),
         Step::Hang,
     ])
     .await;
@@ -189,25 +250,39 @@ async fn another_protocol_is_no_answer_and_goes_to_the_next() {
 
 #[tokio::test]
 async fn another_protocol_from_the_last_target_is_a_502() {
-    let switch = Step::Write(b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw".to_vec());
+    let switch = Step::Write(
+        b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw".to_vec(),
+    );
     let a = Provider::always(vec![switch, Step::Hang]).await;
     let (gateway, key) = over(&[("a", &a.url())]).await;
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
     envelope::openai(&answer, 502, "server_error", Some("provider_error"));
-    assert_eq!(gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"], "cut");
+    assert_eq!(
+        gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"],
+        "cut"
+    );
 }
 
 #[tokio::test]
 async fn a_500_whose_body_never_ends_is_still_a_500_to_the_recipe() {
     for after in [Step::Cut, Step::Hang] {
-        let a = Provider::always(vec![Step::Write(b"HTTP/1.1 500 X\r\ncontent-length: 100\r\n\r\nabc".to_vec()), after]).await;
+        let a = Provider::always(vec![
+            Step::Write(b"HTTP/1.1 500 X\r\ncontent-length: 100\r\n\r\nabc".to_vec()),
+            after,
+        ])
+        .await;
         let b = Provider::always(scripted::completion("from b")).await;
         let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-        let document = document.replace("[connect, timeout, 429, 5xx]", "[5xx]").replace("first_byte: 20s", "first_byte: 1s");
+        let document = document
+            .replace("[connect, timeout, 429, 5xx]", "[5xx]")
+            .replace("first_byte: 20s", "first_byte: 1s");
         let (gateway, key) = with_document(&document).await;
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         check_second(&answer, &scripted::completion_body("from b").to_string());
-        assert_eq!(gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"], "server_error");
+        assert_eq!(
+            gateway.capture(&answer.request_id()).await["decision"]["attempts"][0]["error"],
+            "server_error"
+        );
     }
 }
 
@@ -225,23 +300,42 @@ async fn a_stream_compressed_against_our_word_passes_as_it_is() {
 #[tokio::test]
 async fn an_answer_kept_from_an_earlier_target_is_recorded_as_what_it_was() {
     let a = Provider::always(scripted::failure(500, "the only words")).await;
-    let b = Provider::always(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut]).await;
+    let b =
+        Provider::always(vec![scripted::stream_head(), chunk(scripted::role_event()), Step::Cut])
+            .await;
     let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
-    assert_eq!((answer.status, answer.header("x-rerouter-attempts")), (500, Some("2")), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.header("x-rerouter-attempts")),
+        (500, Some("2")),
+        "{}",
+        answer.text()
+    );
     let capture = gateway.capture(&answer.request_id()).await;
-    assert_eq!((&capture["response"]["stream"], &capture["served"]["provider"]), (&json!(false), &json!("a")), "{capture}");
+    assert_eq!(
+        (&capture["response"]["stream"], &capture["served"]["provider"]),
+        (&json!(false), &json!("a")),
+        "{capture}"
+    );
 }
 
 #[tokio::test]
 async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
     let body = scripted::completion_body("slowly").to_string();
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len() + 4);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len() + 4
+    );
     let a = Provider::start(move |_, n| match n {
         0 => scripted::completion("first"),
         _ => {
-            let later = [0; 4].map(|_| Step::Later(std::time::Duration::from_millis(400), b" ".to_vec()));
-            [Step::Write(head.clone().into_bytes())].into_iter().chain(later).chain([Step::Write(body.clone().into_bytes())]).collect()
+            let later =
+                [0; 4].map(|_| Step::Later(std::time::Duration::from_millis(400), b" ".to_vec()));
+            [Step::Write(head.clone().into_bytes())]
+                .into_iter()
+                .chain(later)
+                .chain([Step::Write(body.clone().into_bytes())])
+                .collect()
         }
     })
     .await;
@@ -249,7 +343,9 @@ async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
     let (gateway, key) = with_document(&document).await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
-    let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+    let answer = gateway
+        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["response"]["choices"][0]["message"]["content"], "slowly");
 }
@@ -258,7 +354,12 @@ async fn a_reroute_waits_for_a_slow_answer_once_it_has_begun() {
 async fn other_refusals_of_the_provider_pass_through_untouched() {
     for status in [400, 404, 413, 422] {
         let body = b"{ \"error\" : {\"message\":\"no such thing\", \"type\":\"invalid_request_error\"} }\n";
-        let a = Provider::always(scripted::answer(status, &[("content-type", "application/json")], body)).await;
+        let a = Provider::always(scripted::answer(
+            status,
+            &[("content-type", "application/json")],
+            body,
+        ))
+        .await;
         let b = Provider::always(scripted::completion("from b")).await;
         let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
@@ -282,13 +383,22 @@ async fn when_every_provider_refuses_our_credential_the_client_gets_ours() {
 #[tokio::test]
 async fn when_the_plan_is_used_up_the_last_answer_passes_through() {
     let a = Provider::always(scripted::failure(500, "first")).await;
-    for (status, headers) in
-        [(503, vec![("content-type", "application/json")]), (429, vec![("retry-after", "9"), ("retry-after-ms", "8500")])]
-    {
-        let b = Provider::always(scripted::answer(status, &headers, b"{\"error\": {\"message\":\"the last\"}}")).await;
+    for (status, headers) in [
+        (503, vec![("content-type", "application/json")]),
+        (429, vec![("retry-after", "9"), ("retry-after-ms", "8500")]),
+    ] {
+        let b = Provider::always(scripted::answer(
+            status,
+            &headers,
+            b"{\"error\": {\"message\":\"the last\"}}",
+        ))
+        .await;
         let (gateway, key) = over(&[("a", &a.url()), ("b", &b.url())]).await;
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
-        assert_eq!((answer.status, answer.text().as_str()), (status, "{\"error\": {\"message\":\"the last\"}}"));
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (status, "{\"error\": {\"message\":\"the last\"}}")
+        );
         assert_eq!(answer.header("x-should-retry"), Some("false"));
         assert_eq!(answer.header("x-rerouter-attempts"), Some("2"));
         for (name, value) in headers {
@@ -305,10 +415,21 @@ async fn when_nobody_answers_the_client_gets_ours_and_the_connection_stays() {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let body = chat_body("auto", false);
-    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let request = client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(body.as_bytes()),
+    );
     let mut connection = gateway.connect().await;
     for _ in 0..2 {
-        envelope::openai(&connection.exchange(&request).await, 502, "server_error", Some("provider_error"));
+        envelope::openai(
+            &connection.exchange(&request).await,
+            502,
+            "server_error",
+            Some("provider_error"),
+        );
     }
 }
 
@@ -326,7 +447,15 @@ async fn a_client_that_goes_away_cancels_upstream() {
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let mut connection: Connection = gateway.connect().await;
     let body = chat_body("auto", true);
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    connection
+        .send(&client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(body.as_bytes()),
+        ))
+        .await;
     let head = connection.head().await.unwrap();
     connection.piece().await.expect("the first event");
     connection.abandon();
@@ -341,7 +470,15 @@ async fn a_client_that_goes_away_before_the_answer_cancels_upstream() {
     let bearer = format!("Bearer {}", key.secret);
     let mut connection = gateway.connect().await;
     let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", false));
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    connection
+        .send(&client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(body.as_bytes()),
+        ))
+        .await;
     crate::support::until("the request upstream", async || (a.count() == 1).then_some(())).await;
     connection.abandon();
     a.abandoned(0).await;
@@ -354,11 +491,19 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
         vec![scripted::stream_head(), chunk(scripted::role_event())],
         vec![scripted::stream_head(), chunk(scripted::content_event("a"))],
     ];
-    let a = Provider::start(move |_, n| moments[n % 3].iter().cloned().chain([Step::Hang]).collect()).await;
+    let a =
+        Provider::start(move |_, n| moments[n % 3].iter().cloned().chain([Step::Hang]).collect())
+            .await;
     let (mut gateway, key) = over(&[("a", &a.url()), ("b", &a.url())]).await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
-    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(chat_body("auto", true).as_bytes()));
+    let request = client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(chat_body("auto", true).as_bytes()),
+    );
     for part in [1, 40, request.len() - 5] {
         let mut connection = gateway.connect().await;
         connection.send(&request[..part]).await;
@@ -367,16 +512,22 @@ async fn clients_that_leave_at_any_moment_leave_nothing_behind() {
     for number in 0..6 {
         let mut connection = gateway.connect().await;
         connection.send(&request).await;
-        crate::support::until("the request upstream", async || (a.count() > number).then_some(())).await;
+        crate::support::until("the request upstream", async || (a.count() > number).then_some(()))
+            .await;
         connection.abandon();
         a.abandoned(number).await;
     }
     let captures = crate::support::until("six captures", async || {
-        let captures = gateway.manage("GET", "/v1/router/replay", &gateway.admin_key, None).await.json()["data"].clone();
+        let captures = gateway
+            .manage("GET", "/v1/router/replay", &gateway.admin_key, None)
+            .await
+            .json()["data"]
+            .clone();
         (captures.as_array()?.len() >= 6).then_some(captures)
     })
     .await;
-    let states: Vec<&Value> = captures.as_array().unwrap().iter().map(|capture| &capture["state"]).collect();
+    let states: Vec<&Value> =
+        captures.as_array().unwrap().iter().map(|capture| &capture["state"]).collect();
     assert_eq!(states, ["aborted"; 6]);
     assert_eq!((a.count(), gateway.metric("rerouter_inflight", &[]).await), (6, 0.0));
     // A drain ends only when no request is counted as under way.
@@ -391,7 +542,9 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
     let body = chat_body("auto", false);
     let secret = key.secret.as_str();
     let bearer = format!("Bearer {secret}");
-    for credential in [("authorization", bearer.as_str()), ("x-api-key", secret), ("api-key", secret)] {
+    for credential in
+        [("authorization", bearer.as_str()), ("x-api-key", secret), ("api-key", secret)]
+    {
         let headers = [
             credential,
             ("content-type", "application/json"),
@@ -401,17 +554,28 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
             ("x-forwarded-for", "203.0.113.9"),
             ("openai-beta", "assistants=v2"),
         ];
-        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
+        let answer =
+            gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
         assert_eq!(answer.status, 200, "{}: {}", credential.0, answer.text());
         let id = answer.request_id();
         assert!(id.starts_with("req_") && id.len() == 30, "{id}");
         let named = ["provider", "model", "recipe", "rule", "revision", "attempts"]
             .map(|n| answer.header(&format!("x-rerouter-{n}")).map(str::to_owned));
-        assert_eq!(named, ["a", "model", "main", "default", revision.as_str(), "1"].map(|value| Some(value.to_owned())));
+        assert_eq!(
+            named,
+            ["a", "model", "main", "default", revision.as_str(), "1"]
+                .map(|value| Some(value.to_owned()))
+        );
         let received = a.last();
-        assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/v1/chat/completions"));
+        assert_eq!(
+            (received.method.as_str(), received.target.as_str()),
+            ("POST", "/v1/chat/completions")
+        );
         assert_eq!(received.header("authorization"), Some(format!("Bearer {UPSTREAM_KEY}")));
-        assert_eq!(received.header("host").as_deref(), a.url().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/v1")));
+        assert_eq!(
+            received.header("host").as_deref(),
+            a.url().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/v1"))
+        );
         assert_eq!(received.header("openai-beta").as_deref(), Some("assistants=v2"));
         for gone in ["x-api-key", "api-key", "cookie", "x-forwarded-for", "x-rerouter-capture"] {
             assert_eq!(received.header(gone), None, "{gone}");
@@ -419,7 +583,10 @@ async fn the_answer_says_who_served_and_the_provider_gets_only_our_credential() 
         assert!(!format!("{:?}", received.headers).contains(secret));
         assert_eq!(received.json()["model"], "model");
         let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
-        assert_eq!((direct.header("x-rerouter-recipe"), direct.header("x-rerouter-rule")), (Some("direct"), None));
+        assert_eq!(
+            (direct.header("x-rerouter-recipe"), direct.header("x-rerouter-rule")),
+            (Some("direct"), None)
+        );
     }
 }
 

@@ -37,14 +37,23 @@ struct Bench {
 fn tokens(who: &str, count: usize) -> Vec<Step> {
     let events = (0..count).map(|n| scripted::content_event(&format!("{who}{n} ")));
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count, "total_tokens": 11 + count}});
-    let end = scripted::last_events().replace("data: [DONE]", &format!("data: {usage}\n\ndata: [DONE]"));
-    let chunks = std::iter::once(scripted::role_event()).chain(events).chain([end]).map(|event| Step::Chunk(event.into_bytes()));
-    std::iter::once(scripted::stream_head()).chain(chunks).chain([Step::Chunk(Vec::new())]).collect()
+    let end =
+        scripted::last_events().replace("data: [DONE]", &format!("data: {usage}\n\ndata: [DONE]"));
+    let chunks = std::iter::once(scripted::role_event())
+        .chain(events)
+        .chain([end])
+        .map(|event| Step::Chunk(event.into_bytes()));
+    std::iter::once(scripted::stream_head())
+        .chain(chunks)
+        .chain([Step::Chunk(Vec::new())])
+        .collect()
 }
 
 /// What a client reads of it.
 fn text_of(steps: &[Step]) -> String {
-    let bytes = steps.iter().filter_map(|step| if let Step::Chunk(bytes) = step { Some(bytes.as_slice()) } else { None });
+    let bytes = steps.iter().filter_map(|step| {
+        if let Step::Chunk(bytes) = step { Some(bytes.as_slice()) } else { None }
+    });
     String::from_utf8(bytes.collect::<Vec<_>>().concat()).unwrap()
 }
 
@@ -57,14 +66,20 @@ impl Bench {
     /// `first` answers the requests at the first provider by number; deadlines are short.
     async fn start(first: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let a = Provider::start(move |_, n| first(n)).await;
-        Bench::of(a, Provider::start(|request, _| answer_of_b(request.json()["stream"] == true)).await).await
+        Bench::of(
+            a,
+            Provider::start(|request, _| answer_of_b(request.json()["stream"] == true)).await,
+        )
+        .await
     }
 
     async fn of(a: Provider, b: Provider) -> Self {
         let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
         let (short, total) = (spell(SHORT), spell(SHORT * 10));
-        let document =
-            document.replace("first_byte: 20s, idle: 20s, total: 60s", &format!("first_byte: {short}, idle: {short}, total: {total}"));
+        let document = document.replace(
+            "first_byte: 20s, idle: 20s, total: 60s",
+            &format!("first_byte: {short}, idle: {short}, total: {total}"),
+        );
         let gateway = Setup::new(&document.replace("connect: 2s", "connect: 1s")).start().await;
         let key = gateway.create_key().await;
         Bench { gateway, key, a, b }
@@ -81,7 +96,8 @@ impl Bench {
             let answer = self.chat(stream).await;
             assert_eq!((answer.status, answer.whole), (200, true), "{}", answer.text());
             assert_eq!(answer.header("x-rerouter-provider"), Some("b"));
-            let wanted = if stream { text_of(&answer_of_b(true)) } else { completion_of_b().to_string() };
+            let wanted =
+                if stream { text_of(&answer_of_b(true)) } else { completion_of_b().to_string() };
             assert_eq!(answer.text(), wanted, "whole, once, and nothing of the first");
             assert_eq!((self.a.count(), self.b.count()), (asked.0 + 1, asked.1 + 1));
             self.served_by_b(&answer, error).await;
@@ -91,8 +107,15 @@ impl Bench {
     /// The capture of an answer of the second provider: its usage only, and the first's failure as an attempt.
     async fn served_by_b(&self, answer: &Answer, error: &str) {
         let capture = self.gateway.capture(&answer.request_id()).await;
-        assert_eq!((&capture["state"], &capture["served"]["provider"]), (&json!("completed"), &json!("b")));
-        assert_eq!((&capture["usage"]["prompt_tokens"], &capture["usage"]["completion_tokens"]), (&json!(11), &json!(5)), "{capture}");
+        assert_eq!(
+            (&capture["state"], &capture["served"]["provider"]),
+            (&json!("completed"), &json!("b"))
+        );
+        assert_eq!(
+            (&capture["usage"]["prompt_tokens"], &capture["usage"]["completion_tokens"]),
+            (&json!(11), &json!(5)),
+            "{capture}"
+        );
         assert_eq!(capture["usage"]["estimated"], false);
         assert_eq!(capture["decision"]["attempts"][0]["error"], error, "{capture}");
     }
@@ -102,12 +125,20 @@ impl Bench {
         let answer = self.chat(true).await;
         assert_eq!((answer.status, answer.whole), (200, true), "the body ends as its framing says");
         let text = answer.text();
-        let rest = text.strip_prefix(shown).unwrap_or_else(|| panic!("what came is changed: {text}"));
-        let event: Value = serde_json::from_str(rest.trim().strip_prefix("data: ").unwrap_or_else(|| panic!("{rest}"))).unwrap();
+        let rest =
+            text.strip_prefix(shown).unwrap_or_else(|| panic!("what came is changed: {text}"));
+        let event: Value = serde_json::from_str(
+            rest.trim().strip_prefix("data: ").unwrap_or_else(|| panic!("{rest}")),
+        )
+        .unwrap();
         assert!(event["error"]["message"].is_string() && !text.contains("[DONE]"), "{event}");
         assert_eq!(self.b.count(), 0, "content would come twice");
         let capture = self.gateway.capture(&answer.request_id()).await;
-        let told = (&capture["state"], &capture["served"]["provider"], &capture["decision"]["attempts"][0]["error"]);
+        let told = (
+            &capture["state"],
+            &capture["served"]["provider"],
+            &capture["decision"]["attempts"][0]["error"],
+        );
         assert_eq!(told, (&json!("failed"), &json!("a"), &json!(error)));
     }
 }
@@ -123,7 +154,11 @@ fn answer_of_b(stream: bool) -> Vec<Step> {
 }
 
 fn limited(retry_after: &str) -> Vec<Step> {
-    scripted::answer(429, &[("retry-after", retry_after), ("content-type", "application/json")], b"{\"error\":{\"message\":\"slow down\"}}")
+    scripted::answer(
+        429,
+        &[("retry-after", retry_after), ("content-type", "application/json")],
+        b"{\"error\":{\"message\":\"slow down\"}}",
+    )
 }
 
 #[tokio::test]
@@ -150,9 +185,14 @@ async fn s02_a_429_for_good() {
     }
     assert_eq!(bench.a.count(), 1, "it is left alone for as long as it asks");
     // Where both are limited, the client learns when to come back.
-    let both = Bench::of(Provider::always(limited("60")).await, Provider::always(limited("30")).await).await;
+    let both =
+        Bench::of(Provider::always(limited("60")).await, Provider::always(limited("30")).await)
+            .await;
     let last = both.chat(false).await;
-    assert_eq!((last.status, last.header("retry-after"), last.header("x-should-retry")), (429, Some("30"), Some("false")));
+    assert_eq!(
+        (last.status, last.header("retry-after"), last.header("x-should-retry")),
+        (429, Some("30"), Some("false"))
+    );
     let next = both.chat(false).await;
     let wait: u64 = next.header("retry-after").unwrap().parse().unwrap();
     assert!(next.status == 429 && (20..=30).contains(&wait), "the soonest of the two: {wait}");
@@ -161,10 +201,17 @@ async fn s02_a_429_for_good() {
 
 #[tokio::test]
 async fn s03_a_500_once() {
-    let bench = Bench::start(|n| if n == 0 { scripted::failure(500, "once") } else { scripted::completion("from a") }).await;
+    let bench = Bench::start(|n| {
+        if n == 0 { scripted::failure(500, "once") } else { scripted::completion("from a") }
+    })
+    .await;
     let answer = bench.chat(false).await;
     bench.served_by_b(&answer, "server_error").await;
-    assert_eq!(bench.chat(false).await.header("x-rerouter-provider"), Some("a"), "one error is no reason to stay away");
+    assert_eq!(
+        bench.chat(false).await.header("x-rerouter-provider"),
+        Some("a"),
+        "one error is no reason to stay away"
+    );
 }
 
 #[tokio::test]
@@ -203,7 +250,12 @@ async fn s07_a_first_token_that_is_long_in_coming() {
     let late = |who: &str| {
         let mut steps = tokens(who, 3);
         let comment = format!("{:x}\r\n: still here\n\n\r\n", ": still here\n\n".len());
-        steps.splice(2..2, [(); 8].map(|()| Step::Later(real(Duration::from_millis(400)), comment.clone().into_bytes())));
+        steps.splice(
+            2..2,
+            [(); 8].map(|()| {
+                Step::Later(real(Duration::from_millis(400)), comment.clone().into_bytes())
+            }),
+        );
         steps
     };
     let steps = late("a");
@@ -221,7 +273,9 @@ async fn s08_a_cut_after_forty_tokens() {
     // What a reset destroys on its way is lost; what came is not changed, and the end is no clean one.
     let answer = bench.chat(true).await;
     assert!(
-        !answer.text().contains("[DONE]") && (answer.header("x-rerouter-provider") == Some("b") || answer.text().contains("\"error\""))
+        !answer.text().contains("[DONE]")
+            && (answer.header("x-rerouter-provider") == Some("b")
+                || answer.text().contains("\"error\""))
     );
 }
 
@@ -235,13 +289,15 @@ async fn s09_a_stall_between_tokens() {
 #[tokio::test]
 async fn s10_a_malformed_chunk() {
     // Before content the framing is broken: another provider answers.
-    let broken = || vec![scripted::stream_head(), Step::Write(b"zz\r\nnot a chunk\r\n".to_vec()), Step::Cut];
+    let broken =
+        || vec![scripted::stream_head(), Step::Write(b"zz\r\nnot a chunk\r\n".to_vec()), Step::Cut];
     let bench = Bench::start(move |_| broken()).await;
     let answer = bench.chat(true).await;
     assert_eq!(answer.text(), text_of(&answer_of_b(true)));
     bench.served_by_b(&answer, "cut").await;
     // After content it is a cut.
-    let bench = Bench::start(|_| cut_after(5, Step::Write(b"zz\r\nnot a chunk\r\n".to_vec()))).await;
+    let bench =
+        Bench::start(|_| cut_after(5, Step::Write(b"zz\r\nnot a chunk\r\n".to_vec()))).await;
     bench.says_that_it_broke(&text_of(&cut_after(5, Step::Cut)), "cut").await;
     // An event that is no JSON, in good framing, is the provider's word: it goes through, and the stream with it.
     let mut steps = tokens("a", 5);
@@ -261,8 +317,7 @@ async fn s11_no_done() {
 
 #[tokio::test]
 async fn s12_a_400_of_context_length() {
-    let words =
-        json!({"error": {"message": "too long", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}});
+    let words = json!({"error": {"message": "too long", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}});
     passes_as_it_is(words).await;
 }
 
@@ -289,8 +344,15 @@ async fn s14_a_cut_when_the_second_would_not_go_on_from_there() {
     let bench = Bench::of(
         Provider::always(cut_after(12, Step::Cut)).await,
         Provider::start(|request, _| {
-            let last = request.json()["messages"].as_array().and_then(|messages| messages.last().cloned()).unwrap_or_default();
-            if last["role"] == "assistant" { scripted::failure(400, "no prefill") } else { answer_of_b(true) }
+            let last = request.json()["messages"]
+                .as_array()
+                .and_then(|messages| messages.last().cloned())
+                .unwrap_or_default();
+            if last["role"] == "assistant" {
+                scripted::failure(400, "no prefill")
+            } else {
+                answer_of_b(true)
+            }
         })
         .await,
     )
@@ -300,17 +362,33 @@ async fn s14_a_cut_when_the_second_would_not_go_on_from_there() {
 
 #[tokio::test]
 async fn s15_a_provider_that_comes_and_goes() {
-    let a = Provider::start(|_, n| if n / 6 % 2 == 0 { scripted::failure(500, "gone") } else { scripted::completion("from a") }).await;
+    let a = Provider::start(|_, n| {
+        if n / 6 % 2 == 0 { scripted::failure(500, "gone") } else { scripted::completion("from a") }
+    })
+    .await;
     let b = Provider::start(|_, _| answer_of_b(false)).await;
     let document = in_order(&[("a", &a.url()), ("b", &b.url())], "");
-    let options = format!("    breaker: {{ consecutive: 3, open: {} }}\n", spell(Duration::from_millis(100)));
-    let gateway = Arc::new(Setup::new(&document.replacen("protocol: openai\n", &format!("protocol: openai\n{options}"), 1)).start().await);
+    let options =
+        format!("    breaker: {{ consecutive: 3, open: {} }}\n", spell(Duration::from_millis(100)));
+    let gateway = Arc::new(
+        Setup::new(&document.replacen(
+            "protocol: openai\n",
+            &format!("protocol: openai\n{options}"),
+            1,
+        ))
+        .start()
+        .await,
+    );
     let key = gateway.create_key().await;
     let (mut answered, mut by_a) = (0, 0);
     let start = Instant::now();
     // Until it has been down, up, and down again.
     while a.count() < 14 {
-        assert!(start.elapsed() < real(Duration::from_secs(20)), "{} requests at the first", a.count());
+        assert!(
+            start.elapsed() < real(Duration::from_secs(20)),
+            "{} requests at the first",
+            a.count()
+        );
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         assert_eq!((answer.status, answer.whole), (200, true), "no client notices");
         answered += 1;
@@ -339,7 +417,13 @@ async fn s16_the_usage_of_who_served() {
         bench.served_by_b(&bench.chat(stream).await, error).await;
     }
     let tokens = async |provider: &str| {
-        bench.gateway.metric("rerouter_tokens_total", &[&format!("provider=\"{provider}\""), "kind=\"completion\""]).await
+        bench
+            .gateway
+            .metric(
+                "rerouter_tokens_total",
+                &[&format!("provider=\"{provider}\""), "kind=\"completion\""],
+            )
+            .await
     };
     assert_eq!((tokens("a").await, tokens("b").await), (0.0, 10.0));
 }

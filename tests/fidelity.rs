@@ -19,13 +19,16 @@ fn document(recorded: &Recorded, models: &[String]) -> String {
     let mut aliases = String::new();
     for (n, model) in models.iter().enumerate() {
         let target = serde_json::to_string(model).unwrap();
-        recipes.push_str(&format!("  only-{n}:\n    rules: [ {{ name: default, targets: [ {{ target: {target} }} ] }} ]\n"));
+        recipes.push_str(&format!(
+            "  only-{n}:\n    rules: [ {{ name: default, targets: [ {{ target: {target} }} ] }} ]\n"
+        ));
         aliases.push_str(&format!("  alias-{n}: only-{n}\n"));
     }
     // Recorded failures come as often as they were recorded; they are to be passed on, not learnt from.
     let breaker = "    breaker: { consecutive: 1000000, min_requests: 1000000 }\n";
     let rec = provider("rec", &recorded.url(), "sk-recorded");
-    let ant = provider("ant", &recorded.url(), "sk-recorded").replace("protocol: openai", "protocol: anthropic");
+    let ant = provider("ant", &recorded.url(), "sk-recorded")
+        .replace("protocol: openai", "protocol: anthropic");
     format!("providers:\n{rec}{breaker}{ant}{breaker}recipes:\n{recipes}aliases:\n{aliases}")
 }
 
@@ -81,12 +84,18 @@ async fn every_recorded_exchange_goes_in_and_out_byte_for_byte() {
         let recorded_text = exchange.request.get();
         for text in [compact(recorded_text), odd(recorded_text), recorded_text.to_owned()] {
             for name in [&target, &alias] {
-                let answer = match connection.try_exchange(&post(&gateway, &key, exchange.path(), &with_model(&text, name))).await {
+                let answer = match connection
+                    .try_exchange(&post(&gateway, &key, exchange.path(), &with_model(&text, name)))
+                    .await
+                {
                     Some(answer) => answer,
                     None => panic!("{}: the connection closed", exchange.id),
                 };
                 check(exchange, &answer);
-                if answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+                if answer
+                    .header("connection")
+                    .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+                {
                     connection = gateway.connect().await;
                 }
                 expected.push((exchange, with_model(&text, &model)));
@@ -97,7 +106,11 @@ async fn every_recorded_exchange_goes_in_and_out_byte_for_byte() {
     assert_eq!(received.len(), expected.len(), "each request reached the provider once");
     for ((id, body), (exchange, sent)) in received.iter().zip(&expected) {
         assert_eq!(*id, exchange.id);
-        assert!(body == sent.as_bytes(), "{id}: sent\n{sent}\nreceived\n{}", String::from_utf8_lossy(body));
+        assert!(
+            body == sent.as_bytes(),
+            "{id}: sent\n{sent}\nreceived\n{}",
+            String::from_utf8_lossy(body)
+        );
     }
 }
 
@@ -109,7 +122,9 @@ async fn the_events_of_a_recorded_stream_arrive_while_the_provider_still_writes(
     let key = gateway.create_key().await;
     // Long enough that a busy machine cannot hide the order, short enough that the test stays quick.
     let events = |exchange: &Exchange| exchange.response.matches("data: ").count();
-    let streams = all.iter().filter(|exchange| exchange.stream && exchange.status == 200 && (10..60).contains(&events(exchange)));
+    let streams = all.iter().filter(|exchange| {
+        exchange.stream && exchange.status == 200 && (10..60).contains(&events(exchange))
+    });
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for exchange in streams {
         let seen = seen.entry(&exchange.kind).or_default();
@@ -118,12 +133,24 @@ async fn the_events_of_a_recorded_stream_arrive_while_the_provider_still_writes(
             continue;
         }
         let mut connection = gateway.connect().await;
-        connection.send(&post(&gateway, &key, exchange.path(), &with_model(exchange.request.get(), &target(exchange)))).await;
+        connection
+            .send(&post(
+                &gateway,
+                &key,
+                exchange.path(),
+                &with_model(exchange.request.get(), &target(exchange)),
+            ))
+            .await;
         let head = connection.head().await.expect("an answer");
         assert_eq!(head.status, 200);
         let (pieces, whole) = connection.pieces().await;
         let (first, last) = (pieces.first().unwrap(), pieces.last().unwrap());
-        assert!(whole && first.0 < last.0 && pieces.len() > 2, "{}: {} pieces", exchange.id, pieces.len());
+        assert!(
+            whole && first.0 < last.0 && pieces.len() > 2,
+            "{}: {} pieces",
+            exchange.id,
+            pieces.len()
+        );
         let body: Vec<u8> = pieces.iter().flat_map(|(_, piece)| piece.clone()).collect();
         assert!(body == exchange.response.as_bytes(), "{}: the stream's bytes", exchange.id);
     }
@@ -160,14 +187,21 @@ async fn the_first_event_is_at_the_client_before_the_provider_writes_the_last() 
     let (rest, whole) = connection.pieces().await;
     assert!(whole && rest.iter().all(|(at, _)| *at > first));
     body.extend(rest.iter().map(|(_, piece)| String::from_utf8_lossy(piece).into_owned()));
-    let whole_text = [scripted::role_event(), scripted::content_event("first"), scripted::content_event("second"), scripted::last_events()];
+    let whole_text = [
+        scripted::role_event(),
+        scripted::content_event("first"),
+        scripted::content_event("second"),
+        scripted::last_events(),
+    ];
     assert_eq!(body, whole_text.concat());
 }
 
 async fn read_until(connection: &mut Connection, word: &str) -> String {
     let mut text = String::new();
     while !(text.contains(word) && text.ends_with("\n\n")) {
-        text.push_str(&String::from_utf8(connection.piece().await.expect("the stream goes on")).unwrap());
+        text.push_str(
+            &String::from_utf8(connection.piece().await.expect("the stream goes on")).unwrap(),
+        );
     }
     text
 }

@@ -15,7 +15,8 @@ pub mod targets;
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target);
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let mut seeds: Vec<_> = files.map(|file| (file.display().to_string(), std::fs::read(&file).unwrap())).collect();
+    let mut seeds: Vec<_> =
+        files.map(|file| (file.display().to_string(), std::fs::read(&file).unwrap())).collect();
     seeds.sort();
     assert!(seeds.len() >= 5, "{target} has its seeds");
     seeds
@@ -28,14 +29,19 @@ fn corpus(target: &'static str) -> &'static [Vec<u8>] {
     ALL[at].get_or_init(|| {
         let mut all: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, bytes)| bytes).collect();
         for (n, exchange) in exchanges().into_iter().enumerate() {
-            let (size, request) = (u8::try_from(n % 251).unwrap(), exchange.request.get().as_bytes());
+            let (size, request) =
+                (u8::try_from(n % 251).unwrap(), exchange.request.get().as_bytes());
             match target {
                 "edits" => all.push(request.to_vec()),
-                "events" if exchange.stream => all.push([&[size], exchange.response.as_bytes()].concat()),
-                "coding" => all.extend(["gzip", "deflate", "zstd", "br"].iter().zip(0u8..).map(|(coding, which)| {
-                    assert!(CODINGS.contains(coding));
-                    [&[size, which], &encode(coding, request)[..]].concat()
-                })),
+                "events" if exchange.stream => {
+                    all.push([&[size], exchange.response.as_bytes()].concat())
+                }
+                "coding" => all.extend(["gzip", "deflate", "zstd", "br"].iter().zip(0u8..).map(
+                    |(coding, which)| {
+                        assert!(CODINGS.contains(coding));
+                        [&[size, which], &encode(coding, request)[..]].concat()
+                    },
+                )),
                 _ => {}
             }
         }
@@ -46,7 +52,11 @@ fn corpus(target: &'static str) -> &'static [Vec<u8>] {
 
 #[test]
 fn every_target_holds_over_its_seeds_and_recorded_exchanges() {
-    for (target, run) in [("edits", targets::edits as fn(&[u8])), ("events", targets::events), ("coding", targets::coding)] {
+    for (target, run) in [
+        ("edits", targets::edits as fn(&[u8])),
+        ("events", targets::events),
+        ("coding", targets::coding),
+    ] {
         corpus(target).iter().for_each(|bytes| run(bytes));
     }
 }
@@ -67,7 +77,14 @@ fn changed(target: &'static str) -> impl Strategy<Value = Vec<u8>> {
                 1 => bytes[a] ^= 1 << (byte % 8),
                 2 => drop(bytes.drain(from..to)),
                 3 => bytes = [&bytes[..to], &bytes[from..]].concat(),
-                _ => bytes = [&bytes[..from], &other[from.min(other.len())..to.min(other.len())], &bytes[from..]].concat(),
+                _ => {
+                    bytes = [
+                        &bytes[..from],
+                        &other[from.min(other.len())..to.min(other.len())],
+                        &bytes[from..],
+                    ]
+                    .concat()
+                }
             }
         }
         bytes

@@ -21,7 +21,11 @@ async fn over(a: &Provider, b: &Provider, options: &str) -> (Gateway, Key) {
 
 fn document(a: &Provider, b: &Provider, options: &str) -> String {
     let first = format!("base_url: {}\n", a.url());
-    in_order(&[("a", &a.url()), ("b", &b.url())], "").replacen(&first, &format!("{first}    {options}\n"), 1)
+    in_order(&[("a", &a.url()), ("b", &b.url())], "").replacen(
+        &first,
+        &format!("{first}    {options}\n"),
+        1,
+    )
 }
 
 async fn chat(gateway: &Gateway, key: &Key) -> Answer {
@@ -39,8 +43,12 @@ async fn against_a(gateway: &Gateway, answer: &Answer) -> Value {
 
 #[tokio::test]
 async fn a_429_benches_the_target_for_as_long_as_it_asks() {
-    let limited = scripted::answer(429, &[("retry-after", "60"), ("retry-after-ms", "1500")], b"{}");
-    let a = Provider::start(move |_, n| if n == 0 { limited.clone() } else { scripted::completion("from a") }).await;
+    let limited =
+        scripted::answer(429, &[("retry-after", "60"), ("retry-after-ms", "1500")], b"{}");
+    let a = Provider::start(
+        move |_, n| if n == 0 { limited.clone() } else { scripted::completion("from a") },
+    )
+    .await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = over(&a, &b, "max_concurrency: 100").await;
     let start = Instant::now();
@@ -71,9 +79,14 @@ async fn an_open_breaker_stays_open_over_a_reload() {
     for attempts in ["2", "2", "1"] {
         assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some(attempts)));
     }
-    gateway.write_routing(&document(&a, &b, options).replace("aliases: {", "aliases: { other: main,")).await;
+    gateway
+        .write_routing(&document(&a, &b, options).replace("aliases: {", "aliases: { other: main,"))
+        .await;
     let answer = chat(&gateway, &key).await;
-    assert_eq!((served(&answer), against_a(&gateway, &answer).await), ((Some("b"), Some("1")), json!("breaker_open")));
+    assert_eq!(
+        (served(&answer), against_a(&gateway, &answer).await),
+        ((Some("b"), Some("1")), json!("breaker_open"))
+    );
     let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
     envelope::openai(&direct, 503, "server_error", Some("no_target"));
     assert_eq!(a.count(), 2);
@@ -82,7 +95,10 @@ async fn an_open_breaker_stays_open_over_a_reload() {
 #[tokio::test]
 async fn half_open_lets_exactly_one_through() {
     let gate = Arc::new(Notify::new());
-    let waits = [Step::Wait(gate.clone())].into_iter().chain(scripted::completion("from a")).collect::<Vec<_>>();
+    let waits = [Step::Wait(gate.clone())]
+        .into_iter()
+        .chain(scripted::completion("from a"))
+        .collect::<Vec<_>>();
     let a = Provider::start(move |_, n| match n {
         0 => scripted::failure(500, "broken"),
         1 => waits.clone(),
@@ -117,9 +133,11 @@ async fn half_open_lets_exactly_one_through() {
 
 #[tokio::test]
 async fn what_clients_ask_wrongly_opens_no_breaker() {
-    let a = Provider::start(|_, n| scripted::failure([400, 404, 413, 422][n % 4], "your mistake")).await;
+    let a = Provider::start(|_, n| scripted::failure([400, 404, 413, 422][n % 4], "your mistake"))
+        .await;
     let b = Provider::always(scripted::completion("from b")).await;
-    let (gateway, key) = over(&a, &b, "breaker: { consecutive: 1, error_rate: 1%, min_requests: 1 }").await;
+    let (gateway, key) =
+        over(&a, &b, "breaker: { consecutive: 1, error_rate: 1%, min_requests: 1 }").await;
     for number in 1..=5 {
         assert!((400..500).contains(&chat(&gateway, &key).await.status));
         assert_eq!((a.count(), b.count()), (number, 0));
@@ -129,25 +147,34 @@ async fn what_clients_ask_wrongly_opens_no_breaker() {
 #[tokio::test]
 async fn nor_does_what_a_stream_says_of_it() {
     let error = "data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n";
-    let events = [scripted::content_event("half").into_bytes(), error.into(), Vec::new()].map(Step::Chunk);
-    let a = Provider::always(std::iter::once(scripted::stream_head()).chain(events).collect()).await;
+    let events =
+        [scripted::content_event("half").into_bytes(), error.into(), Vec::new()].map(Step::Chunk);
+    let a =
+        Provider::always(std::iter::once(scripted::stream_head()).chain(events).collect()).await;
     let b = Provider::always(scripted::stream("from b")).await;
     let (gateway, key) = over(&a, &b, "breaker: { consecutive: 1 }").await;
     for _ in 0..4 {
-        assert!(gateway.chat(&key, chat_body("auto", true).as_bytes()).await.text().ends_with(error));
+        assert!(
+            gateway.chat(&key, chat_body("auto", true).as_bytes()).await.text().ends_with(error)
+        );
     }
     assert_eq!((a.count(), b.count()), (4, 0));
 }
 
 #[tokio::test]
 async fn a_reroute_that_fails_opens_no_breaker() {
-    let a = Provider::start(|_, n| if n == 0 { scripted::completion("from a") } else { scripted::failure(500, "broken") }).await;
+    let a = Provider::start(|_, n| {
+        if n == 0 { scripted::completion("from a") } else { scripted::failure(500, "broken") }
+    })
+    .await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = over(&a, &b, "breaker: { consecutive: 1 }").await;
     let id = chat(&gateway, &key).await.request_id();
     gateway.capture(&id).await;
     for number in 1..=3 {
-        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
+        let answer = gateway
+            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
+            .await;
         assert_eq!((answer.status, a.count(), b.count()), (200, number + 1, number));
     }
     chat(&gateway, &key).await;
@@ -157,33 +184,55 @@ async fn a_reroute_that_fails_opens_no_breaker() {
 #[tokio::test]
 async fn a_provider_gets_no_more_at_once_than_it_may() {
     let gate = Arc::new(Notify::new());
-    let waits = [Step::Wait(gate.clone())].into_iter().chain(scripted::completion("from a")).collect::<Vec<_>>();
-    let a = Provider::start(move |_, n| if n == 0 { waits.clone() } else { scripted::completion("from a") }).await;
+    let waits = [Step::Wait(gate.clone())]
+        .into_iter()
+        .chain(scripted::completion("from a"))
+        .collect::<Vec<_>>();
+    let a = Provider::start(
+        move |_, n| if n == 0 { waits.clone() } else { scripted::completion("from a") },
+    )
+    .await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = over(&a, &b, "max_concurrency: 1").await;
     let (first, ()) = tokio::join!(chat(&gateway, &key), async {
         until("the first request upstream", async || (a.count() == 1).then_some(())).await;
         let second = chat(&gateway, &key).await;
-        assert_eq!((served(&second), against_a(&gateway, &second).await), ((Some("b"), Some("1")), json!("concurrency")));
+        assert_eq!(
+            (served(&second), against_a(&gateway, &second).await),
+            ((Some("b"), Some("1")), json!("concurrency"))
+        );
         let direct = gateway.chat(&key, chat_body("a/model", false).as_bytes()).await;
         envelope::openai(&direct, 429, "rate_limit_error", Some("rate_limit_exceeded"));
         assert_eq!(direct.header("retry-after"), Some("1"));
         gate.notify_one();
     });
     assert_eq!(served(&first), (Some("a"), Some("1")));
-    assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")), "the place is free again");
+    assert_eq!(
+        served(&chat(&gateway, &key).await),
+        (Some("a"), Some("1")),
+        "the place is free again"
+    );
 }
 
 #[tokio::test]
 async fn a_place_that_is_gone_when_its_turn_comes_is_an_attempt_with_its_error() {
     let (slow, held) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let slow_failure = [Step::Wait(slow.clone())].into_iter().chain(scripted::failure(500, "the last words")).collect::<Vec<_>>();
-    let holding = [Step::Wait(held.clone())].into_iter().chain(scripted::completion("from b")).collect::<Vec<_>>();
+    let slow_failure = [Step::Wait(slow.clone())]
+        .into_iter()
+        .chain(scripted::failure(500, "the last words"))
+        .collect::<Vec<_>>();
+    let holding = [Step::Wait(held.clone())]
+        .into_iter()
+        .chain(scripted::completion("from b"))
+        .collect::<Vec<_>>();
     let a = Provider::always(slow_failure).await;
     let b = Provider::always(holding).await;
     let text = document(&a, &b, "max_concurrency: 100");
     let second = format!("base_url: {}\n", b.url());
-    let gateway = Setup::new(&text.replacen(&second, &format!("{second}    max_concurrency: 1\n"), 1)).start().await;
+    let gateway =
+        Setup::new(&text.replacen(&second, &format!("{second}    max_concurrency: 1\n"), 1))
+            .start()
+            .await;
     let key = gateway.create_key().await;
     let (answer, _) = tokio::join!(chat(&gateway, &key), async {
         until("the request at a", async || (a.count() == 1).then_some(())).await;
@@ -191,15 +240,23 @@ async fn a_place_that_is_gone_when_its_turn_comes_is_an_attempt_with_its_error()
         tokio::join!(gateway.chat(&key, direct.as_bytes()), async {
             until("the request at b", async || (b.count() == 1).then_some(())).await;
             slow.notify_one();
-            until("the failed attempt", async || (gateway.metric("rerouter_inflight", &["provider=\"a\""]).await == 0.0).then_some(()))
-                .await;
+            until("the failed attempt", async || {
+                (gateway.metric("rerouter_inflight", &["provider=\"a\""]).await == 0.0)
+                    .then_some(())
+            })
+            .await;
             held.notify_one();
         })
     });
     assert_eq!((answer.status, b.count()), (500, 1), "{}", answer.text());
     assert!(answer.text().contains("the last words"));
     let capture = gateway.capture(&answer.request_id()).await;
-    let errors: Vec<&Value> = capture["decision"]["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["error"]).collect();
+    let errors: Vec<&Value> = capture["decision"]["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|attempt| &attempt["error"])
+        .collect();
     assert_eq!(errors, ["server_error", "concurrency"]);
     assert_eq!(gateway.metric("rerouter_inflight", &[]).await, 0.0);
 }
@@ -208,7 +265,8 @@ async fn a_place_that_is_gone_when_its_turn_comes_is_an_attempt_with_its_error()
 async fn a_budget_that_is_used_up_passes_the_last_answer_on() {
     let a = Provider::always(scripted::failure(500, "the words of a")).await;
     let b = Provider::always(scripted::completion("from b")).await;
-    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }").replace("5xx] }", "5xx], budget: 10% }");
+    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }")
+        .replace("5xx] }", "5xx], budget: 10% }");
     let gateway = Setup::new(&text).start().await;
     let key = gateway.create_key().await;
     let start = Instant::now();
@@ -238,18 +296,28 @@ async fn a_budget_that_is_used_up_passes_the_last_answer_on() {
 async fn an_error_event_without_a_budget_for_more_is_the_answer() {
     let error = "data: {\"error\":{\"message\":\"overloaded\",\"code\":503}}\n\n";
     let event = vec![scripted::stream_head(), Step::Chunk(error.into()), Step::Chunk(Vec::new())];
-    let a = Provider::start(move |_, n| if n < 30 { scripted::failure(500, "broken") } else { event.clone() }).await;
+    let a = Provider::start(
+        move |_, n| if n < 30 { scripted::failure(500, "broken") } else { event.clone() },
+    )
+    .await;
     let b = Provider::always(scripted::stream("from b")).await;
-    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }").replace("5xx] }", "5xx], budget: 0% }");
+    let text = document(&a, &b, "breaker: { consecutive: 1000, min_requests: 1000 }")
+        .replace("5xx] }", "5xx], budget: 0% }");
     let gateway = Setup::new(&text).start().await;
     let key = gateway.create_key().await;
     let start = Instant::now();
     for _ in 0..30 {
-        assert_eq!(served(&gateway.chat(&key, chat_body("auto", true).as_bytes()).await), (Some("b"), Some("2")));
+        assert_eq!(
+            served(&gateway.chat(&key, chat_body("auto", true).as_bytes()).await),
+            (Some("b"), Some("2"))
+        );
     }
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     if start.elapsed() < Duration::from_secs(9) {
-        assert_eq!((answer.status, answer.text().as_str(), served(&answer)), (200, error, (Some("a"), Some("1"))));
+        assert_eq!(
+            (answer.status, answer.text().as_str(), served(&answer)),
+            (200, error, (Some("a"), Some("1")))
+        );
     }
 }
 
@@ -268,12 +336,25 @@ async fn by_key(answers: &'static [(&'static str, u16)]) -> Provider {
 }
 
 fn keys_of(provider: &Provider) -> Vec<String> {
-    (0..provider.count()).map(|n| provider.request(n).header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()).collect()
+    (0..provider.count())
+        .map(|n| {
+            provider
+                .request(n)
+                .header("authorization")
+                .unwrap()
+                .trim_start_matches("Bearer ")
+                .to_owned()
+        })
+        .collect()
 }
 
 /// A gateway whose provider `a` has these keys.
 async fn with_keys(a: &Provider, b: &Provider, keys: &str) -> (Gateway, Key) {
-    let text = document(a, b, &format!("api_keys: [{keys}]")).replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    let text = document(a, b, &format!("api_keys: [{keys}]")).replacen(
+        "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n",
+        "",
+        1,
+    );
     let gateway = Setup::new(&text).env("SECOND_API_KEY", "sk-second").start().await;
     let key = gateway.create_key().await;
     (gateway, key)
@@ -293,12 +374,20 @@ async fn several_keys_take_turns() {
 #[tokio::test]
 async fn a_limited_or_refused_key_gives_way_to_the_next_and_rests() {
     for status in [429, 401] {
-        let answers: &[(&str, u16)] = if status == 429 { &[("sk-x", 429), ("sk-y", 200)] } else { &[("sk-x", 401), ("sk-y", 200)] };
+        let answers: &[(&str, u16)] = if status == 429 {
+            &[("sk-x", 429), ("sk-y", 200)]
+        } else {
+            &[("sk-x", 401), ("sk-y", 200)]
+        };
         let a = by_key(Box::leak(answers.to_vec().into_boxed_slice())).await;
         let b = Provider::always(scripted::completion("from b")).await;
         let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
         for attempts in ["2", "1", "1", "1"] {
-            assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some(attempts)), "{status}");
+            assert_eq!(
+                served(&chat(&gateway, &key).await),
+                (Some("a"), Some(attempts)),
+                "{status}"
+            );
         }
         assert_eq!(keys_of(&a), ["sk-x", "sk-y", "sk-y", "sk-y", "sk-y"]);
         assert_eq!(b.count(), 0);
@@ -310,11 +399,18 @@ async fn when_every_key_rests_so_does_the_target() {
     let a = by_key(&[("sk-x", 429), ("sk-y", 429)]).await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
-    let text = document(&a, &b, "api_keys: [sk-x, sk-y]").replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    let text = document(&a, &b, "api_keys: [sk-x, sk-y]").replacen(
+        "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n",
+        "",
+        1,
+    );
     gateway.write_routing(&text.replace("attempts: 2", "attempts: 3")).await;
     assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("3")));
     let next = chat(&gateway, &key).await;
-    assert_eq!((served(&next), against_a(&gateway, &next).await), ((Some("b"), Some("1")), json!("cooldown")));
+    assert_eq!(
+        (served(&next), against_a(&gateway, &next).await),
+        ((Some("b"), Some("1")), json!("cooldown"))
+    );
     let log = gateway.log();
     assert!(!log.contains("sk-x") && !log.contains("sk-y"));
 }
@@ -325,7 +421,11 @@ async fn another_address_or_key_of_a_provider_starts_afresh() {
     let a = by_key(&[("sk-x", 429), ("sk-y", 200)]).await;
     let elsewhere = by_key(&[("sk-x", 200)]).await;
     let b = Provider::always(scripted::completion("from b")).await;
-    let text = document(&a, &b, "api_key: sk-x").replacen("    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n", "", 1);
+    let text = document(&a, &b, "api_key: sk-x").replacen(
+        "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n",
+        "",
+        1,
+    );
     let gateway = Setup::new(&text).start().await;
     let key = gateway.create_key().await;
     assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("2")));
@@ -335,11 +435,18 @@ async fn another_address_or_key_of_a_provider_starts_afresh() {
         text.replace("api_key: sk-x", "headers: { authorization: \"Bearer sk-y\" }"),
     ] {
         let limited = chat(&gateway, &key).await;
-        assert_eq!((served(&limited), against_a(&gateway, &limited).await), ((Some("b"), Some("1")), json!("cooldown")));
+        assert_eq!(
+            (served(&limited), against_a(&gateway, &limited).await),
+            ((Some("b"), Some("1")), json!("cooldown"))
+        );
         gateway.write_routing(&other).await;
         assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
         gateway.write_routing(&text).await;
-        assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("2")), "it has been left, and is asked anew");
+        assert_eq!(
+            served(&chat(&gateway, &key).await),
+            (Some("b"), Some("2")),
+            "it has been left, and is asked anew"
+        );
     }
 }
 
@@ -358,15 +465,23 @@ async fn a_reroute_that_is_limited_keeps_no_live_request_out() {
     let id = chat(&gateway, &key).await.request_id();
     gateway.capture(&id).await;
     for asked in [2, 4] {
-        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None).await;
-        assert_eq!((answer.status, &answer.json()["decision"]["attempts"][1]["provider"], a.count()), (200, &json!("b"), asked));
+        let answer = gateway
+            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
+            .await;
+        assert_eq!(
+            (answer.status, &answer.json()["decision"]["attempts"][1]["provider"], a.count()),
+            (200, &json!("b"), asked)
+        );
         assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
     }
 }
 
 #[tokio::test]
 async fn a_change_of_a_breaker_is_logged_once() {
-    let a = Provider::start(|_, n| if n < 3 { scripted::failure(500, "broken") } else { scripted::completion("from a") }).await;
+    let a = Provider::start(|_, n| {
+        if n < 3 { scripted::failure(500, "broken") } else { scripted::completion("from a") }
+    })
+    .await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = over(&a, &b, "breaker: { consecutive: 2, open: 300ms }").await;
     until("the target to answer again", async || {
@@ -378,7 +493,10 @@ async fn a_change_of_a_breaker_is_logged_once() {
         assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
     }
     let log = gateway.log();
-    let told: Vec<&str> = log.lines().filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next()).collect();
+    let told: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.split("the breaker of a/model is ").nth(1)?.split('"').next())
+        .collect();
     let expected = [
         "open for 300ms: 2 errors in a row, the last: server_error",
         "half-open: one request may try it",

@@ -35,11 +35,23 @@ fn bombs() -> Vec<Hostile> {
         assert!(body.len() < 3 * MIB, "{coding}: {}", body.len());
         Hostile { what: "a bomb", coding, body, status: 413 }
     };
-    vec![bomb("gzip", 256), bomb("deflate", 256), bomb("deflate raw", 256), bomb("zstd", 512), bomb("br", 64)]
+    vec![
+        bomb("gzip", 256),
+        bomb("deflate", 256),
+        bomb("deflate raw", 256),
+        bomb("zstd", 512),
+        bomb("br", 64),
+    ]
 }
 
 fn malformed() -> Vec<Hostile> {
-    let deep = |levels: usize| format!(r#"{{"model":"auto","messages":[],"x":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let deep = |levels: usize| {
+        format!(
+            r#"{{"model":"auto","messages":[],"x":{}{}}}"#,
+            "[".repeat(levels - 1),
+            "]".repeat(levels - 1)
+        )
+    };
     let digits = "7".repeat(1_000_000);
     let utf16: Vec<u8> = saying("\"hi\"").encode_utf16().flat_map(u16::to_le_bytes).collect();
     vec![
@@ -48,11 +60,24 @@ fn malformed() -> Vec<Hostile> {
         hostile("a million levels", deep(1_000_000), 400),
         hostile(
             "invalid UTF-8",
-            [b"{\"model\":\"auto\",\"messages\":[{\"role\":\"user\",\"content\":\"".as_slice(), b"\xc3\x28\"}]}"].concat(),
+            [
+                b"{\"model\":\"auto\",\"messages\":[{\"role\":\"user\",\"content\":\"".as_slice(),
+                b"\xc3\x28\"}]}",
+            ]
+            .concat(),
             400,
         ),
-        hostile("an overlong form", [b"{\"model\":\"auto\",\"messages\":[],\"x\":\"".as_slice(), b"\xc0\xaf\"}"].concat(), 400),
-        hostile("a surrogate as bytes", [b"{\"model\":\"auto\",\"messages\":[],\"x\":\"".as_slice(), b"\xed\xa0\x80\"}"].concat(), 400),
+        hostile(
+            "an overlong form",
+            [b"{\"model\":\"auto\",\"messages\":[],\"x\":\"".as_slice(), b"\xc0\xaf\"}"].concat(),
+            400,
+        ),
+        hostile(
+            "a surrogate as bytes",
+            [b"{\"model\":\"auto\",\"messages\":[],\"x\":\"".as_slice(), b"\xed\xa0\x80\"}"]
+                .concat(),
+            400,
+        ),
         hostile("a lone surrogate in a text", saying(r#""\ud800 and \udc00""#), 200),
         hostile("a lone surrogate in the model", r#"{"model":"\ud800","messages":[]}"#, 400),
         hostile("a lone surrogate in a name", r#"{"model":"auto","messages":[],"\udfff":1}"#, 200),
@@ -64,18 +89,58 @@ fn malformed() -> Vec<Hostile> {
         hostile("UTF-16 with its mark", [&b"\xff\xfe"[..], &utf16].concat(), 400),
         hostile("bytes after it", format!("{}{{}}", saying("\"hi\"")), 400),
         hostile("two models", r#"{"model":"auto","messages":[],"model":"auto"}"#, 400),
-        hostile("two models, one in disguise", r#"{"model":"auto","messages":[],"\u006dodel":"a/model"}"#, 400),
-        hostile("two streams", r#"{"model":"auto","messages":[],"stream":false,"stream":true}"#, 400),
-        hostile("two sets of stream options", r#"{"model":"auto","messages":[],"stream_options":{},"stream_options":null}"#, 400),
-        hostile("two limits", r#"{"model":"auto","messages":[],"max_tokens":1,"max_tokens":100000}"#, 400),
+        hostile(
+            "two models, one in disguise",
+            r#"{"model":"auto","messages":[],"\u006dodel":"a/model"}"#,
+            400,
+        ),
+        hostile(
+            "two streams",
+            r#"{"model":"auto","messages":[],"stream":false,"stream":true}"#,
+            400,
+        ),
+        hostile(
+            "two sets of stream options",
+            r#"{"model":"auto","messages":[],"stream_options":{},"stream_options":null}"#,
+            400,
+        ),
+        hostile(
+            "two limits",
+            r#"{"model":"auto","messages":[],"max_tokens":1,"max_tokens":100000}"#,
+            400,
+        ),
         hostile("two seeds", r#"{"model":"auto","messages":[],"seed":1,"seed":2}"#, 200),
-        hostile("a number of a megabyte", format!(r#"{{"model":"auto","messages":[],"seed":{digits}}}"#), 400),
-        hostile("a limit of a megabyte", format!(r#"{{"model":"auto","messages":[],"max_tokens":{digits}}}"#), 400),
-        hostile("a fraction of a megabyte", format!(r#"{{"model":"auto","messages":[],"top_p":0.{digits}}}"#), 400),
-        hostile("an exponent of a megabyte", format!(r#"{{"model":"auto","messages":[],"top_p":1e{digits}}}"#), 400),
-        hostile("a name of a megabyte", format!(r#"{{"model":"auto","messages":[],"{digits}":1}}"#), 400),
+        hostile(
+            "a number of a megabyte",
+            format!(r#"{{"model":"auto","messages":[],"seed":{digits}}}"#),
+            400,
+        ),
+        hostile(
+            "a limit of a megabyte",
+            format!(r#"{{"model":"auto","messages":[],"max_tokens":{digits}}}"#),
+            400,
+        ),
+        hostile(
+            "a fraction of a megabyte",
+            format!(r#"{{"model":"auto","messages":[],"top_p":0.{digits}}}"#),
+            400,
+        ),
+        hostile(
+            "an exponent of a megabyte",
+            format!(r#"{{"model":"auto","messages":[],"top_p":1e{digits}}}"#),
+            400,
+        ),
+        hostile(
+            "a name of a megabyte",
+            format!(r#"{{"model":"auto","messages":[],"{digits}":1}}"#),
+            400,
+        ),
         hostile("a model of a megabyte", format!(r#"{{"model":"{digits}","messages":[]}}"#), 400),
-        hostile("a hundred thousand messages", format!(r#"{{"model":"auto","messages":[{}{{}}]}}"#, "{},".repeat(100_000)), 200),
+        hostile(
+            "a hundred thousand messages",
+            format!(r#"{{"model":"auto","messages":[{}{{}}]}}"#, "{},".repeat(100_000)),
+            200,
+        ),
         hostile("nothing but brackets", "[{".repeat(500_000), 400),
         hostile("a string without an end", format!("{{\"{}", "\\\\".repeat(500_000)), 400),
     ]
@@ -84,7 +149,10 @@ fn malformed() -> Vec<Hostile> {
 async fn start(limit: &str, capture: &str) -> (Gateway, Key, Provider) {
     let provider = Provider::always(scripted::completion("hello")).await;
     let document = in_order(&[("a", &provider.url())], "");
-    let gateway = Setup::new(&document).server(&format!("limits: {{ request_body: {limit} }}\n{capture}")).start().await;
+    let gateway = Setup::new(&document)
+        .server(&format!("limits: {{ request_body: {limit} }}\n{capture}"))
+        .start()
+        .await;
     let key = gateway.create_key().await;
     (gateway, key, provider)
 }
@@ -101,11 +169,22 @@ fn check(case: &Hostile, answer: &Answer) {
 
 async fn send(gateway: &Gateway, key: &Key, case: &Hostile) -> Answer {
     let bearer = format!("Bearer {}", key.secret);
-    let mut headers = vec![("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let mut headers =
+        vec![("authorization", bearer.as_str()), ("content-type", "application/json")];
     if !case.coding.is_empty() {
         headers.push(("content-encoding", header(case.coding)));
     }
-    gateway.connect().await.exchange(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(&case.body))).await
+    gateway
+        .connect()
+        .await
+        .exchange(&client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(&case.body),
+        ))
+        .await
 }
 
 #[tokio::test]
@@ -114,7 +193,11 @@ async fn each_hostile_body_is_refused_or_passes_byte_for_byte() {
     let long = saying(&format!("\"{}\"", "t".repeat(10_000_000)));
     let mut cases = malformed();
     cases.push(hostile("a text of ten megabytes", long, 200));
-    cases.push(hostile("a text of seventeen", saying(&format!("\"{}\"", "t".repeat(17 * MIB))), 413));
+    cases.push(hostile(
+        "a text of seventeen",
+        saying(&format!("\"{}\"", "t".repeat(17 * MIB))),
+        413,
+    ));
     for case in cases {
         let before = provider.count();
         let answer = send(&gateway, &key, &case).await;
@@ -122,7 +205,11 @@ async fn each_hostile_body_is_refused_or_passes_byte_for_byte() {
         assert_eq!(provider.count() - before, usize::from(case.status == 200), "{}", case.what);
         if case.status == 200 {
             let text = String::from_utf8(case.body).unwrap();
-            assert!(provider.last().body == text.replacen("\"auto\"", "\"model\"", 1).as_bytes(), "{}", case.what);
+            assert!(
+                provider.last().body == text.replacen("\"auto\"", "\"model\"", 1).as_bytes(),
+                "{}",
+                case.what
+            );
         }
     }
 }
@@ -142,7 +229,11 @@ async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound(
     let (gateway, key, _provider) = start("2MiB", "capture: { enabled: false }").await;
     let mut cases = bombs();
     cases.extend(malformed());
-    cases.push(hostile("a text of ten megabytes", saying(&format!("\"{}\"", "t".repeat(10_000_000))), 413));
+    cases.push(hostile(
+        "a text of ten megabytes",
+        saying(&format!("\"{}\"", "t".repeat(10_000_000))),
+        413,
+    ));
     for coding in ["gzip", "zstd", "br"] {
         cases.push(Hostile {
             what: "a coded text as large as may be",
@@ -156,13 +247,15 @@ async fn sixty_four_hostile_bodies_at_once_stay_within_memory_that_limits_bound(
     let began = Instant::now();
     for round in 0..3 {
         let drawn: Vec<&Hostile> = cases.iter().cycle().skip(round * 7).take(AT_ONCE).collect();
-        let answers = futures::future::join_all(drawn.iter().map(|case| send(&gateway, &key, case))).await;
+        let answers =
+            futures::future::join_all(drawn.iter().map(|case| send(&gateway, &key, case))).await;
         drawn.iter().zip(&answers).for_each(|(case, answer)| check(case, answer));
     }
     // And the worst of them alone, all at once.
     let worst = bombs();
     let drawn: Vec<&Hostile> = worst.iter().cycle().take(AT_ONCE).collect();
-    let answers = futures::future::join_all(drawn.iter().map(|case| send(&gateway, &key, case))).await;
+    let answers =
+        futures::future::join_all(drawn.iter().map(|case| send(&gateway, &key, case))).await;
     drawn.iter().zip(&answers).for_each(|(case, answer)| check(case, answer));
     let grown = peak(gateway.process()) - before;
     // Of each request: what came and what it is decoded to, which doubles as it grows; the decoder's window is touched no further than

@@ -118,8 +118,11 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// The collection of keys of each interface, and a path that shows whether a credential is good there.
-pub const KEYS: [(&str, &str, &str); 3] =
-    [("pin", "/v1/apikeys", "/v1/auth/me"), ("agent", "/v1/api-keys", "/v1/agents"), ("router", "/v1/router/keys", "/v1/router/keys")];
+pub const KEYS: [(&str, &str, &str); 3] = [
+    ("pin", "/v1/apikeys", "/v1/auth/me"),
+    ("agent", "/v1/api-keys", "/v1/agents"),
+    ("router", "/v1/router/keys", "/v1/router/keys"),
+];
 
 pub async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
     let a = Provider::always(scripted::completion("hello")).await;
@@ -129,8 +132,16 @@ pub async fn start(setup: impl FnOnce(Setup) -> Setup) -> (Gateway, Provider) {
 /// Registers and logs in; the session's token.
 pub async fn session(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": "a long enough password"});
-    let send =
-        async |path: &str| gateway.send("POST", path, &[("content-type", "application/json")], Some(body.to_string().as_bytes())).await;
+    let send = async |path: &str| {
+        gateway
+            .send(
+                "POST",
+                path,
+                &[("content-type", "application/json")],
+                Some(body.to_string().as_bytes()),
+            )
+            .await
+    };
     send("/v1/auth/register").await;
     let answer = send("/v1/auth/login").await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -141,13 +152,22 @@ pub async fn make(gateway: &Gateway, path: &str, credential: &str) -> Key {
     let answer = gateway.manage("POST", path, credential, None).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let record = answer.json();
-    assert_eq!(answer.header("location"), Some(format!("{path}/{}", record["id"].as_str().unwrap()).as_str()));
+    assert_eq!(
+        answer.header("location"),
+        Some(format!("{path}/{}", record["id"].as_str().unwrap()).as_str())
+    );
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    Key { id: record["id"].as_str().unwrap().to_owned(), secret: record["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: record["id"].as_str().unwrap().to_owned(),
+        secret: record["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 async fn revoke(gateway: &Gateway, path: &str, credential: &str, key: &Key) {
-    assert_eq!(gateway.manage("DELETE", &format!("{path}/{}", key.id), credential, None).await.status, 204);
+    assert_eq!(
+        gateway.manage("DELETE", &format!("{path}/{}", key.id), credential, None).await.status,
+        204
+    );
 }
 
 /// The contracted 401 of a surface: envelope and challenges.
@@ -193,16 +213,24 @@ fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     };
     match surface {
         Surface::Agent => envelope::agent(answer, status, phrase),
-        Surface::DataPlane => envelope::openai(answer, status, "invalid_request_error", answer.json()["error"]["code"].as_str()),
+        Surface::DataPlane => envelope::openai(
+            answer,
+            status,
+            "invalid_request_error",
+            answer.json()["error"]["code"].as_str(),
+        ),
         Surface::Messages => envelope::anthropic(answer, status, "invalid_request_error"),
-        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(answer, status, word),
+        Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
+            envelope::management(answer, status, word)
+        }
     }
     assert!(answer.header("www-authenticate").is_none());
 }
 
 /// The pattern with `id` for each of its `{…}`.
 pub fn fill(pattern: &str, id: &str) -> String {
-    let segments = pattern.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
+    let segments =
+        pattern.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
     segments.collect::<Vec<_>>().join("/")
 }
 
@@ -224,27 +252,49 @@ fn strangers(surface: Surface, values: &BTreeMap<String, String>) -> Vec<(&str, 
         Surface::RouterManagement => &["router", "admin", "session"],
         Surface::Messages | Surface::DataPlane => &["router", "session"],
     };
-    let others = values.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(name, value)| (name.as_str(), Some(value.as_str())));
+    let others = values
+        .iter()
+        .filter(|(name, _)| !own.contains(&name.as_str()))
+        .map(|(name, value)| (name.as_str(), Some(value.as_str())));
     others.chain([("nothing", None)]).collect()
 }
 
 #[test]
 fn every_route_has_a_row() {
-    let mut rows: Vec<String> = ROWS.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
-    let mut routes: Vec<String> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    let mut rows: Vec<String> =
+        ROWS.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
+    let mut routes: Vec<String> =
+        ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
     rows.sort();
     routes.sort();
     assert_eq!(rows, routes, "the table of this test against api::ROUTES");
     for (method, path, object, _) in ROWS {
-        assert_eq!(path.contains('{'), *object != Object::None, "{method} {path} says nothing of its object");
+        assert_eq!(
+            path.contains('{'),
+            *object != Object::None,
+            "{method} {path} says nothing of its object"
+        );
     }
 }
 
 /// Registers if need be, and logs in; the session's cookie.
 pub async fn cookie(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": "a long enough password"}).to_string();
-    let answer = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(body.as_bytes())).await;
-    answer.header("set-cookie").unwrap_or_else(|| panic!("{}", answer.text())).split(';').next().unwrap().to_owned()
+    let answer = gateway
+        .send(
+            "POST",
+            "/v1/auth/login",
+            &[("content-type", "application/json")],
+            Some(body.as_bytes()),
+        )
+        .await;
+    answer
+        .header("set-cookie")
+        .unwrap_or_else(|| panic!("{}", answer.text()))
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 /// Credentials that were good, each spent in another way, as `Authorization` has them.
@@ -255,17 +305,30 @@ pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String
     note("disabled session".to_owned(), &carl);
     let mut sleeping = Vec::new();
     for (interface, path, probe) in KEYS {
-        let (maker, others) = if interface == "agent" { (CLOUD_KEY, CLOUD_KEY) } else { (ann, carl.as_str()) };
+        let (maker, others) =
+            if interface == "agent" { (CLOUD_KEY, CLOUD_KEY) } else { (ann, carl.as_str()) };
         let revoked = make(gateway, path, maker).await;
         revoke(gateway, path, maker, &revoked).await;
         note(format!("revoked {interface}"), &revoked.secret);
         let rotated = make(gateway, path, maker).await;
-        assert_eq!(gateway.manage("POST", &format!("{path}/{}/rotate", rotated.id), maker, None).await.status, 200);
+        assert_eq!(
+            gateway
+                .manage("POST", &format!("{path}/{}/rotate", rotated.id), maker, None)
+                .await
+                .status,
+            200
+        );
         note(format!("rotated {interface}"), &rotated.secret);
         let soon = jiff::Timestamp::now() + Duration::from_secs(2);
-        let brief = gateway.manage("POST", path, maker, Some(&json!({"expires_at": soon.to_string()}))).await.json();
+        let brief = gateway
+            .manage("POST", path, maker, Some(&json!({"expires_at": soon.to_string()})))
+            .await
+            .json();
         let brief = brief["key"].as_str().unwrap();
-        until("a key to expire", async || (gateway.manage("GET", probe, brief, None).await.status == 401).then_some(())).await;
+        until("a key to expire", async || {
+            (gateway.manage("GET", probe, brief, None).await.status == 401).then_some(())
+        })
+        .await;
         note(format!("expired {interface}"), brief);
         let asleep = make(gateway, path, maker).await;
         note(format!("inactive {interface}"), &asleep.secret);
@@ -274,13 +337,26 @@ pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String
             note(format!("disabled {interface}"), &make(gateway, path, others).await.secret);
         }
     }
-    let id = gateway.manage("GET", "/v1/auth/me", &carl, None).await.json()["id"].as_str().unwrap().to_owned();
-    let out = gateway.manage("PATCH", &format!("/v1/users/{id}"), &gateway.admin_key, Some(&json!({"disabled": true}))).await;
+    let id = gateway.manage("GET", "/v1/auth/me", &carl, None).await.json()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let out = gateway
+        .manage(
+            "PATCH",
+            &format!("/v1/users/{id}"),
+            &gateway.admin_key,
+            Some(&json!({"disabled": true})),
+        )
+        .await;
     assert_eq!(out.status, 200, "{}", out.text());
     gateway.kill_9();
     let file = rusqlite::Connection::open(gateway.dir().join("data/accounts.db")).unwrap();
     for id in sleeping {
-        assert_eq!(file.execute("UPDATE keys SET status = 'inactive' WHERE id = ?1", [id]).unwrap(), 1);
+        assert_eq!(
+            file.execute("UPDATE keys SET status = 'inactive' WHERE id = ?1", [id]).unwrap(),
+            1
+        );
     }
     drop(file);
     gateway.start_again().await;
@@ -315,7 +391,8 @@ async fn every_scope_is_asked_for() {
         let place = (name.to_owned(), scope);
         if !keys.contains_key(&place) {
             // All but this one, an admin's too, in the hands of one who is no admin.
-            let others: Vec<&str> = scopes(surface).iter().copied().filter(|other| *other != scope).collect();
+            let others: Vec<&str> =
+                scopes(surface).iter().copied().filter(|other| *other != scope).collect();
             let (maker, body) = match name {
                 "agent" => (CLOUD_KEY, json!({ "scopes": others })),
                 _ => (gateway.admin_key.as_str(), json!({ "scopes": others, "owner": id })),
@@ -324,12 +401,18 @@ async fn every_scope_is_asked_for() {
             assert_eq!(made.status, 201, "{}", made.text());
             keys.insert(place.clone(), made.json()["key"].as_str().unwrap().to_owned());
         }
-        let answer = gateway.manage(route.method.as_str(), &fill(route.path, NO_KEY), &keys[&place], None).await;
+        let answer = gateway
+            .manage(route.method.as_str(), &fill(route.path, NO_KEY), &keys[&place], None)
+            .await;
         match surface {
             Surface::Agent => envelope::agent(&answer, 403, "Forbidden"),
-            Surface::DataPlane => envelope::openai(&answer, 403, "permission_error", Some("insufficient_scope")),
+            Surface::DataPlane => {
+                envelope::openai(&answer, 403, "permission_error", Some("insufficient_scope"))
+            }
             Surface::Messages => envelope::anthropic(&answer, 403, "permission_error"),
-            Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => envelope::management(&answer, 403, "insufficient_scope"),
+            Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => {
+                envelope::management(&answer, 403, "insufficient_scope")
+            }
         }
     }
     assert_eq!((keys.len(), a.count()), (9, 0));
@@ -341,9 +424,10 @@ async fn every_route_refuses_every_stranger_alike() {
     let ann = session(&gateway, "ann@example.com").await;
     let admin = gateway.admin_key.clone();
     let bearer = |secret: &str| format!("Bearer {secret}");
-    let mut values: BTreeMap<String, String> = [("admin", &admin), ("cloud", &CLOUD_KEY.to_owned()), ("session", &ann)]
-        .map(|(name, secret)| (name.to_owned(), bearer(secret)))
-        .into();
+    let mut values: BTreeMap<String, String> =
+        [("admin", &admin), ("cloud", &CLOUD_KEY.to_owned()), ("session", &ann)]
+            .map(|(name, secret)| (name.to_owned(), bearer(secret)))
+            .into();
     for (interface, path, _) in KEYS {
         let maker = if interface == "agent" { CLOUD_KEY } else { ann.as_str() };
         values.insert(interface.to_owned(), bearer(&make(&gateway, path, maker).await.secret));
@@ -360,17 +444,26 @@ async fn every_route_refuses_every_stranger_alike() {
     }
     // Of each interface a key that is good there and nowhere else, and one for each way in which it can be none.
     for kind in ["", "revoked ", "rotated ", "expired ", "inactive ", "disabled "] {
-        for interface in ["pin", "agent", "router"].into_iter().filter(|interface| kind != "disabled " || *interface != "agent") {
+        for interface in ["pin", "agent", "router"]
+            .into_iter()
+            .filter(|interface| kind != "disabled " || *interface != "agent")
+        {
             assert!(values.contains_key(&format!("{kind}{interface}")), "{kind}{interface}");
         }
     }
-    assert!(["admin", "cloud", "session", "disabled session"].iter().all(|name| values.contains_key(*name)));
+    assert!(
+        ["admin", "cloud", "session", "disabled session"]
+            .iter()
+            .all(|name| values.contains_key(*name))
+    );
     let cookie = cookie(&gateway, "ann@example.com").await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     for (method, path, object, good) in ROWS {
         let surface = Surface::of(path);
         let target = fill(path, without_object(*object));
-        let open = ROUTES.iter().any(|route| route.method == *method && route.path == *path && route.policy.is_open());
+        let open = ROUTES
+            .iter()
+            .any(|route| route.method == *method && route.path == *path && route.policy.is_open());
         let own = own_key(surface, &values);
         let answer = gateway.send(method, &target, &[("authorization", own)], None).await;
         assert_eq!(answer.status, *good, "{method} {path}: {}", answer.text());
@@ -379,7 +472,9 @@ async fn every_route_refuses_every_stranger_alike() {
         } else if *good >= 400 {
             check_refusal(surface, &answer, *good);
         }
-        let twice = gateway.send(method, &target, &[("authorization", own), ("authorization", own)], None).await;
+        let twice = gateway
+            .send(method, &target, &[("authorization", own), ("authorization", own)], None)
+            .await;
         if open {
             assert_eq!(twice.status, *good, "{method} {path}: no credential is looked at");
         } else if surface == Surface::NodeCallback {
@@ -388,9 +483,13 @@ async fn every_route_refuses_every_stranger_alike() {
             check_refusal(surface, &twice, 400);
         }
         for (name, value) in strangers(surface, &values) {
-            let mut headers: Vec<(&str, &str)> = value.iter().map(|value| ("authorization", *value)).collect();
+            let mut headers: Vec<(&str, &str)> =
+                value.iter().map(|value| ("authorization", *value)).collect();
             // A good cookie is no help to a bad credential; on AGENT it is none at all.
-            headers.extend((value.is_some() || surface == Surface::Agent).then_some(("cookie", cookie.as_str())));
+            headers.extend(
+                (value.is_some() || surface == Surface::Agent)
+                    .then_some(("cookie", cookie.as_str())),
+            );
             let answer = gateway.send(method, &target, &headers, None).await;
             if open {
                 assert_eq!(answer.status, *good, "{method} {path} with {name}: {}", answer.text());
@@ -403,7 +502,11 @@ async fn every_route_refuses_every_stranger_alike() {
                 body.remove("request_id");
             }
             let first = refusals.entry(format!("{surface:?}")).or_insert_with(|| body.to_string());
-            assert_eq!(*first, body.to_string(), "{method} {path} with {name}: nothing is to be learnt from a 401");
+            assert_eq!(
+                *first,
+                body.to_string(),
+                "{method} {path} with {name}: nothing is to be learnt from a 401"
+            );
         }
     }
     assert_eq!(a.count(), 0, "no provider was asked");
@@ -421,7 +524,8 @@ fn own_key(surface: Surface, values: &BTreeMap<String, String>) -> &str {
 #[tokio::test]
 async fn what_is_anothers_is_not_there() {
     let (gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let (ann, bob) = (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
+    let (ann, bob) =
+        (session(&gateway, "ann@example.com").await, session(&gateway, "bob@example.com").await);
     let pin = make(&gateway, "/v1/apikeys", &ann).await;
     let router = make(&gateway, "/v1/router/keys", &ann).await;
     let capture = gateway.chat(&router, chat_body("auto", false).as_bytes()).await.request_id();
@@ -437,12 +541,17 @@ async fn what_is_anothers_is_not_there() {
         let surface = Surface::of(path);
         let answer = gateway.manage(method, &fill(path, id), caller, None).await;
         check_refusal(surface, &answer, 404);
-        let missing = gateway.manage(method, &fill(path, without_object(*object)), caller, None).await;
+        let missing =
+            gateway.manage(method, &fill(path, without_object(*object)), caller, None).await;
         assert_eq!(answer.text(), missing.text(), "{method} {path}");
     }
     // Bob's lists are empty, and nothing that he tried had an effect.
     for path in ["/v1/apikeys", "/v1/router/keys", "/v1/router/replay"] {
-        assert_eq!(gateway.manage("GET", path, &bob, None).await.json()["data"], json!([]), "{path}");
+        assert_eq!(
+            gateway.manage("GET", path, &bob, None).await.json()["data"],
+            json!([]),
+            "{path}"
+        );
     }
     assert_eq!(gateway.manage("GET", "/v1/auth/me", &pin.secret, None).await.status, 200);
     assert_eq!(gateway.chat(&router, chat_body("auto", false).as_bytes()).await.status, 200);
@@ -459,26 +568,53 @@ async fn a_rotated_key_on_each_interface_on_a_kept_connection_and_across_restart
         let key = make(&gateway, path, maker).await;
         let mut connection = gateway.connect().await;
         let bearer = format!("Bearer {}", key.secret);
-        let ask = client::request("GET", probe, &gateway.host(), &[("authorization", &bearer)], None);
+        let ask =
+            client::request("GET", probe, &gateway.host(), &[("authorization", &bearer)], None);
         assert_eq!(connection.exchange(&ask).await.status, 200, "{interface}");
         let rotate = async |body: Option<Value>| {
-            let answer = gateway.manage("POST", &format!("{path}/{}/rotate", key.id), maker, body.as_ref()).await;
-            assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")), "{}", answer.text());
+            let answer = gateway
+                .manage("POST", &format!("{path}/{}/rotate", key.id), maker, body.as_ref())
+                .await;
+            assert_eq!(
+                (answer.status, answer.header("cache-control")),
+                (200, Some("no-store")),
+                "{}",
+                answer.text()
+            );
             assert_eq!(answer.json()["id"], key.id.as_str());
             answer.json()["key"].as_str().unwrap().to_owned()
         };
         let second = rotate(None).await;
-        assert_eq!(connection.exchange(&ask).await.status, 401, "{interface}: dead on the open connection");
+        assert_eq!(
+            connection.exchange(&ask).await.status,
+            401,
+            "{interface}: dead on the open connection"
+        );
         let third = rotate(Some(json!({"grace_period_seconds": 600}))).await;
         graced.push((path, probe, maker.to_owned(), key, second, third));
-        let bad = gateway.manage("POST", &format!("{path}/{NO_KEY}/rotate"), maker, Some(&json!({"grace_period_seconds": -1}))).await;
+        let bad = gateway
+            .manage(
+                "POST",
+                &format!("{path}/{NO_KEY}/rotate"),
+                maker,
+                Some(&json!({"grace_period_seconds": -1})),
+            )
+            .await;
         check_refusal(Surface::of(path), &bad, 400);
     }
     let statuses = async |gateway: &Gateway, expected: u16| {
         for (_, probe, _, key, second, third) in &graced {
-            assert_eq!(gateway.manage("GET", probe, &key.secret, None).await.status, 401, "{probe}: the first secret");
+            assert_eq!(
+                gateway.manage("GET", probe, &key.secret, None).await.status,
+                401,
+                "{probe}: the first secret"
+            );
             for secret in [second, third] {
-                assert_eq!(gateway.manage("GET", probe, secret, None).await.status, expected, "{probe}");
+                assert_eq!(
+                    gateway.manage("GET", probe, secret, None).await.status,
+                    expected,
+                    "{probe}"
+                );
             }
         }
     };
@@ -487,7 +623,8 @@ async fn a_rotated_key_on_each_interface_on_a_kept_connection_and_across_restart
     statuses(&gateway, 200).await;
     for (path, _, maker, key, ..) in &graced {
         revoke(&gateway, path, maker, key).await;
-        let answer = gateway.manage("POST", &format!("{path}/{}/rotate", key.id), maker, None).await;
+        let answer =
+            gateway.manage("POST", &format!("{path}/{}/rotate", key.id), maker, None).await;
         match *path {
             "/v1/api-keys" => envelope::agent(&answer, 409, "Conflict"),
             _ => envelope::management(&answer, 409, "key_revoked"),
@@ -502,32 +639,97 @@ async fn a_rotated_key_on_each_interface_on_a_kept_connection_and_across_restart
 #[tokio::test]
 async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
     let (mut gateway, _a) = start(|setup| setup).await;
-    let send = async |gateway: &Gateway, method: &str, path: &str, credential: Option<&str>, body: Option<Value>| {
+    let send = async |gateway: &Gateway,
+                      method: &str,
+                      path: &str,
+                      credential: Option<&str>,
+                      body: Option<Value>| {
         let bearer = credential.map(|secret| format!("ApiKey {secret}"));
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(bearer.iter().map(|value| ("authorization", value.as_str())));
-        gateway.send(method, path, &headers, body.map(|body| body.to_string()).as_deref().map(str::as_bytes)).await
+        gateway
+            .send(
+                method,
+                path,
+                &headers,
+                body.map(|body| body.to_string()).as_deref().map(str::as_bytes),
+            )
+            .await
     };
     let key = send(&gateway, "POST", "/v1/api-keys", None, Some(json!({"name": "early"}))).await;
     assert_eq!((key.status, &key.json()["status"]), (201, &json!("active")), "{}", key.text());
-    let (id, secret) = (key.json()["id"].as_str().unwrap().to_owned(), key.json()["key"].as_str().unwrap().to_owned());
-    let early = send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"}))).await;
+    let (id, secret) = (
+        key.json()["id"].as_str().unwrap().to_owned(),
+        key.json()["key"].as_str().unwrap().to_owned(),
+    );
+    let early =
+        send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"})))
+            .await;
     assert_eq!((early.status, &early.json()["trusted"]), (201, &json!(false)), "{}", early.text());
-    assert_eq!(early.header("location"), Some(format!("/v1/agents/{}", early.json()["id"].as_str().unwrap()).as_str()));
-    envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "early", "model": "auto"}))).await, 409, "Conflict");
-    envelope::agent(&send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "x", "model": "none"}))).await, 400, "Bad Request");
-    envelope::agent(&send(&gateway, "PUT", "/v1/agents/early", None, Some(json!({}))).await, 405, "Method Not Allowed");
-    let written = send(&gateway, "PATCH", "/v1/agents/early", None, Some(json!({"instructions": "Be brief."}))).await;
-    assert_eq!((written.status, &written.json()["trusted"]), (200, &json!(false)), "{}", written.text());
+    assert_eq!(
+        early.header("location"),
+        Some(format!("/v1/agents/{}", early.json()["id"].as_str().unwrap()).as_str())
+    );
+    envelope::agent(
+        &send(
+            &gateway,
+            "POST",
+            "/v1/agents",
+            None,
+            Some(json!({"name": "early", "model": "auto"})),
+        )
+        .await,
+        409,
+        "Conflict",
+    );
+    envelope::agent(
+        &send(&gateway, "POST", "/v1/agents", None, Some(json!({"name": "x", "model": "none"})))
+            .await,
+        400,
+        "Bad Request",
+    );
+    envelope::agent(
+        &send(&gateway, "PUT", "/v1/agents/early", None, Some(json!({}))).await,
+        405,
+        "Method Not Allowed",
+    );
+    let written = send(
+        &gateway,
+        "PATCH",
+        "/v1/agents/early",
+        None,
+        Some(json!({"instructions": "Be brief."})),
+    )
+    .await;
+    assert_eq!(
+        (written.status, &written.json()["trusted"]),
+        (200, &json!(false)),
+        "{}",
+        written.text()
+    );
 
     gateway.set_env("AGENT_CLOUD_API_KEY", CLOUD_KEY);
     gateway.restart().await;
-    envelope::agent(&send(&gateway, "GET", "/v1/agents", Some(&secret), None).await, 401, "Unauthorized");
+    envelope::agent(
+        &send(&gateway, "GET", "/v1/agents", Some(&secret), None).await,
+        401,
+        "Unauthorized",
+    );
     let cloud = Some(CLOUD_KEY);
     let record = send(&gateway, "GET", &format!("/v1/api-keys/{id}"), cloud, None).await.json();
     assert_eq!(record["status"], "inactive", "{record}");
-    let own = send(&gateway, "POST", "/v1/api-keys", cloud, None).await.json()["key"].as_str().unwrap().to_owned();
-    let late = send(&gateway, "POST", "/v1/agents", Some(&own), Some(json!({"name": "late", "model": "auto"}))).await;
+    let own = send(&gateway, "POST", "/v1/api-keys", cloud, None).await.json()["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let late = send(
+        &gateway,
+        "POST",
+        "/v1/agents",
+        Some(&own),
+        Some(json!({"name": "late", "model": "auto"})),
+    )
+    .await;
     assert_eq!((late.status, &late.json()["trusted"]), (201, &json!(true)), "{}", late.text());
     let listed = send(&gateway, "GET", "/v1/agents", Some(&own), None).await.json();
     assert_eq!(listed["data"], json!([late.json(), written.json()]), "newest first, as they were");
@@ -536,7 +738,11 @@ async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
     let tag = now.header("etag").expect("an entity tag").to_owned();
     let bearer = format!("Bearer {own}");
     let on = |name: &'static str, value: &str| {
-        [("authorization", bearer.clone()), (name, value.to_owned()), ("content-type", "application/json".to_owned())]
+        [
+            ("authorization", bearer.clone()),
+            (name, value.to_owned()),
+            ("content-type", "application/json".to_owned()),
+        ]
     };
     for (method, name, value, status) in [
         ("GET", "if-none-match", tag.as_str(), 304),
@@ -548,8 +754,11 @@ async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
         ("PATCH", "if-match", &tag, 200),
     ] {
         let headers = on(name, value);
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        now = gateway.send(method, "/v1/agents/early", &headers, (method == "PATCH").then_some(b"{}")).await;
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        now = gateway
+            .send(method, "/v1/agents/early", &headers, (method == "PATCH").then_some(b"{}"))
+            .await;
         assert_eq!(now.status, status, "{method} {name}: {value}: {}", now.text());
         match status {
             412 => envelope::agent(&now, 412, "Precondition Failed"),
@@ -560,8 +769,15 @@ async fn keys_and_agents_of_the_open_days_are_nobodys_once_agent_is_enforced() {
     assert_eq!(send(&gateway, "DELETE", "/v1/agents/early", Some(&own), None).await.status, 204);
     gateway.kill_9();
     gateway.start_again().await;
-    envelope::agent(&send(&gateway, "GET", "/v1/agents/early", Some(&own), None).await, 404, "Not Found");
-    assert_eq!(send(&gateway, "GET", "/v1/agents/late", Some(&own), None).await.json(), late.json());
+    envelope::agent(
+        &send(&gateway, "GET", "/v1/agents/early", Some(&own), None).await,
+        404,
+        "Not Found",
+    );
+    assert_eq!(
+        send(&gateway, "GET", "/v1/agents/late", Some(&own), None).await.json(),
+        late.json()
+    );
 }
 
 #[tokio::test]
@@ -571,19 +787,34 @@ async fn a_logout_and_a_new_password_end_sessions_for_good() {
     for _ in 0..3 {
         tokens.push(session(&gateway, "ann@example.com").await);
     }
-    let me = async |gateway: &Gateway, token: &str| gateway.manage("GET", "/v1/auth/me", token, None).await.status;
+    let me = async |gateway: &Gateway, token: &str| {
+        gateway.manage("GET", "/v1/auth/me", token, None).await.status
+    };
     let out = gateway.manage("POST", "/v1/auth/logout", &tokens[0], None).await;
     assert_eq!(out.status, 204, "{}", out.text());
-    assert!(out.header("set-cookie").is_some_and(|cookie| cookie.starts_with("rerouter_session=;") && cookie.contains("Max-Age=0")));
+    assert!(out.header("set-cookie").is_some_and(
+        |cookie| cookie.starts_with("rerouter_session=;") && cookie.contains("Max-Age=0")
+    ));
     let change = async |token: &str, current: &str| {
         let body = json!({"current_password": current, "new_password": "an even longer password"});
         gateway.manage("POST", "/v1/auth/password", token, Some(&body)).await
     };
     check_401(Surface::Pin, &change(&tokens[1], "wrong").await);
     assert_eq!(change(&tokens[1], "a long enough password").await.status, 204);
-    envelope::management(&gateway.manage("POST", "/v1/auth/logout", &gateway.admin_key, None).await, 403, "forbidden");
+    envelope::management(
+        &gateway.manage("POST", "/v1/auth/logout", &gateway.admin_key, None).await,
+        403,
+        "forbidden",
+    );
     for _ in 0..2 {
-        assert_eq!([me(&gateway, &tokens[0]).await, me(&gateway, &tokens[1]).await, me(&gateway, &tokens[2]).await], [401, 200, 401]);
+        assert_eq!(
+            [
+                me(&gateway, &tokens[0]).await,
+                me(&gateway, &tokens[1]).await,
+                me(&gateway, &tokens[2]).await
+            ],
+            [401, 200, 401]
+        );
         gateway.kill_9();
         gateway.start_again().await;
     }

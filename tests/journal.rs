@@ -13,7 +13,8 @@ use crate::support::client::Answer;
 use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::journal::{
-    AGENT, Ask, CLOUD_KEY, Client, Fact, Journal, Left, PIN, ROUTER, changeable, check, check_all_made, check_audit, newest_row, rows_since,
+    AGENT, Ask, CLOUD_KEY, Client, Fact, Journal, Left, PIN, ROUTER, changeable, check,
+    check_all_made, check_audit, newest_row, rows_since,
 };
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, until};
@@ -25,7 +26,8 @@ const REMEMBERED: usize = 20;
 const VOUCHED: usize = 3;
 
 /// The clients of a round, by what they do.
-const KINDS: [&str; 9] = ["users", "users", "sessions", "sessions", "descent", "repeats", "pins", "routers", "tenants"];
+const KINDS: [&str; 9] =
+    ["users", "users", "sessions", "sessions", "descent", "repeats", "pins", "routers", "tenants"];
 
 async fn make_user(client: &mut Client, email: &str) -> Option<(String, Value)> {
     let body = json!({"email": email, "password": PASSWORD});
@@ -40,13 +42,22 @@ async fn make_user(client: &mut Client, email: &str) -> Option<(String, Value)> 
 
 async fn log_in(client: &mut Client, email: &str, password: &str) -> Option<String> {
     let body = json!({"email": email, "password": password});
-    let token = client.send(("POST", "/v1/auth/login", ""), Some(body), Vec::new()).await?.json()["token"].as_str().unwrap().to_owned();
+    let token =
+        client.send(("POST", "/v1/auth/login", ""), Some(body), Vec::new()).await?.json()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
     client.know(Fact::Pin(token.clone()), json!(true));
     Some(token)
 }
 
 /// Changes a user as an admin does.
-async fn patch(client: &mut Client, (id, record): (&str, &mut Value), body: Value, mut facts: Vec<(Fact, Value)>) -> Option<()> {
+async fn patch(
+    client: &mut Client,
+    (id, record): (&str, &mut Value),
+    body: Value,
+    mut facts: Vec<(Fact, Value)>,
+) -> Option<()> {
     for (name, value) in body.as_object().unwrap() {
         record[name] = value.clone();
     }
@@ -65,11 +76,22 @@ async fn users(client: &mut Client) -> Option<()> {
         let token = log_in(client, &email, PASSWORD).await?;
         let pin = client.make(PIN, &token, json!({})).await?;
         let router = client.make(ROUTER, &token, json!({})).await?;
-        let (of_pin, of_router) = (Fact::Pin(pin.secret.clone()), Fact::Router(router.secret.clone()));
-        let keys = |good: bool| vec![(of_pin.clone(), json!(good)), (of_router.clone(), json!(good))];
-        let password = |good: bool| (Fact::Password(email.clone(), PASSWORD.to_owned()), json!(good));
-        let out = || [keys(false), vec![(Fact::Pin(token.clone()), json!(false)), password(false)]].concat();
-        patch(client, (&id, &mut record), json!({"name": format!("n{n}"), "limits": {"rpm": 100 + n}}), Vec::new()).await?;
+        let (of_pin, of_router) =
+            (Fact::Pin(pin.secret.clone()), Fact::Router(router.secret.clone()));
+        let keys =
+            |good: bool| vec![(of_pin.clone(), json!(good)), (of_router.clone(), json!(good))];
+        let password =
+            |good: bool| (Fact::Password(email.clone(), PASSWORD.to_owned()), json!(good));
+        let out = || {
+            [keys(false), vec![(Fact::Pin(token.clone()), json!(false)), password(false)]].concat()
+        };
+        patch(
+            client,
+            (&id, &mut record),
+            json!({"name": format!("n{n}"), "limits": {"rpm": 100 + n}}),
+            Vec::new(),
+        )
+        .await?;
         match n % 3 {
             0 => patch(client, (&id, &mut record), json!({"disabled": true}), out()).await?,
             1 => {
@@ -133,13 +155,16 @@ async fn descent(client: &mut Client) -> Option<()> {
             2 => {
                 let second = rotate(client, ROUTER, &top.secret, &child, &[], Some(600)).await?;
                 // Two secrets at most, and with no grace one.
-                let third = rotate(client, ROUTER, &admin, &child, &[&child, &second], None).await?;
+                let third =
+                    rotate(client, ROUTER, &admin, &child, &[&child, &second], None).await?;
                 let facts = client.ended(ROUTER, &[&top, &third, &grandchild]);
                 client.ask(Ask { facts, others, ..Ask::new("DELETE", &whole, &admin) }).await?;
             }
             _ => {
                 let off = client.secrets(ROUTER, &[&child], false);
-                client.send(("PATCH", &below, &top.secret), Some(json!({"status": "inactive"})), off).await?;
+                client
+                    .send(("PATCH", &below, &top.secret), Some(json!({"status": "inactive"})), off)
+                    .await?;
                 let facts = client.ended(ROUTER, &[&top, &child, &grandchild]);
                 client.ask(Ask { facts, others, ..Ask::new("DELETE", &whole, &admin) }).await?;
             }
@@ -149,25 +174,47 @@ async fn descent(client: &mut Client) -> Option<()> {
 }
 
 /// Gives a key another secret, with which these are dead; at once, or after so many seconds.
-async fn rotate(client: &mut Client, path: &str, by: &str, key: &Key, dead: &[&Key], grace: Option<u64>) -> Option<Key> {
+async fn rotate(
+    client: &mut Client,
+    path: &str,
+    by: &str,
+    key: &Key,
+    dead: &[&Key],
+    grace: Option<u64>,
+) -> Option<Key> {
     let facts = client.secrets(path, dead, false);
     let body = grace.map(|seconds| json!({"grace_period_seconds": seconds}));
-    let answer: Answer = client.send(("POST", &format!("{path}/{}/rotate", key.id), by), body, facts).await?;
+    let answer: Answer =
+        client.send(("POST", &format!("{path}/{}/rotate", key.id), by), body, facts).await?;
     Some(client.take_key(path, &answer))
 }
 
 /// Keys by themselves: with everything that can be said of one, changed in each of it, switched off and on, rotated and ended.
-async fn shelf(client: &mut Client, path: &str, (scopes, wide, narrow): (Value, Value, Value)) -> Option<()> {
+async fn shelf(
+    client: &mut Client,
+    path: &str,
+    (scopes, wide, narrow): (Value, Value, Value),
+) -> Option<()> {
     let admin = client.admin.clone();
     for n in 0_u64.. {
         let ends = "2091-01-01T00:00:00.000000Z";
         let body = json!({"name": format!("made {n}"), "scopes": scopes, "limits": wide, "labels": {"team": "a"}, "expires_at": ends});
         let key = client.make(path, &admin, body).await?;
         let id = key.id.clone();
-        let labels = json!({"labels": {"team": "b", "floor": "2"}, "metadata": {"n": n.to_string()}});
+        let labels =
+            json!({"labels": {"team": "b", "floor": "2"}, "metadata": {"n": n.to_string()}});
         client.patch_key(path, &id, &admin, labels, Vec::new()).await?;
-        client.patch_key(path, &id, &admin, json!({"limits": narrow, "labels": {"floor": null}}), Vec::new()).await?;
-        let sooner = json!({"expires_at": "2081-01-01T00:00:00.000000Z", "name": format!("changed {n}")});
+        client
+            .patch_key(
+                path,
+                &id,
+                &admin,
+                json!({"limits": narrow, "labels": {"floor": null}}),
+                Vec::new(),
+            )
+            .await?;
+        let sooner =
+            json!({"expires_at": "2081-01-01T00:00:00.000000Z", "name": format!("changed {n}")});
         client.patch_key(path, &id, &admin, sooner, Vec::new()).await?;
         for (status, good) in [("inactive", false), ("active", true)] {
             let facts = client.secrets(path, &[&key], good);
@@ -201,7 +248,11 @@ async fn tenants(client: &mut Client) -> Option<()> {
             0 => {
                 let second = rotate(client, AGENT, &own(&key), &key, &[&key], None).await?;
                 if tenant.is_empty() {
-                    client.left.opened.push((format!("{AGENT}/{}", key.id), second.secret.clone(), key.secret.clone()));
+                    client.left.opened.push((
+                        format!("{AGENT}/{}", key.id),
+                        second.secret.clone(),
+                        key.secret.clone(),
+                    ));
                 } else {
                     client.stay(AGENT, tenant, &second, &[&second]).await?;
                 }
@@ -213,7 +264,9 @@ async fn tenants(client: &mut Client) -> Option<()> {
             }
             _ => {
                 let off = client.secrets(AGENT, &[&key], false);
-                client.patch_key(AGENT, &key.id, tenant, json!({"status": "inactive"}), off).await?;
+                client
+                    .patch_key(AGENT, &key.id, tenant, json!({"status": "inactive"}), off)
+                    .await?;
                 client.end_key(AGENT, tenant, &[&key]).await?;
             }
         }
@@ -226,7 +279,11 @@ async fn repeats(client: &mut Client) -> Option<()> {
     let (admin, tenant) = (client.admin.clone(), client.tenant);
     for n in 0_u64.. {
         let name = format!("{}-{n}", client.name);
-        let asked = || Ask { named: Some(&name), body: Some(json!({})), ..Ask::new("POST", ROUTER, &admin) };
+        let asked = || Ask {
+            named: Some(&name),
+            body: Some(json!({})),
+            ..Ask::new("POST", ROUTER, &admin)
+        };
         let first = client.ask(asked()).await?;
         let key = client.take_key(ROUTER, &first);
         let again = client.ask(Ask { noted: false, ..asked() }).await?;
@@ -240,9 +297,21 @@ async fn repeats(client: &mut Client) -> Option<()> {
         let body = json!({"name": agent, "model": "auto", "description": "first"});
         client.know(Fact::Agent(agent.clone()), Value::Null);
         client.send(("POST", "/v1/agents", tenant), Some(body), described("first")).await?;
-        client.send(("PATCH", &path, tenant), Some(json!({"description": "second"})), described("second")).await?;
+        client
+            .send(
+                ("PATCH", &path, tenant),
+                Some(json!({"description": "second"})),
+                described("second"),
+            )
+            .await?;
         if n % 2 == 1 {
-            client.send(("DELETE", &path, tenant), None, vec![(Fact::Agent(agent.clone()), Value::Null)]).await?;
+            client
+                .send(
+                    ("DELETE", &path, tenant),
+                    None,
+                    vec![(Fact::Agent(agent.clone()), Value::Null)],
+                )
+                .await?;
         }
     }
     Some(())
@@ -258,11 +327,29 @@ async fn work(kind: &'static str, client: Option<Client>) -> Option<Left> {
         "repeats" => repeats(&mut client).await,
         "tenants" => tenants(&mut client).await,
         "pins" => {
-            shelf(&mut client, PIN, (json!(["user"]), json!({"keys_per_user": 50}), json!({"keys_per_user": 5, "models": ["auto"]}))).await
+            shelf(
+                &mut client,
+                PIN,
+                (
+                    json!(["user"]),
+                    json!({"keys_per_user": 50}),
+                    json!({"keys_per_user": 5, "models": ["auto"]}),
+                ),
+            )
+            .await
         }
         _ => {
             let wide = json!({"rpm": 1000, "budget": {"usd": 5.0, "per": "day"}});
-            shelf(&mut client, ROUTER, (json!(["inference", "replay"]), wide, json!({"rpm": 10, "budget": null, "models": ["auto"]}))).await
+            shelf(
+                &mut client,
+                ROUTER,
+                (
+                    json!(["inference", "replay"]),
+                    wide,
+                    json!({"rpm": 10, "budget": null, "models": ["auto"]}),
+                ),
+            )
+            .await
         }
     };
     assert!(gone.is_none(), "they go on until nobody answers");
@@ -282,13 +369,22 @@ async fn end_all(gateway: &Gateway) {
         (ROUTER, gateway.admin_key.as_str(), "&owner=usr_admin"),
     ] {
         loop {
-            let listed = gateway.manage("GET", &format!("{path}?limit=100{whose}"), by, None).await.json();
-            let ids: Vec<&str> = listed["data"].as_array().unwrap().iter().filter_map(|key| key["id"].as_str()).collect();
+            let listed =
+                gateway.manage("GET", &format!("{path}?limit=100{whose}"), by, None).await.json();
+            let ids: Vec<&str> = listed["data"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|key| key["id"].as_str())
+                .collect();
             if ids.is_empty() {
                 break;
             }
             for id in ids {
-                assert_eq!(gateway.manage("DELETE", &format!("{path}/{id}"), by, None).await.status, 204);
+                assert_eq!(
+                    gateway.manage("DELETE", &format!("{path}/{id}"), by, None).await.status,
+                    204
+                );
             }
         }
     }
@@ -296,11 +392,18 @@ async fn end_all(gateway: &Gateway) {
 
 /// What was made while AGENT was open is good when somebody vouches for it: by the secret that it was given last, and by no other.
 async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
-    let opened: Vec<_> = all.iter().flat_map(|left| left.opened.iter().rev().take(VOUCHED)).collect();
+    let opened: Vec<_> =
+        all.iter().flat_map(|left| left.opened.iter().rev().take(VOUCHED)).collect();
     for (path, secret, before) in &opened {
-        let good = async |secret: &str| gateway.manage("GET", "/v1/agents", secret, None).await.status;
-        assert_eq!((good(secret).await, good(before).await), (401, 401), "nobody in particular made it");
-        let vouched = gateway.manage("PATCH", path, CLOUD_KEY, Some(&json!({"status": "active"}))).await;
+        let good =
+            async |secret: &str| gateway.manage("GET", "/v1/agents", secret, None).await.status;
+        assert_eq!(
+            (good(secret).await, good(before).await),
+            (401, 401),
+            "nobody in particular made it"
+        );
+        let vouched =
+            gateway.manage("PATCH", path, CLOUD_KEY, Some(&json!({"status": "active"}))).await;
         assert_eq!(vouched.status, 200, "{}", vouched.text());
         assert_eq!((good(secret).await, good(before).await), (200, 401));
     }
@@ -311,7 +414,8 @@ async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
 fn over(journal: Journal) -> impl Iterator<Item = (Fact, Vec<Value>)> {
     let ended = |(fact, seen): &(Fact, Vec<Value>)| {
         // Looking a password up takes long, and only so many may be looked up at all.
-        matches!(fact, Fact::Pin(_) | Fact::Router(_) | Fact::AgentKey(_)) && *seen == [json!(false)]
+        matches!(fact, Fact::Pin(_) | Fact::Router(_) | Fact::AgentKey(_))
+            && *seen == [json!(false)]
     };
     journal.into_iter().filter(ended)
 }
@@ -322,12 +426,20 @@ async fn until_killed(gateway: &mut Gateway, round: usize, tenant: &'static str)
     let (address, admin): (SocketAddr, String) = (gateway.address(), gateway.admin_key.clone());
     let mut clients = Vec::new();
     for (n, kind) in KINDS.into_iter().enumerate() {
-        let client = Client::connect(format!("{kind}{n}-{round}"), address, admin.clone(), tenant, Arc::clone(&counts[n])).await;
+        let client = Client::connect(
+            format!("{kind}{n}-{round}"),
+            address,
+            admin.clone(),
+            tenant,
+            Arc::clone(&counts[n]),
+        )
+        .await;
         clients.push(tokio::spawn(work(kind, client)));
     }
     // Each time after other numbers of acknowledgements, and at once.
     let enough = |n: usize| 5 + (round * 7 + n * 5) % 11;
-    let all = || counts.iter().enumerate().all(|(n, count)| count.load(Ordering::SeqCst) >= enough(n));
+    let all =
+        || counts.iter().enumerate().all(|(n, count)| count.load(Ordering::SeqCst) >= enough(n));
     until("acknowledgements", async || all().then_some(())).await;
     gateway.kill_9();
     let mut left = Vec::new();

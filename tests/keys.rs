@@ -26,7 +26,10 @@ async fn start(threads: usize) -> (Gateway, Provider) {
 
 fn key_of(answer: &Answer) -> Key {
     let record = answer.json();
-    Key { id: record["id"].as_str().unwrap().to_owned(), secret: record["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: record["id"].as_str().unwrap().to_owned(),
+        secret: record["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 async fn make(gateway: &Gateway, maker: &str, body: Value) -> Key {
@@ -53,7 +56,12 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
     let mut connection = gateway.connect().await;
     for (status, expected) in [("inactive", 401), ("active", 200), ("inactive", 401)] {
         let patched = patch(&gateway, &admin, &key, json!({"status": status})).await;
-        assert_eq!((patched.status, &patched.json()["status"]), (200, &json!(status)), "{}", patched.text());
+        assert_eq!(
+            (patched.status, &patched.json()["status"]),
+            (200, &json!(status)),
+            "{}",
+            patched.text()
+        );
         assert_eq!(connection.exchange(&ask).await.status, expected, "{status}");
     }
     gateway.kill_9();
@@ -71,19 +79,36 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
     assert_eq!(patch(&gateway, &admin, &key, json!({"limits": null})).await.status, 200);
     assert_eq!(chat().await, 200);
 
-    for (path, wrong) in [("/v1/apikeys", json!({"scopes": []})), ("/v1/router/keys", json!({"scopes": []}))] {
+    for (path, wrong) in
+        [("/v1/apikeys", json!({"scopes": []})), ("/v1/router/keys", json!({"scopes": []}))]
+    {
         let id = if path == ROUTER { key.id.as_str() } else { "key_00000000000000000000000000" };
         let refused = gateway.manage("PATCH", &format!("{path}/{id}"), &admin, Some(&wrong)).await;
         envelope::management(&refused, 400, "invalid_request");
         assert_eq!(refused.json()["field"], "scopes");
     }
-    let merge = [("authorization", format!("Bearer {admin}")), ("content-type", "application/merge-patch+json".to_owned())];
-    let merge: Vec<(&str, &str)> = merge.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let merge = [
+        ("authorization", format!("Bearer {admin}")),
+        ("content-type", "application/merge-patch+json".to_owned()),
+    ];
+    let merge: Vec<(&str, &str)> =
+        merge.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let target = format!("{ROUTER}/{}", key.id);
-    assert_eq!(gateway.send("PATCH", &target, &merge, Some(br#"{"name":"merged"}"#)).await.json()["name"], "merged");
-    envelope::management(&gateway.send("POST", ROUTER, &merge, Some(b"{}")).await, 415, "unsupported_media_type");
+    assert_eq!(
+        gateway.send("PATCH", &target, &merge, Some(br#"{"name":"merged"}"#)).await.json()["name"],
+        "merged"
+    );
+    envelope::management(
+        &gateway.send("POST", ROUTER, &merge, Some(b"{}")).await,
+        415,
+        "unsupported_media_type",
+    );
     assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
-    envelope::management(&patch(&gateway, &admin, &key, json!({"name": "x"})).await, 409, "key_revoked");
+    envelope::management(
+        &patch(&gateway, &admin, &key, json!({"name": "x"})).await,
+        409,
+        "key_revoked",
+    );
 }
 
 #[tokio::test]
@@ -93,14 +118,17 @@ async fn a_budget_that_is_changed_keeps_what_was_spent() {
     let a = Provider::always(scripted::completion("a word")).await;
     let gateway = Gateway::start(&in_order(&[("a", &a.url())], priced)).await;
     let admin = gateway.admin_key.clone();
-    let key = make(&gateway, &admin, json!({"limits": {"budget": {"usd": 0.06, "per": "month"}}})).await;
-    let body = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
+    let key =
+        make(&gateway, &admin, json!({"limits": {"budget": {"usd": 0.06, "per": "month"}}})).await;
+    let body =
+        br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
     let spend = async || {
         let mut answered = 0;
         loop {
             let answer = until("an answer that does not ask to come back soon", async || {
                 let answer = gateway.chat(&key, body).await;
-                let soon = answer.header("retry-after") == Some("1") && answer.header("x-should-retry").is_none();
+                let soon = answer.header("retry-after") == Some("1")
+                    && answer.header("x-should-retry").is_none();
                 (!soon).then_some(answer)
             })
             .await;
@@ -113,10 +141,16 @@ async fn a_budget_that_is_changed_keeps_what_was_spent() {
     };
     let first = spend().await;
     assert!((4..=6).contains(&first), "{first}");
-    assert_eq!(patch(&gateway, &admin, &key, json!({"limits": {"budget": {"usd": 0.12}}})).await.status, 200);
+    assert_eq!(
+        patch(&gateway, &admin, &key, json!({"limits": {"budget": {"usd": 0.12}}})).await.status,
+        200
+    );
     let second = spend().await;
     assert!((10..=12).contains(&(first + second)), "{first} {second}");
-    assert_eq!(patch(&gateway, &admin, &key, json!({"limits": {"budget": {"usd": 0.03}}})).await.status, 200);
+    assert_eq!(
+        patch(&gateway, &admin, &key, json!({"limits": {"budget": {"usd": 0.03}}})).await.status,
+        200
+    );
     assert_eq!(spend().await, 0);
 }
 
@@ -125,13 +159,16 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
     // A hundredth of a dollar a token: an answer of ten tokens costs ten cents.
     let priced = "models:\n  a/model: { input_per_mtok: 10000, output_per_mtok: 10000 }\n";
     let a = Provider::always(scripted::completion("a word")).await;
-    let setup = Setup::new(&in_order(&[("a", &a.url())], priced)).server("pin: { registration: open }");
+    let setup =
+        Setup::new(&in_order(&[("a", &a.url())], priced)).server("pin: { registration: open }");
     let gateway = setup.threads(2).start().await;
     let admin = gateway.admin_key.clone();
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
     let ann = gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await.json()["user"]["id"].clone();
     let budget = json!({"budget": {"usd": 10, "per": "month"}});
-    let maker = make(&gateway, &admin, json!({"scopes": ["admin", "keys", "inference"], "limits": budget})).await;
+    let maker =
+        make(&gateway, &admin, json!({"scopes": ["admin", "keys", "inference"], "limits": budget}))
+            .await;
     let mut children: Vec<Key> = Vec::new();
     for n in 0..100 {
         // Every other one is made by the one before it, with the budget of that.
@@ -142,7 +179,8 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
         };
         children.push(made);
     }
-    let body = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
+    let body =
+        br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
     let (gateway, answered) = (&gateway, &AtomicUsize::new(0));
     futures::future::join_all(children.iter().map(async |child| {
         until("the end of the money", async || {
@@ -150,7 +188,10 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
                 let answer = gateway.chat(child, body).await;
                 match answer.status {
                     200 => _ = answered.fetch_add(1, Ordering::Relaxed),
-                    _ => return (answer.json()["error"]["code"] == "insufficient_quota").then_some(()),
+                    _ => {
+                        return (answer.json()["error"]["code"] == "insufficient_quota")
+                            .then_some(());
+                    }
                 }
             }
         })
@@ -158,7 +199,11 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
     }))
     .await;
     let answered = answered.load(Ordering::Relaxed);
-    assert!((90..=100).contains(&answered) && a.count() == answered, "{answered} answers of ten cents, {} asked for", a.count());
+    assert!(
+        (90..=100).contains(&answered) && a.count() == answered,
+        "{answered} answers of ten cents, {} asked for",
+        a.count()
+    );
 }
 
 #[tokio::test]
@@ -171,11 +216,18 @@ async fn a_descent_ends_with_its_root_and_a_creation_is_told_once_more() {
     let beside = make(&gateway, &admin, json!({})).await;
     let named = async |key: &str, body: &[u8]| {
         let bearer = format!("Bearer {}", beside.secret);
-        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("idempotency-key", key)];
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("idempotency-key", key),
+        ];
         gateway.send("POST", ROUTER, &headers, Some(body)).await
     };
     let (first, again) = (named("one", b"{}").await, named("one", b"{}").await);
-    assert_eq!((first.status, first.text(), first.header("location")), (again.status, again.text(), again.header("location")));
+    assert_eq!(
+        (first.status, first.text(), first.header("location")),
+        (again.status, again.text(), again.header("location"))
+    );
     let other = named("one", br#"{"name": "x"}"#).await;
     envelope::management(&other, 409, "conflict");
     let made = key_of(&again);
@@ -205,7 +257,8 @@ async fn when_a_key_was_last_used_survives_an_orderly_stop() {
     let admin = gateway.admin_key.clone();
     let key = make(&gateway, &admin, json!({})).await;
     let last = async |gateway: &Gateway| {
-        let shown = gateway.manage("GET", &format!("{ROUTER}/{}", key.id), &admin, None).await.json();
+        let shown =
+            gateway.manage("GET", &format!("{ROUTER}/{}", key.id), &admin, None).await.json();
         shown["last_used_at"].as_str().map(str::to_owned)
     };
     assert_eq!(last(&gateway).await, None);
@@ -294,7 +347,9 @@ async fn check(gateway: &Gateway, journal: &Journal) {
 
 async fn sign_in(gateway: &Gateway, path: &str, email: &str) -> Value {
     let body = json!({"email": email, "password": "a long enough password"}).to_string();
-    let answer = gateway.send("POST", path, &[("content-type", "application/json")], Some(body.as_bytes())).await;
+    let answer = gateway
+        .send("POST", path, &[("content-type", "application/json")], Some(body.as_bytes()))
+        .await;
     assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
     answer.json()
 }
@@ -308,17 +363,30 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
         let email = format!("user{round}@example.com");
         sign_in(&gateway, "/v1/auth/register", &email).await;
         for keep in [true, false] {
-            let token = sign_in(&gateway, "/v1/auth/login", &email).await["token"].as_str().unwrap().to_owned();
+            let token = sign_in(&gateway, "/v1/auth/login", &email).await["token"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             if !keep {
-                assert_eq!(gateway.manage("POST", "/v1/auth/logout", &token, None).await.status, 204);
+                assert_eq!(
+                    gateway.manage("POST", "/v1/auth/logout", &token, None).await.status,
+                    204
+                );
             }
             sessions.push((token, if keep { 200 } else { 401 }));
         }
         let acknowledged = Arc::new(AtomicUsize::new(0));
-        let clients: Vec<_> = (0..4).map(|_| tokio::spawn(work(gateway.address(), admin.clone(), Arc::clone(&acknowledged)))).collect();
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                tokio::spawn(work(gateway.address(), admin.clone(), Arc::clone(&acknowledged)))
+            })
+            .collect();
         // Each time after another number of acknowledgements, and at once.
         let enough = 20 + usize::try_from(round).unwrap() % 17;
-        until("acknowledgements", async || (acknowledged.load(Ordering::SeqCst) >= enough).then_some(())).await;
+        until("acknowledgements", async || {
+            (acknowledged.load(Ordering::SeqCst) >= enough).then_some(())
+        })
+        .await;
         gateway.kill_9();
         let mut journal = Journal::new();
         for client in clients {
@@ -330,7 +398,10 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
         for (token, status) in &sessions {
             assert_eq!(gateway.manage("GET", "/v1/auth/me", token, None).await.status, *status);
         }
-        assert_eq!(sign_in(&gateway, "/v1/auth/login", &email).await["user"]["email"], email.as_str());
+        assert_eq!(
+            sign_in(&gateway, "/v1/auth/login", &email).await["user"]["email"],
+            email.as_str()
+        );
         dead.extend(journal.into_iter().filter(|(_, known)| *known == Known::Dead).take(20));
         if sessions.len() > 20 {
             sessions.drain(..10);
@@ -342,13 +413,22 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
 /// Ends the live keys, so that the next round may make as many.
 async fn end_all(gateway: &Gateway, admin: &str) {
     loop {
-        let listed = gateway.manage("GET", &format!("{ROUTER}?limit=100"), admin, None).await.json();
-        let ids: Vec<&str> = listed["data"].as_array().unwrap().iter().filter_map(|key| key["id"].as_str()).collect();
+        let listed =
+            gateway.manage("GET", &format!("{ROUTER}?limit=100"), admin, None).await.json();
+        let ids: Vec<&str> = listed["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|key| key["id"].as_str())
+            .collect();
         if ids.is_empty() {
             return;
         }
         for id in ids {
-            assert_eq!(gateway.manage("DELETE", &format!("{ROUTER}/{id}"), admin, None).await.status, 204);
+            assert_eq!(
+                gateway.manage("DELETE", &format!("{ROUTER}/{id}"), admin, None).await.status,
+                204
+            );
         }
     }
 }

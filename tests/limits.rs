@@ -15,7 +15,8 @@ use crate::support::{envelope, until};
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 100, output_per_mtok: 3100 }\n";
 /// Reserved at a token for each of its 84 bytes, and three for the answer: less than two cents. Where less is left, at more than
 /// one cent.
-const BODY: &str = r#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
+const BODY: &str =
+    r#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 const CENT: f64 = 0.01;
 
 async fn over(provider: &Provider, extra: &str) -> Gateway {
@@ -23,10 +24,14 @@ async fn over(provider: &Provider, extra: &str) -> Gateway {
 }
 
 async fn key(gateway: &Gateway, maker: &str, limits: Value) -> Key {
-    let made = gateway.manage("POST", "/v1/router/keys", maker, Some(&json!({ "limits": limits }))).await;
+    let made =
+        gateway.manage("POST", "/v1/router/keys", maker, Some(&json!({ "limits": limits }))).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let made = made.json();
-    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 async fn usage(gateway: &Gateway, credential: &str, query: &str) -> Vec<Value> {
@@ -43,7 +48,9 @@ fn code(answer: &Answer) -> String {
 async fn patiently(gateway: &Gateway, key: &Key) -> Answer {
     until("an answer that is no `rate_limit_exceeded`", async || {
         let answer = gateway.chat(key, BODY.as_bytes()).await;
-        let soon = answer.status == 429 && answer.header("retry-after") == Some("1") && answer.header("x-should-retry").is_none();
+        let soon = answer.status == 429
+            && answer.header("retry-after") == Some("1")
+            && answer.header("x-should-retry").is_none();
         (!soon).then_some(answer)
     })
     .await
@@ -69,8 +76,11 @@ async fn spend(gateway: &Gateway, key: &Key) -> usize {
 async fn many_clients_at_once_never_spend_more_than_the_budget() {
     let provider = Provider::always(scripted::completion("a word")).await;
     let mut gateway = over(&provider, PRICED).await;
-    let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 20.0 * CENT, "per": "month"}})).await;
-    let answered: usize = futures::future::join_all((0..64).map(|_| spend(&gateway, &key))).await.into_iter().sum();
+    let key =
+        key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 20.0 * CENT, "per": "month"}}))
+            .await;
+    let answered: usize =
+        futures::future::join_all((0..64).map(|_| spend(&gateway, &key))).await.into_iter().sum();
     // The last request that fits is the last whose reserve fits.
     assert!((18..=20).contains(&answered), "{answered}");
     assert_eq!(provider.count(), answered);
@@ -82,18 +92,27 @@ async fn many_clients_at_once_never_spend_more_than_the_budget() {
     let refused = gateway.chat(&key, BODY.as_bytes()).await;
     envelope::openai(&refused, 429, "rate_limit_error", Some("insufficient_quota"));
     let capture = gateway.capture(&refused.request_id()).await;
-    assert_eq!((&capture["state"], &capture["decision"], &capture["status"]), (&json!("refused"), &Value::Null, &json!(429)));
+    assert_eq!(
+        (&capture["state"], &capture["decision"], &capture["status"]),
+        (&json!("refused"), &Value::Null, &json!(429))
+    );
 
     gateway.restart().await;
     assert_eq!(spend(&gateway, &key).await, 0, "a restart gives no money back");
-    assert_eq!(usage(&gateway, &gateway.admin_key, "?group_by=key").await, used, "nor forgets what was used");
+    assert_eq!(
+        usage(&gateway, &gateway.admin_key, "?group_by=key").await,
+        used,
+        "nor forgets what was used"
+    );
 }
 
 #[tokio::test]
 async fn a_crash_makes_no_budget_larger_and_a_restart_none_smaller() {
     let provider = Provider::always(scripted::completion("a word")).await;
     let mut gateway = over(&provider, PRICED).await;
-    let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 50.0 * CENT, "per": "month"}})).await;
+    let key =
+        key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 50.0 * CENT, "per": "month"}}))
+            .await;
     for _ in 0..3 {
         assert_eq!(patiently(&gateway, &key).await.status, 200);
     }
@@ -113,17 +132,32 @@ async fn whatever_the_way_out_everything_comes_back() {
     let provider = Provider::start(|_, number| match number {
         0 | 3 => vec![Step::Hang],
         1 => scripted::failure(500, "broken"),
-        2 => vec![scripted::stream_head(), Step::Chunk(scripted::role_event().into_bytes()), Step::Cut],
+        2 => vec![
+            scripted::stream_head(),
+            Step::Chunk(scripted::role_event().into_bytes()),
+            Step::Cut,
+        ],
         _ => scripted::completion("a word"),
     })
     .await;
-    let document = in_order(&[("a", &provider.url())], PRICED).replace("first_byte: 20s", "first_byte: 1s");
+    let document =
+        in_order(&[("a", &provider.url())], PRICED).replace("first_byte: 20s", "first_byte: 1s");
     let gateway = Gateway::start(&document).await;
     let limits = json!({"concurrency": 1, "budget": {"usd": 5.0 * CENT, "per": "day"}});
     let key = key(&gateway, &gateway.admin_key, limits).await;
-    let head = [("authorization", format!("Bearer {}", key.secret)), ("content-type", "application/json".to_owned())];
-    let head: Vec<(&str, &str)> = head.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &head, Some(BODY.as_bytes()));
+    let head = [
+        ("authorization", format!("Bearer {}", key.secret)),
+        ("content-type", "application/json".to_owned()),
+    ];
+    let head: Vec<(&str, &str)> =
+        head.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let request = client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &head,
+        Some(BODY.as_bytes()),
+    );
     // So small a budget is granted anew when it is seen how large requests are: the first one may be asked to come back.
     let leaving = until("the provider to be asked", async || {
         let mut leaving = gateway.connect().await;
@@ -153,13 +187,19 @@ async fn whatever_the_way_out_everything_comes_back() {
 async fn rates_are_told_as_openai_tells_them() {
     let steps = scripted::answer(
         200,
-        &[("content-type", "application/json"), ("x-ratelimit-limit-requests", "9999"), ("x-ratelimit-reset-tokens", "9s")],
+        &[
+            ("content-type", "application/json"),
+            ("x-ratelimit-limit-requests", "9999"),
+            ("x-ratelimit-reset-tokens", "9s"),
+        ],
         scripted::completion_body("a word").to_string().as_bytes(),
     );
     let provider = Provider::always(steps).await;
     let gateway = over(&provider, "").await;
     let key = key(&gateway, &gateway.admin_key, json!({"rpm": 3, "tpm": 5000})).await;
-    let number = |answer: &Answer, name: &str| answer.header(name).unwrap_or_else(|| panic!("{name}: {answer:?}")).parse::<u64>().unwrap();
+    let number = |answer: &Answer, name: &str| {
+        answer.header(name).unwrap_or_else(|| panic!("{name}: {answer:?}")).parse::<u64>().unwrap()
+    };
     for left in [2, 1, 0] {
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -167,10 +207,16 @@ async fn rates_are_told_as_openai_tells_them() {
         assert_eq!(number(&answer, "x-ratelimit-remaining-requests"), left);
         assert_eq!(number(&answer, "x-ratelimit-limit-tokens"), 5000);
         // A thousand or so are reserved for the answer; those of the answers before came back.
-        assert!((3_900..3_980).contains(&number(&answer, "x-ratelimit-remaining-tokens")), "{answer:?}");
+        assert!(
+            (3_900..3_980).contains(&number(&answer, "x-ratelimit-remaining-tokens")),
+            "{answer:?}"
+        );
         for reset in ["x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"] {
             let text = answer.header(reset).unwrap();
-            assert!(text.ends_with('s') && text.starts_with(|first: char| first.is_ascii_digit()), "{reset}: {text}");
+            assert!(
+                text.ends_with('s') && text.starts_with(|first: char| first.is_ascii_digit()),
+                "{reset}: {text}"
+            );
         }
     }
     let refused = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
@@ -180,7 +226,13 @@ async fn rates_are_told_as_openai_tells_them() {
     assert_eq!(provider.count(), 3);
     let capture = gateway.capture(&refused.request_id()).await;
     assert_eq!((&capture["state"], &capture["decision"]), (&json!("refused"), &Value::Null));
-    assert!(gateway.chat(&gateway.create_key().await, BODY.as_bytes()).await.header_lines("x-ratelimit-limit-requests") == ["9999"]);
+    assert!(
+        gateway
+            .chat(&gateway.create_key().await, BODY.as_bytes())
+            .await
+            .header_lines("x-ratelimit-limit-requests")
+            == ["9999"]
+    );
 }
 
 #[tokio::test]
@@ -213,7 +265,8 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let payer = key(&gateway, &gateway.admin_key, json!({"rpm": 3})).await;
     let target = format!("/v1/router/replay/{original}/reroute");
     for _ in 0..2 {
-        let dry = gateway.manage("POST", &format!("{target}?dry_run=true"), &payer.secret, None).await;
+        let dry =
+            gateway.manage("POST", &format!("{target}?dry_run=true"), &payer.secret, None).await;
         assert_eq!(dry.status, 200, "{}", dry.text());
     }
     assert_eq!(gateway.manage("POST", &target, &payer.secret, None).await.status, 200);
@@ -229,9 +282,14 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
     let decided = gateway.manage("POST", "/v1/router/decide", &payer.secret, Some(&chat)).await;
     envelope::management(&decided, 429, "rate_limited");
     let used = usage(&gateway, &gateway.admin_key, "?group_by=key,model,recipe").await;
-    let of = |key: &Key| used.iter().find(|row| row["key"] == key.id.as_str()).unwrap_or_else(|| panic!("{used:?}"));
+    let of = |key: &Key| {
+        used.iter().find(|row| row["key"] == key.id.as_str()).unwrap_or_else(|| panic!("{used:?}"))
+    };
     assert_eq!((&of(&free)["requests"], &of(&free)["replays"]["requests"]), (&json!(1), &json!(0)));
-    assert_eq!((&of(&payer)["requests"], &of(&payer)["replays"]["requests"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        (&of(&payer)["requests"], &of(&payer)["replays"]["requests"]),
+        (&json!(0), &json!(1))
+    );
     assert_eq!((&of(&payer)["model"], &of(&payer)["recipe"]), (&json!("a/model"), &json!("main")));
     assert_eq!(of(&payer)["replays"]["cost_usd"], json!(CENT));
 }
@@ -239,7 +297,10 @@ async fn a_reroute_is_paid_by_who_asks_for_it() {
 #[tokio::test]
 async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
     let provider = Provider::always(scripted::completion("a word")).await;
-    let gateway = Setup::new(&in_order(&[("a", &provider.url())], "")).server("pin: { registration: open }").start().await;
+    let gateway = Setup::new(&in_order(&[("a", &provider.url())], ""))
+        .server("pin: { registration: open }")
+        .start()
+        .await;
     let unlimited = gateway.create_key().await;
     assert_eq!(gateway.chat(&unlimited, BODY.as_bytes()).await.status, 200);
     let paid = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 5, "per": "day"}})).await;
@@ -250,26 +311,59 @@ async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
     let used = usage(&gateway, &gateway.admin_key, "?group_by=day,user").await;
     assert_eq!(used.len(), 1);
     let tokens =
-        ["requests", "prompt_tokens", "completion_tokens", "total_tokens", "unpriced_requests"].map(|name| used[0][name].as_u64().unwrap());
-    assert_eq!((tokens, &used[0]["cost_usd"], &used[0]["user"]), ([1, 7, 3, 10, 1], &Value::Null, &json!("usr_admin")));
+        ["requests", "prompt_tokens", "completion_tokens", "total_tokens", "unpriced_requests"]
+            .map(|name| used[0][name].as_u64().unwrap());
+    assert_eq!(
+        (tokens, &used[0]["cost_usd"], &used[0]["user"]),
+        ([1, 7, 3, 10, 1], &Value::Null, &json!("usr_admin"))
+    );
     let day = used[0]["day"].as_str().unwrap();
     for since in [day.to_owned(), format!("{day}T00:00:00Z"), format!("{day}T02:00:00%2B02:00")] {
-        assert_eq!(usage(&gateway, &gateway.admin_key, &format!("?since={since}&group_by=day")).await.len(), 1, "{since}");
-        assert!(usage(&gateway, &gateway.admin_key, &format!("?until={since}&group_by=day")).await.is_empty(), "{since}");
+        assert_eq!(
+            usage(&gateway, &gateway.admin_key, &format!("?since={since}&group_by=day"))
+                .await
+                .len(),
+            1,
+            "{since}"
+        );
+        assert!(
+            usage(&gateway, &gateway.admin_key, &format!("?until={since}&group_by=day"))
+                .await
+                .is_empty(),
+            "{since}"
+        );
     }
 
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
     gateway.manage("POST", "/v1/auth/register", "none", Some(&account)).await;
-    let login = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
-    let token = login.json()["token"].as_str().unwrap_or_else(|| panic!("{}", login.text())).to_owned();
+    let login = gateway
+        .send(
+            "POST",
+            "/v1/auth/login",
+            &[("content-type", "application/json")],
+            Some(account.to_string().as_bytes()),
+        )
+        .await;
+    let token =
+        login.json()["token"].as_str().unwrap_or_else(|| panic!("{}", login.text())).to_owned();
     let own = usage(&gateway, &token, "").await;
     assert_eq!((own.len(), &own[0]["requests"]), (1, &json!(0)), "nobody sees what others use");
     for within in [format!("since={day}T23:00:00Z"), format!("until={day}T00:00:00.000001Z")] {
-        let refused = gateway.manage("GET", &format!("/v1/router/usage?{within}"), &token, None).await;
+        let refused =
+            gateway.manage("GET", &format!("/v1/router/usage?{within}"), &token, None).await;
         envelope::management(&refused, 400, "invalid_request");
-        assert!(refused.text().contains("summed by day"), "a part of a day is not known: {}", refused.text());
+        assert!(
+            refused.text().contains("summed by day"),
+            "a part of a day is not known: {}",
+            refused.text()
+        );
     }
-    for bad in ["?group_by=colour", "?since=yesterday", "?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "?limit=3"] {
+    for bad in [
+        "?group_by=colour",
+        "?since=yesterday",
+        "?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
+        "?limit=3",
+    ] {
         let answer = gateway.manage("GET", &format!("/v1/router/usage{bad}"), &token, None).await;
         envelope::management(&answer, 400, "invalid_request");
     }
@@ -277,11 +371,14 @@ async fn a_cost_that_is_not_known_is_null_and_no_budget_is_spent_blindly() {
 
 #[tokio::test]
 async fn who_waits_for_the_answer_finds_the_slot_free() {
-    let provider =
-        Provider::start(
-            |request, _| if request.json()["stream"] == true { scripted::stream("a word") } else { scripted::completion("a word") },
-        )
-        .await;
+    let provider = Provider::start(|request, _| {
+        if request.json()["stream"] == true {
+            scripted::stream("a word")
+        } else {
+            scripted::completion("a word")
+        }
+    })
+    .await;
     let gateway = over(&provider, "").await;
     let key = key(&gateway, &gateway.admin_key, json!({"concurrency": 1})).await;
     for round in 0..200 {
@@ -293,15 +390,18 @@ async fn who_waits_for_the_answer_finds_the_slot_free() {
 #[tokio::test]
 async fn an_attempt_that_was_not_served_costs_nothing() {
     let used = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":0,\"total_tokens\":20}}\n\n";
-    let error = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
+    let error =
+        "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
     let events = [scripted::role_event(), used.to_owned(), error.to_owned(), String::new()];
-    let steps = std::iter::once(scripted::stream_head()).chain(events.into_iter().map(|event| Step::Chunk(event.into_bytes())));
+    let steps = std::iter::once(scripted::stream_head())
+        .chain(events.into_iter().map(|event| Step::Chunk(event.into_bytes())));
     let a = Provider::always(steps.collect()).await;
     let b = Provider::always(scripted::completion("a word")).await;
-    let priced =
-        "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
+    let priced = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n  b/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
     let gateway = Gateway::start(&in_order(&[("a", &a.url()), ("b", &b.url())], priced)).await;
-    let key = key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}})).await;
+    let key =
+        key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 7.0 * CENT, "per": "day"}}))
+            .await;
     // A cent each, whatever was counted at the provider before; in the end less than a reserve is
     // left.
     let spent = spend(&gateway, &key).await;
@@ -311,7 +411,13 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
     let rows = usage(&gateway, &gateway.admin_key, "?group_by=model").await;
     let rows: Vec<_> = rows
         .iter()
-        .map(|row| (row["model"].as_str().unwrap(), row["requests"].as_u64().unwrap(), row["total_tokens"].as_u64().unwrap()))
+        .map(|row| {
+            (
+                row["model"].as_str().unwrap(),
+                row["requests"].as_u64().unwrap(),
+                row["total_tokens"].as_u64().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(rows, [("b/model", spent as u64, spent as u64 * 10)]);
 }
@@ -320,7 +426,10 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
 async fn slots_are_held_as_long_as_their_requests() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let waits = Arc::clone(&gate);
-    let provider = Provider::start(move |_, _| [vec![Step::Wait(Arc::clone(&waits))], scripted::completion("a word")].concat()).await;
+    let provider = Provider::start(move |_, _| {
+        [vec![Step::Wait(Arc::clone(&waits))], scripted::completion("a word")].concat()
+    })
+    .await;
     let gateway = over(&provider, "").await;
     let key = key(&gateway, &gateway.admin_key, json!({"concurrency": 4})).await;
     let done = AtomicUsize::new(0);

@@ -39,7 +39,8 @@ fn names(value: &Value) -> Vec<&str> {
 /// Everything of an answer but what is no other's: its id, and when it was.
 fn told(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
     let own = ["x-request-id", "date"];
-    let headers = answer.headers.iter().filter(|(name, _)| !own.contains(&name.as_str())).cloned().collect();
+    let headers =
+        answer.headers.iter().filter(|(name, _)| !own.contains(&name.as_str())).cloned().collect();
     (answer.status, headers, answer.text())
 }
 
@@ -50,7 +51,13 @@ async fn accounts(gateway: &Gateway) -> [&'static str; 3] {
         assert_eq!(made.status, 201, "{}", made.text());
         if email.starts_with("ann") {
             let path = format!("/v1/users/{}", made.json()["user"]["id"].as_str().unwrap());
-            assert_eq!(gateway.manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true}))).await.status, 200);
+            assert_eq!(
+                gateway
+                    .manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
+                    .await
+                    .status,
+                200
+            );
         }
     }
     ["nobody@example.com", "bob@example.com", "ann@example.com"]
@@ -72,7 +79,10 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
     let mut counted = 0;
     for password in passwords {
         let answers = all(password).await;
-        assert!(answers.iter().all(|answer| told(answer) == told(&answers[0])), "{password:?}: {answers:?}");
+        assert!(
+            answers.iter().all(|answer| told(answer) == told(&answers[0])),
+            "{password:?}: {answers:?}"
+        );
         if password.len() > bounds::PASSWORD_MAX {
             envelope::management(&answers[0], 400, "invalid_request");
             assert_eq!(answers[0].json()["field"], "password");
@@ -96,7 +106,9 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
         let answers = all(password).await;
         let plain = answers.iter().map(|answer| {
             let (status, mut headers, body) = told(answer);
-            headers.retain(|(name, value)| name != "retry-after" || !(840..=900).contains(&value.parse::<u32>().unwrap()));
+            headers.retain(|(name, value)| {
+                name != "retry-after" || !(840..=900).contains(&value.parse::<u32>().unwrap())
+            });
             (status, headers, body)
         });
         let plain: Vec<_> = plain.collect();
@@ -105,7 +117,10 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
             true => envelope::management(&answers[0], 400, "invalid_request"),
             false => {
                 envelope::management(&answers[0], 429, "rate_limited");
-                assert!(answers.iter().all(|answer| answer.header("retry-after").is_some()), "{answers:?}");
+                assert!(
+                    answers.iter().all(|answer| answer.header("retry-after").is_some()),
+                    "{answers:?}"
+                );
             }
         }
     }
@@ -124,10 +139,19 @@ async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_
         let body = json!({"email": emails[n % 3], "password": if n % 2 == 0 { PASSWORD } else { "wrong" }}).to_string();
         let network = format!("198.{}.{}.7", 18 + n / 250, n % 250);
         let headers = [JSON, ("x-forwarded-for", network.as_str())];
-        let ask = client::request("POST", "/v1/auth/login", &gateway.host(), &headers, Some(body.as_bytes()));
+        let ask = client::request(
+            "POST",
+            "/v1/auth/login",
+            &gateway.host(),
+            &headers,
+            Some(body.as_bytes()),
+        );
         ready.push((gateway.connect().await, ask));
     }
-    let answers = futures::future::join_all(ready.iter_mut().map(|(connection, ask)| connection.exchange(ask))).await;
+    let answers = futures::future::join_all(
+        ready.iter_mut().map(|(connection, ask)| connection.exchange(ask)),
+    )
+    .await;
     let mut shed = BTreeMap::new();
     for (n, answer) in answers.iter().enumerate() {
         match (answer.status, emails[n % 3], n % 2) {
@@ -138,29 +162,50 @@ async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_
             }
             (200, "bob@example.com", 0) => {}
             (status, email, right) => {
-                assert!(status == 401 && (email, right) != ("bob@example.com", 0), "{email} {right}: {status} {}", answer.text());
+                assert!(
+                    status == 401 && (email, right) != ("bob@example.com", 0),
+                    "{email} {right}: {status} {}",
+                    answer.text()
+                );
             }
         }
     }
     assert_eq!(shed.len(), 3, "of each some were refused");
     let first = &shed["bob@example.com"][0];
     assert!(shed.values().flatten().all(|one| one == first), "{shed:?}");
-    assert!(answers.iter().filter(|answer| answer.status != 503).count() >= bounds::PASSWORD_QUEUE, "and the queue was worked off");
+    assert!(
+        answers.iter().filter(|answer| answer.status != 503).count() >= bounds::PASSWORD_QUEUE,
+        "and the queue was worked off"
+    );
     assert_eq!(log_in(&gateway, emails[1], PASSWORD).await.status, 200, "it is well again");
 }
 
 /// A proxy that is not named makes one client of all.
 #[tokio::test]
 async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
-    let warnings = ["registration is OPEN, also", "AGENT is OPEN also", "tries 100 logins keeps everybody out for 15 minutes"];
+    let warnings = [
+        "registration is OPEN, also",
+        "AGENT is OPEN also",
+        "tries 100 logins keeps everybody out for 15 minutes",
+    ];
     for (public, lines, said) in [
         (false, "", [false, false, false]),
         (false, "public_url: https://gw.example.com", [true, true, true]),
-        (false, "public_url: https://gw.example.com\npin: { registration: closed }", [false, true, true]),
-        (false, "public_url: https://gw.example.com\ntrusted_proxies: [127.0.0.1]", [true, true, false]),
+        (
+            false,
+            "public_url: https://gw.example.com\npin: { registration: closed }",
+            [false, true, true],
+        ),
+        (
+            false,
+            "public_url: https://gw.example.com\ntrusted_proxies: [127.0.0.1]",
+            [true, true, false],
+        ),
         (true, "public_url: https://gw.example.com", [false, false, true]),
     ] {
-        let (gateway, _provider) = start(|setup| if public { setup.public().server(lines) } else { setup.server(lines) }).await;
+        let (gateway, _provider) =
+            start(|setup| if public { setup.public().server(lines) } else { setup.server(lines) })
+                .await;
         let log = gateway.log();
         assert_eq!(warnings.map(|warning| log.contains(warning)), said, "{public} {lines}: {log}");
     }
@@ -169,10 +214,15 @@ async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
 /// Before anybody says: open where all listeners are on loopback, else closed.
 #[tokio::test]
 async fn who_may_register_goes_by_the_listeners_unless_it_is_said() {
-    for (public, lines, status) in
-        [(false, "", 201), (true, "", 403), (true, "pin: { registration: open }", 201), (false, "pin: { registration: closed }", 403)]
-    {
-        let (gateway, _provider) = start(|setup| if public { setup.public().server(lines) } else { setup.server(lines) }).await;
+    for (public, lines, status) in [
+        (false, "", 201),
+        (true, "", 403),
+        (true, "pin: { registration: open }", 201),
+        (false, "pin: { registration: closed }", 403),
+    ] {
+        let (gateway, _provider) =
+            start(|setup| if public { setup.public().server(lines) } else { setup.server(lines) })
+                .await;
         let answer = register(&gateway, "ann@example.com").await;
         assert_eq!(answer.status, status, "{public} {lines}: {}", answer.text());
         if status == 403 {
@@ -182,7 +232,10 @@ async fn who_may_register_goes_by_the_listeners_unless_it_is_said() {
         let admin = json!({"email": "root@example.com", "password": PASSWORD, "role": "admin"});
         let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&admin)).await;
         assert_eq!((made.status, &made.json()["role"]), (201, &json!("admin")), "{}", made.text());
-        assert_eq!(log_in(&gateway, "root@example.com", PASSWORD).await.json()["user"]["role"], "admin");
+        assert_eq!(
+            log_in(&gateway, "root@example.com", PASSWORD).await.json()["user"]["role"],
+            "admin"
+        );
     }
 }
 
@@ -206,7 +259,9 @@ async fn a_registration_says_what_it_made_and_what_is_wrong_and_there_are_twenty
         ("b@example.com", "seven c", "password"),
         ("b@example.com", &long, "password"),
     ] {
-        let refused = post(&gateway, "/v1/auth/register", &json!({"email": email, "password": password})).await;
+        let refused =
+            post(&gateway, "/v1/auth/register", &json!({"email": email, "password": password}))
+                .await;
         envelope::management(&refused, 400, "invalid_request");
         assert_eq!(refused.json()["field"], field, "{email} {password}");
     }
@@ -223,12 +278,21 @@ async fn a_registration_says_what_it_made_and_what_is_wrong_and_there_are_twenty
     }
     let refused = register(&gateway, "late@example.com").await;
     envelope::management(&refused, 429, "rate_limited");
-    assert!(refused.header("retry-after").is_some_and(|seconds| (3000..=3600).contains(&seconds.parse::<u32>().unwrap())));
+    assert!(
+        refused
+            .header("retry-after")
+            .is_some_and(|seconds| (3000..=3600).contains(&seconds.parse::<u32>().unwrap()))
+    );
     assert_eq!(log_in(&gateway, "late@example.com", PASSWORD).await.status, 401, "nobody was made");
     // The built-in user has no login.
     for email in ["usr_admin", "admin", ""] {
         let answer = log_in(&gateway, email, &gateway.admin_key).await;
-        assert_eq!((answer.status, &answer.json()["field"]), (400, &json!("email")), "{}", answer.text());
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (400, &json!("email")),
+            "{}",
+            answer.text()
+        );
     }
 }
 
@@ -239,16 +303,23 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
     let login = log_in(&gateway, "ann@example.com", PASSWORD).await;
     let body = login.json();
     assert_eq!(names(&body).len(), 4, "{body}");
-    assert_eq!((&body["token_type"], login.header("cache-control")), (&json!("Bearer"), Some("no-store")));
+    assert_eq!(
+        (&body["token_type"], login.header("cache-control")),
+        (&json!("Bearer"), Some("no-store"))
+    );
     let [token, cookie] = [body["token"].as_str().unwrap(), login.header("set-cookie").unwrap()];
     let (pair, flags) = cookie.split_once("; ").unwrap();
-    assert_eq!((pair.split('=').next(), flags), (Some("rerouter_session"), "Path=/; Max-Age=43200; HttpOnly; SameSite=Lax"));
+    assert_eq!(
+        (pair.split('=').next(), flags),
+        (Some("rerouter_session"), "Path=/; Max-Age=43200; HttpOnly; SameSite=Lax")
+    );
     assert!(token.starts_with("ses_") && !pair.contains(token));
     let ends: jiff::Timestamp = body["expires_at"].as_str().unwrap().parse().unwrap();
     let left = ends.duration_since(jiff::Timestamp::now()).as_secs();
     assert!((43_000..=43_200).contains(&left), "twelve hours: {left}");
     // By https the cookie has the name and the flag that keep it there, and no other is read.
-    let mut secure = until("a connection", async || client::H2::try_open(gateway.tls()).await).await;
+    let mut secure =
+        until("a connection", async || client::H2::try_open(gateway.tls()).await).await;
     let account = json!({"email": "ann@example.com", "password": PASSWORD}).to_string();
     let by_https = secure.send("POST", "/v1/auth/login", &[JSON], account.as_bytes(), false).await;
     let locked = by_https.header("set-cookie").unwrap();
@@ -256,28 +327,42 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
     assert!(locked.starts_with("__Host-rerouter_session=ses_"), "{locked}");
     assert_eq!(flags, "Path=/; Max-Age=43200; HttpOnly; SameSite=Lax; Secure");
     for (cookie, status) in [(locked, 200), (pair, 401)] {
-        assert_eq!(secure.send("GET", "/v1/auth/me", &[("cookie", cookie)], b"", false).await.status, status, "{cookie}");
+        assert_eq!(
+            secure.send("GET", "/v1/auth/me", &[("cookie", cookie)], b"", false).await.status,
+            status,
+            "{cookie}"
+        );
         let plain = gateway.send("GET", "/v1/auth/me", &[("cookie", cookie)], None).await.status;
         assert_eq!(plain, if status == 200 { 401 } else { 200 }, "{cookie}");
     }
     let key = gateway.manage("POST", "/v1/apikeys", token, None).await.json();
     let bearer = |secret: &Value| format!("Bearer {}", secret.as_str().unwrap());
-    let me = async |headers: &[(&str, &str)]| gateway.send("GET", "/v1/auth/me", headers, None).await.json();
+    let me = async |headers: &[(&str, &str)]| {
+        gateway.send("GET", "/v1/auth/me", headers, None).await.json()
+    };
     let mut expected = body["user"].clone();
     for (headers, auth) in [
         ([("authorization", bearer(&key["key"]))], json!({"type": "api_key", "key_id": key["id"]})),
         ([("authorization", bearer(&body["token"]))], json!({"type": "session"})),
         ([("cookie", pair.to_owned())], json!({"type": "session"})),
     ] {
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         expected["auth"] = auth;
         assert_eq!(me(&headers).await, expected);
     }
     let admin = gateway.manage("GET", "/v1/auth/me", &gateway.admin_key, None).await.json();
-    assert_eq!((&admin["id"], &admin["auth"]), (&json!("usr_admin"), &json!({"type": "admin_key"})));
+    assert_eq!(
+        (&admin["id"], &admin["auth"]),
+        (&json!("usr_admin"), &json!({"type": "admin_key"}))
+    );
     // One session: the cookie's end is the token's.
     let out = gateway.send("POST", "/v1/auth/logout", &[("cookie", pair)], None).await;
     assert_eq!(out.status, 204, "{}", out.text());
     assert_eq!(gateway.manage("GET", "/v1/auth/me", token, None).await.status, 401);
-    assert_eq!(secure.send("GET", "/v1/auth/me", &[("cookie", locked)], b"", false).await.status, 200, "another session");
+    assert_eq!(
+        secure.send("GET", "/v1/auth/me", &[("cookie", locked)], b"", false).await.status,
+        200,
+        "another session"
+    );
 }

@@ -2,7 +2,14 @@
 
 // A test says what is wrong by panicking, prints the gateway's log when it does, and takes its tier from the environment;
 // nothing of it is called from outside.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stderr, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    unreachable_pub
+)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
 mod support;

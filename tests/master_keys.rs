@@ -27,7 +27,11 @@ pub const CLOUD_KEY: &str = "agent-cloud-canary-0123456789abcdef";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
 /// Where each interface shows whether a key is good, and its keys.
-const INTERFACES: [(&str, &str); 3] = [("/v1/apikeys", "/v1/auth/me"), ("/v1/api-keys", "/v1/agents"), ("/v1/router/keys", "/v1/models")];
+const INTERFACES: [(&str, &str); 3] = [
+    ("/v1/apikeys", "/v1/auth/me"),
+    ("/v1/api-keys", "/v1/agents"),
+    ("/v1/router/keys", "/v1/models"),
+];
 
 pub fn document(url: &str) -> String {
     format!(
@@ -45,7 +49,9 @@ pub fn give(gateway: &mut Gateway, key: &[u8], old: Option<&[u8]>) {
 
 async fn start(threads: usize) -> (Gateway, Provider) {
     let upstream = Provider::always(scripted::completion("a word")).await;
-    let setup = Setup::new(&document(&upstream.url())).env("AGENT_CLOUD_API_KEY", CLOUD_KEY).threads(threads);
+    let setup = Setup::new(&document(&upstream.url()))
+        .env("AGENT_CLOUD_API_KEY", CLOUD_KEY)
+        .threads(threads);
     (setup.env(MASTER_KEY, &STANDARD.encode(FIRST)).start().await, upstream)
 }
 
@@ -53,7 +59,10 @@ pub async fn make(gateway: &Gateway, path: &str, by: &str, body: Value) -> Key {
     let made = gateway.manage("POST", path, by, Some(&body)).await;
     assert!([200, 201].contains(&made.status), "{}", made.text());
     let made = made.json();
-    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 pub async fn log_in(gateway: &Gateway, email: &str) -> Answer {
@@ -114,21 +123,43 @@ impl Scene {
         let token = login.json()["token"].as_str().unwrap().to_owned();
         let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
         let mut good = Vec::new();
-        for ((keys, probe), by) in INTERFACES.into_iter().zip([token.as_str(), CLOUD_KEY, admin.as_str()]) {
+        for ((keys, probe), by) in
+            INTERFACES.into_iter().zip([token.as_str(), CLOUD_KEY, admin.as_str()])
+        {
             let key = make(&gateway, keys, by, json!({})).await;
             // With a grace: both secrets are good.
-            let next = make(&gateway, &format!("{keys}/{}/rotate", key.id), by, json!({"grace_period_seconds": 600})).await;
+            let next = make(
+                &gateway,
+                &format!("{keys}/{}/rotate", key.id),
+                by,
+                json!({"grace_period_seconds": 600}),
+            )
+            .await;
             good.extend([(probe, key), (probe, next)]);
         }
         let another = async || make(&gateway, "/v1/router/keys", &admin, json!({})).await;
         let (inactive, revoked, unused) = (another().await, another().await, another().await);
-        let off = gateway.manage("PATCH", &format!("/v1/router/keys/{}", inactive.id), &admin, Some(&json!({"status": "inactive"}))).await;
+        let off = gateway
+            .manage(
+                "PATCH",
+                &format!("/v1/router/keys/{}", inactive.id),
+                &admin,
+                Some(&json!({"status": "inactive"})),
+            )
+            .await;
         assert_eq!(off.status, 200, "{}", off.text());
-        assert_eq!(gateway.manage("DELETE", &format!("/v1/router/keys/{}", revoked.id), &admin, None).await.status, 204);
+        assert_eq!(
+            gateway
+                .manage("DELETE", &format!("/v1/router/keys/{}", revoked.id), &admin, None)
+                .await
+                .status,
+            204
+        );
         let node = Node::enrol(&gateway, "rack", json!({})).await;
         let wants = json!({"api_key": "node-key-canary"});
         node.serve(&gateway, &upstream.url(), &["qwen"], wants).await;
-        let rotated = gateway.manage("POST", &format!("/v1/nodes/{}/rotate", node.id), &admin, None).await;
+        let rotated =
+            gateway.manage("POST", &format!("/v1/nodes/{}/rotate", node.id), &admin, None).await;
         let rotated = Node::of(&rotated.json());
         let mut captures = Vec::new();
         for _ in 0..3 {
@@ -137,7 +168,19 @@ impl Scene {
             let id = answer.request_id();
             captures.push((id.clone(), gateway.capture(&id).await));
         }
-        Scene { gateway, upstream, good, inactive, revoked, unused, token, cookie, node, rotated, captures }
+        Scene {
+            gateway,
+            upstream,
+            good,
+            inactive,
+            revoked,
+            unused,
+            token,
+            cookie,
+            node,
+            rotated,
+            captures,
+        }
     }
 
     /// Keys, sessions, users and nodes are who they were.
@@ -150,12 +193,23 @@ impl Scene {
             assert_eq!(status(gateway, "/v1/models", &key.secret).await, 401);
         }
         assert_eq!(status(gateway, "/v1/auth/me", &self.token).await, 200);
-        assert_eq!(gateway.send("GET", "/v1/auth/me", &[("cookie", &self.cookie)], None).await.status, 200);
+        assert_eq!(
+            gateway.send("GET", "/v1/auth/me", &[("cookie", &self.cookie)], None).await.status,
+            200
+        );
         log_in(gateway, "ann@example.com").await;
         self.node.beat(gateway, seq, "ready", 0).await;
         let served = gateway.chat(&self.good[4].1, chat_body("local", false).as_bytes()).await;
-        assert_eq!((served.status, served.header("x-rerouter-provider")), (200, Some("nodes")), "{}", served.text());
-        assert_eq!(self.upstream.last().header("authorization").as_deref(), Some("Bearer node-key-canary"));
+        assert_eq!(
+            (served.status, served.header("x-rerouter-provider")),
+            (200, Some("nodes")),
+            "{}",
+            served.text()
+        );
+        assert_eq!(
+            self.upstream.last().header("authorization").as_deref(),
+            Some("Bearer node-key-canary")
+        );
     }
 
     /// Captures are what they were, and are decided as they were.
@@ -164,7 +218,15 @@ impl Scene {
             assert_eq!(self.gateway.capture(id).await, *before);
         }
         let admin = &self.gateway.admin_key;
-        let again = self.gateway.manage("POST", "/v1/router/replay/evaluate", admin, Some(&json!({"health": "recorded"}))).await;
+        let again = self
+            .gateway
+            .manage(
+                "POST",
+                "/v1/router/replay/evaluate",
+                admin,
+                Some(&json!({"health": "recorded"})),
+            )
+            .await;
         let report = again.json();
         assert_eq!(again.status, 200, "{report}");
         assert!(report["evaluated"].as_u64() >= Some(3) && report["changed"] == 0, "{report}");
@@ -181,17 +243,28 @@ async fn everything_of_the_key_before_is_good_under_the_next_and_moves_when_it_i
     scene.gateway.start_again().await;
     let gateway = &scene.gateway;
     let admin = gateway.admin_key.clone();
-    assert_eq!((older(gateway, "keys").await, older(gateway, "sessions").await), (5.0, 1.0), "three, one that is off, one not used");
+    assert_eq!(
+        (older(gateway, "keys").await, older(gateway, "sessions").await),
+        (5.0, 1.0),
+        "three, one that is off, one not used"
+    );
     scene.check_credentials(2).await;
     let rotated = scene.rotated.call(gateway, "deregister", &json!({})).await;
     assert_eq!(rotated.status, 204, "the secret of the next generation: {}", rotated.text());
     scene.check_captures().await;
     let log = gateway.log();
-    assert!(log.contains("gone over to its master key 2") && log.contains("5 keys and 1 sessions are known"), "{log}");
+    assert!(
+        log.contains("gone over to its master key 2")
+            && log.contains("5 keys and 1 sessions are known"),
+        "{log}"
+    );
 
     // What was used has moved; by the store, and without anybody waiting for that.
     let moved = "SELECT count(*) FROM keys WHERE pepper = 2 AND previous_pepper = 2";
-    until("keys that were used to move", async || (stored::<i64>(gateway, moved) == 3).then_some(())).await;
+    until("keys that were used to move", async || {
+        (stored::<i64>(gateway, moved) == 3).then_some(())
+    })
+    .await;
     let sessions = "SELECT count(*) FROM sessions WHERE cookie_pepper <> 2 OR token_pepper <> 2";
     until("sessions to move", async || (stored::<i64>(gateway, sessions) == 0).then_some(())).await;
     let left = format!(
@@ -200,16 +273,26 @@ async fn everything_of_the_key_before_is_good_under_the_next_and_moves_when_it_i
     );
     assert_eq!(stored::<i64>(gateway, &left), 3);
     assert_eq!((older(gateway, "keys").await, older(gateway, "sessions").await), (2.0, 0.0));
-    assert!(stored::<Option<Vec<u8>>>(gateway, "SELECT pepper FROM master_keys WHERE number = 1").is_some());
+    assert!(
+        stored::<Option<Vec<u8>>>(gateway, "SELECT pepper FROM master_keys WHERE number = 1")
+            .is_some()
+    );
 
     // Changes reach what has not moved as they reach the rest.
     let one = |key: &Key| format!("/v1/router/keys/{}", key.id);
-    let on = gateway.manage("PATCH", &one(&scene.inactive), &admin, Some(&json!({"status": "active"}))).await;
-    assert_eq!((on.status, status(gateway, "/v1/models", &scene.inactive.secret).await), (200, 200));
+    let on = gateway
+        .manage("PATCH", &one(&scene.inactive), &admin, Some(&json!({"status": "active"})))
+        .await;
+    assert_eq!(
+        (on.status, status(gateway, "/v1/models", &scene.inactive.secret).await),
+        (200, 200)
+    );
     assert_eq!(gateway.manage("DELETE", &one(&scene.unused), &admin, None).await.status, 204);
     assert_eq!(status(gateway, "/v1/models", &scene.unused.secret).await, 401);
     until("the pepper of before to be forgotten", async || {
-        stored::<Option<Vec<u8>>>(gateway, "SELECT pepper FROM master_keys WHERE number = 1").is_none().then_some(())
+        stored::<Option<Vec<u8>>>(gateway, "SELECT pepper FROM master_keys WHERE number = 1")
+            .is_none()
+            .then_some(())
     })
     .await;
     assert_eq!(older(gateway, "keys").await, 0.0);
@@ -218,7 +301,11 @@ async fn everything_of_the_key_before_is_good_under_the_next_and_moves_when_it_i
     scene.gateway.kill_9();
     give(&mut scene.gateway, SECOND, None);
     scene.gateway.start_again().await;
-    assert_eq!(scene.node.call(&scene.gateway, "heartbeat", &json!({})).await.status, 401, "its next secret was used");
+    assert_eq!(
+        scene.node.call(&scene.gateway, "heartbeat", &json!({})).await.status,
+        401,
+        "its next secret was used"
+    );
     for (probe, key) in &scene.good {
         assert_eq!(status(&scene.gateway, probe, &key.secret).await, 200);
     }
@@ -244,26 +331,44 @@ async fn changes_reach_secrets_of_the_time_before_as_they_reach_others() {
     let (ann, ann_key, ann_token) = member(&gateway, "ann@example.com").await;
     let (_, bob_key, bob_token) = member(&gateway, "bob@example.com").await;
     let another = async || make(&gateway, "/v1/router/keys", &admin, json!({})).await;
-    let (graced, replaced, shortened, top) = (another().await, another().await, another().await, another().await);
+    let (graced, replaced, shortened, top) =
+        (another().await, another().await, another().await, another().await);
     let child = make(&gateway, "/v1/router/keys", &top.secret, json!({})).await;
     give(&mut gateway, SECOND, Some(FIRST));
     gateway.restart().await;
 
     let me = async |credential: &str| status(&gateway, "/v1/auth/me", credential).await;
     let disable = async |disabled: bool| {
-        let patched = gateway.manage("PATCH", &format!("/v1/users/{ann}"), &admin, Some(&json!({"disabled": disabled}))).await;
+        let patched = gateway
+            .manage(
+                "PATCH",
+                &format!("/v1/users/{ann}"),
+                &admin,
+                Some(&json!({"disabled": disabled})),
+            )
+            .await;
         assert_eq!(patched.status, 200, "{}", patched.text());
     };
     disable(true).await;
     assert_eq!((me(&ann_key.secret).await, me(&ann_token).await), (401, 401));
     disable(false).await;
-    assert_eq!((me(&ann_key.secret).await, me(&ann_token).await), (200, 401), "keys are good again, sessions have ended");
+    assert_eq!(
+        (me(&ann_key.secret).await, me(&ann_token).await),
+        (200, 401),
+        "keys are good again, sessions have ended"
+    );
     assert_eq!(gateway.manage("POST", "/v1/auth/logout", &bob_token, None).await.status, 204);
     assert_eq!((me(&bob_token).await, me(&bob_key.secret).await), (401, 200));
 
     let good = async |key: &Key| status(&gateway, "/v1/models", &key.secret).await;
     let rotate = async |key: &Key, grace: u64| {
-        make(&gateway, &format!("/v1/router/keys/{}/rotate", key.id), &admin, json!({"grace_period_seconds": grace})).await
+        make(
+            &gateway,
+            &format!("/v1/router/keys/{}/rotate", key.id),
+            &admin,
+            json!({"grace_period_seconds": grace}),
+        )
+        .await
     };
     let next = rotate(&graced, 600).await;
     assert_eq!((good(&graced).await, good(&next).await), (200, 200));
@@ -271,7 +376,9 @@ async fn changes_reach_secrets_of_the_time_before_as_they_reach_others() {
     assert_eq!((good(&replaced).await, good(&next).await), (401, 200));
     let end = jiff::Timestamp::now() + Duration::from_secs(3);
     let body = json!({"expires_at": end.to_string()});
-    let patched = gateway.manage("PATCH", &format!("/v1/router/keys/{}", shortened.id), &admin, Some(&body)).await;
+    let patched = gateway
+        .manage("PATCH", &format!("/v1/router/keys/{}", shortened.id), &admin, Some(&body))
+        .await;
     assert_eq!(patched.status, 200, "{}", patched.text());
     until("the key to expire", async || (good(&shortened).await == 401).then_some(())).await;
     assert!(jiff::Timestamp::now() >= end);
@@ -284,20 +391,32 @@ async fn changes_reach_secrets_of_the_time_before_as_they_reach_others() {
         }
         assert_eq!(me(&bob_token).await, 401);
     }
-    let moved = format!("SELECT count(*) FROM keys WHERE id = '{}' AND pepper = 2 AND previous_pepper = 2", graced.id);
-    until("the secret before to move", async || (stored::<i64>(&gateway, &moved) == 1).then_some(())).await;
+    let moved = format!(
+        "SELECT count(*) FROM keys WHERE id = '{}' AND pepper = 2 AND previous_pepper = 2",
+        graced.id
+    );
+    until("the secret before to move", async || {
+        (stored::<i64>(&gateway, &moved) == 1).then_some(())
+    })
+    .await;
     assert_eq!(good(&graced).await, 200, "within its grace");
 }
 
 /// No master key and nothing that comes of one is in the data directory, the log or metrics.
 fn no_key_is_anywhere(gateway: &Gateway, metrics: &str) {
-    let mut places: Vec<(String, Vec<u8>)> =
-        files(&gateway.dir().join("data")).into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect();
-    places.extend([("the log".to_owned(), gateway.log().into_bytes()), ("metrics".to_owned(), metrics.as_bytes().to_vec())]);
+    let mut places: Vec<(String, Vec<u8>)> = files(&gateway.dir().join("data"))
+        .into_iter()
+        .map(|path| (path.display().to_string(), std::fs::read(path).unwrap()))
+        .collect();
+    places.extend([
+        ("the log".to_owned(), gateway.log().into_bytes()),
+        ("metrics".to_owned(), metrics.as_bytes().to_vec()),
+    ]);
     assert!(places.iter().any(|(name, bytes)| name.ends_with(".seg") && !bytes.is_empty()));
     for master in [FIRST, SECOND] {
         let keys = Keyring::from(&SecretBytes::new(*master));
-        let derived = [*keys.pepper().expose(), *keys.nodes().expose(), *keys.captures()[0].1.expose()];
+        let derived =
+            [*keys.pepper().expose(), *keys.nodes().expose(), *keys.captures()[0].1.expose()];
         for secret in derived.into_iter().chain([*master]) {
             let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
             let text = STANDARD.encode(secret);
@@ -317,7 +436,11 @@ async fn only_the_right_pair_is_taken_and_a_wrong_one_changes_nothing() {
     let key = make(&gateway, "/v1/router/keys", &admin, json!({})).await;
     gateway.kill_9();
     for (now, before, word) in [
-        (SECOND, None, "give the one before beside it as REROUTER_MASTER_KEY_OLD or master.key.old"),
+        (
+            SECOND,
+            None,
+            "give the one before beside it as REROUTER_MASTER_KEY_OLD or master.key.old",
+        ),
         (SECOND, Some(THIRD), "nothing is changed: give the one that it was last started with"),
         (SECOND, Some(SECOND), "nothing is changed"),
     ] {
@@ -335,7 +458,10 @@ async fn only_the_right_pair_is_taken_and_a_wrong_one_changes_nothing() {
     gateway.restart().await;
     assert_eq!(status(&gateway, "/v1/models", &key.secret).await, 200);
     gateway.restart().await;
-    assert!(gateway.log().contains("REROUTER_MASTER_KEY_OLD is not needed any more"), "the pair goes on opening it");
+    assert!(
+        gateway.log().contains("REROUTER_MASTER_KEY_OLD is not needed any more"),
+        "the pair goes on opening it"
+    );
     gateway.kill_9();
     for (now, before) in [(FIRST, None), (FIRST, Some(SECOND))] {
         give(&mut gateway, now, before.map(|before| &before[..]));
@@ -364,11 +490,19 @@ async fn a_file_that_is_put_aside_is_followed_by_one_that_is_made() {
     assert!(gateway.log().contains("master.key.old is not needed any more"), "{}", gateway.log());
     std::fs::remove_file(data.join("master.key.old")).unwrap();
     gateway.restart().await;
-    assert_eq!((status(&gateway, "/v1/models", &key.secret).await, read("master.key").unwrap()), (200, second));
+    assert_eq!(
+        (status(&gateway, "/v1/models", &key.secret).await, read("master.key").unwrap()),
+        (200, second)
+    );
 }
 
 /// Asks with one key after another, again and again: each is good whenever the gateway is there.
-async fn use_them(address: std::net::SocketAddr, keys: Arc<Vec<String>>, over: Arc<AtomicBool>, answered: Arc<AtomicUsize>) {
+async fn use_them(
+    address: std::net::SocketAddr,
+    keys: Arc<Vec<String>>,
+    over: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+) {
     while !over.load(Ordering::SeqCst) {
         let Some(mut connection) = Connection::try_open(address).await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -376,8 +510,17 @@ async fn use_them(address: std::net::SocketAddr, keys: Arc<Vec<String>>, over: A
         };
         for secret in keys.iter() {
             let bearer = format!("Bearer {secret}");
-            let ask = client::request("GET", "/v1/models", &address.to_string(), &[("authorization", &bearer)], None);
-            let Some(answer) = connection.try_exchange(&ask).await.filter(|answer| answer.whole) else { break };
+            let ask = client::request(
+                "GET",
+                "/v1/models",
+                &address.to_string(),
+                &[("authorization", &bearer)],
+                None,
+            );
+            let Some(answer) = connection.try_exchange(&ask).await.filter(|answer| answer.whole)
+            else {
+                break;
+            };
             assert_eq!(answer.status, 200, "{}", answer.text());
             answered.fetch_add(1, Ordering::SeqCst);
         }
@@ -401,21 +544,36 @@ async fn a_thousand_keys_in_use_notice_nothing_of_a_change() {
     let (over, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = shares
         .iter()
-        .map(|keys| tokio::spawn(use_them(gateway.address(), Arc::clone(keys), Arc::clone(&over), Arc::clone(&answered))))
+        .map(|keys| {
+            tokio::spawn(use_them(
+                gateway.address(),
+                Arc::clone(keys),
+                Arc::clone(&over),
+                Arc::clone(&answered),
+            ))
+        })
         .collect();
     until("answers", async || (answered.load(Ordering::SeqCst) > 100).then_some(())).await;
     give(&mut gateway, SECOND, Some(FIRST));
     gateway.restart().await;
     let before = answered.load(Ordering::SeqCst);
-    until("every key to move", async || (stored::<i64>(&gateway, "SELECT count(*) FROM keys WHERE pepper = 2") == 1_000).then_some(()))
-        .await;
+    until("every key to move", async || {
+        (stored::<i64>(&gateway, "SELECT count(*) FROM keys WHERE pepper = 2") == 1_000)
+            .then_some(())
+    })
+    .await;
     until("the pepper of before to be forgotten", async || {
-        stored::<Option<Vec<u8>>>(&gateway, "SELECT pepper FROM master_keys WHERE number = 1").is_none().then_some(())
+        stored::<Option<Vec<u8>>>(&gateway, "SELECT pepper FROM master_keys WHERE number = 1")
+            .is_none()
+            .then_some(())
     })
     .await;
     let then = answered.load(Ordering::SeqCst);
     assert!(then > before);
-    until("answers without another pepper", async || (answered.load(Ordering::SeqCst) > then + 100).then_some(())).await;
+    until("answers without another pepper", async || {
+        (answered.load(Ordering::SeqCst) > then + 100).then_some(())
+    })
+    .await;
     over.store(true, Ordering::SeqCst);
     for client in clients {
         client.await.expect("no key was refused");

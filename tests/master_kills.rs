@@ -7,7 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::master_keys::{CLOUD_KEY, FIRST, SECOND, THIRD, document, give, log_in, make, status, user};
+use crate::master_keys::{
+    CLOUD_KEY, FIRST, SECOND, THIRD, document, give, log_in, make, status, user,
+};
 use crate::support::documents::chat_body;
 use crate::support::full;
 use crate::support::gateway::{Gateway, Key, Setup};
@@ -98,7 +100,10 @@ const SHIM: &str = r#"
 
 fn shim(dir: &Path) {
     std::fs::write(dir.join("kills.c"), SHIM).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", "kills.so", "kills.c"]).current_dir(dir).status();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", "kills.so", "kills.c"])
+        .current_dir(dir)
+        .status();
     assert!(made.expect("a C compiler").success());
 }
 
@@ -143,7 +148,10 @@ struct Scene {
 impl Scene {
     async fn new(files: bool) -> Scene {
         let upstream = Provider::always(scripted::completion("a word")).await;
-        let mut gateway = Setup::new(&document(&upstream.url())).env("AGENT_CLOUD_API_KEY", CLOUD_KEY).start().await;
+        let mut gateway = Setup::new(&document(&upstream.url()))
+            .env("AGENT_CLOUD_API_KEY", CLOUD_KEY)
+            .start()
+            .await;
         if !files {
             // The key of the file that was made becomes the variable's.
             gateway.kill_9();
@@ -163,11 +171,23 @@ impl Scene {
             ("/v1/router/keys", "/v1/models", &admin),
         ] {
             let key = make(&gateway, path, by, json!({})).await;
-            let next = make(&gateway, &format!("{path}/{}/rotate", key.id), by, json!({"grace_period_seconds": 6_000})).await;
+            let next = make(
+                &gateway,
+                &format!("{path}/{}/rotate", key.id),
+                by,
+                json!({"grace_period_seconds": 6_000}),
+            )
+            .await;
             good.extend([(probe, key.secret), (probe, next.secret)]);
         }
         let dead = make(&gateway, "/v1/router/keys", &admin, json!({})).await;
-        assert_eq!(gateway.manage("DELETE", &format!("/v1/router/keys/{}", dead.id), &admin, None).await.status, 204);
+        assert_eq!(
+            gateway
+                .manage("DELETE", &format!("/v1/router/keys/{}", dead.id), &admin, None)
+                .await
+                .status,
+            204
+        );
         let node = Node::enrol(&gateway, "rack", json!({})).await;
         let chat = Key { id: String::new(), secret: good[5].1.clone() };
         let id = gateway.chat(&chat, chat_body("auto", false).as_bytes()).await.request_id();
@@ -189,7 +209,8 @@ impl Scene {
         std::fs::remove_dir_all(self.data()).unwrap();
         copy(&self.aside.path().join("data"), &self.data());
         if self.files {
-            std::fs::rename(self.data().join("master.key"), self.data().join("master.key.old")).unwrap();
+            std::fs::rename(self.data().join("master.key"), self.data().join("master.key.old"))
+                .unwrap();
         } else {
             give(&mut self.gateway, SECOND, Some(FIRST));
         }
@@ -230,7 +251,8 @@ impl Scene {
         assert!(ended.is_err() || full(), "it did not come to its place {at}");
         self.gateway.kill_9();
         let written = self.places().iter().any(|place| place == "write accounts.db-wal");
-        let first = self.places().iter().filter(|place| *place == "write accounts.db-wal").count() == 1;
+        let first =
+            self.places().iter().filter(|place| *place == "write accounts.db-wal").count() == 1;
         self.gateway.set_env("LD_PRELOAD", "");
         let death = match (self.masters(), written && (!first || torn)) {
             (2, _) => Death::After,
@@ -247,7 +269,10 @@ impl Scene {
         self.gateway.kill_9();
         if self.files {
             let now = std::fs::read(self.data().join("master.key")).unwrap();
-            assert!(made.is_none_or(|made| made == now), "a key that was made is the one that is taken");
+            assert!(
+                made.is_none_or(|made| made == now),
+                "a key that was made is the one that is taken"
+            );
             std::fs::remove_file(self.data().join("master.key.old")).unwrap();
         } else {
             give(&mut self.gateway, SECOND, None);
@@ -279,7 +304,10 @@ impl Scene {
         give(&mut self.gateway, FIRST, None);
         match self.gateway.try_start_again().await {
             Ok(()) => assert!(death < Death::After),
-            Err(told) => assert!(death == Death::After && told.contains("gave this master key up"), "{death:?}: {told}"),
+            Err(told) => assert!(
+                death == Death::After && told.contains("gave this master key up"),
+                "{death:?}: {told}"
+            ),
         }
         self.gateway.kill_9();
         give(&mut self.gateway, SECOND, Some(FIRST));
@@ -292,14 +320,23 @@ impl Scene {
             assert_eq!(status(gateway, probe, secret).await, 200, "{probe}");
         }
         assert_eq!(status(gateway, "/v1/models", &self.dead.secret).await, 401);
-        assert_eq!(gateway.send("GET", "/v1/auth/me", &[("cookie", &self.cookie)], None).await.status, 200);
+        assert_eq!(
+            gateway.send("GET", "/v1/auth/me", &[("cookie", &self.cookie)], None).await.status,
+            200
+        );
         log_in(gateway, "ann@example.com").await;
         assert_eq!(self.node.call(gateway, "events", &json!({"events": []})).await.status, 202);
         assert_eq!(gateway.capture(&self.capture.0).await, self.capture.1);
-        let rows = gateway.manage("GET", "/v1/audit?action=master_key.change", &gateway.admin_key, None).await.json();
+        let rows = gateway
+            .manage("GET", "/v1/audit?action=master_key.change", &gateway.admin_key, None)
+            .await
+            .json();
         assert_eq!(rows["data"].as_array().unwrap().len(), 1, "one change, one row: {rows}");
         let row = &rows["data"][0];
-        assert_eq!((&row["actor"]["type"], &row["target"]), (&json!("operator"), &json!({"type": "master_key", "id": "2"})));
+        assert_eq!(
+            (&row["actor"]["type"], &row["target"]),
+            (&json!("operator"), &json!({"type": "master_key", "id": "2"}))
+        );
         assert_eq!((&row["request_id"], &row["address"]), (&Value::Null, &Value::Null));
     }
 }
@@ -309,7 +346,10 @@ type Deaths = BTreeMap<Death, usize>;
 
 /// The place at which the change is not written yet, and the first at which it is done: found by halves.
 async fn halves(scene: &mut Scene, deaths: &mut Deaths, places: &[String]) {
-    let first = 1 + places.iter().position(|place| place == "write accounts.db-wal").expect("a change is written");
+    let first = 1 + places
+        .iter()
+        .position(|place| place == "write accounts.db-wal")
+        .expect("a change is written");
     let (mut not, mut done) = (first, places.len());
     *deaths.entry(scene.kill(not, false).await).or_default() += 1;
     while done - not > 1 {
@@ -343,12 +383,19 @@ async fn a_death_at_any_place_of_a_change_leaves_a_store_that_the_new_key_opens(
 async fn a_death_when_the_next_key_is_made_loses_neither() {
     let mut scene = Scene::new(true).await;
     let (places, mut deaths) = (scene.count().await, Deaths::new());
-    let named = |word: &str| 1 + places.iter().position(|place| place.starts_with(word)).unwrap_or_else(|| panic!("no {word}: {places:?}"));
+    let named = |word: &str| {
+        1 + places
+            .iter()
+            .position(|place| place.starts_with(word))
+            .unwrap_or_else(|| panic!("no {word}: {places:?}"))
+    };
     let (made, known) = (named("rename master.key"), named("write accounts.db-wal"));
     assert!(made < known, "it is durable before the store hears of it: {places:?}");
     // Its bytes half written, whole and without their name, and with it.
     let few = vec![(named("write master.new"), true), (made, false), (known, true)];
-    let all = (1..=places.len()).flat_map(|at| [(at, false), (at, true)]).filter(|(at, torn)| !torn || places[at - 1].starts_with("write"));
+    let all = (1..=places.len())
+        .flat_map(|at| [(at, false), (at, true)])
+        .filter(|(at, torn)| !torn || places[at - 1].starts_with("write"));
     for (at, torn) in if full() { all.collect() } else { few } {
         *deaths.entry(scene.kill(at, torn).await).or_default() += 1;
     }

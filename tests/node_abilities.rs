@@ -13,7 +13,8 @@ use crate::support::provider::{self as scripted, Provider};
 
 /// A request with so many words, and these fields beside.
 fn body(model: &str, words: usize, extra: Value) -> Vec<u8> {
-    let mut body = json!({"model": model, "messages": [{"role": "user", "content": "word ".repeat(words)}]});
+    let mut body =
+        json!({"model": model, "messages": [{"role": "user", "content": "word ".repeat(words)}]});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     body.to_string().into_bytes()
 }
@@ -34,7 +35,13 @@ async fn serve(gateway: &Gateway, name: &str, provider: &Provider, said: Value) 
     let node = Node::enrol(gateway, name, json!({})).await;
     let mut model = json!({"id": "qwen"});
     model.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
-    let answer = node.call(gateway, "register", &json!({"version": "1", "endpoint": provider.url(), "models": [model]})).await;
+    let answer = node
+        .call(
+            gateway,
+            "register",
+            &json!({"version": "1", "endpoint": provider.url(), "models": [model]}),
+        )
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     node
 }
@@ -54,8 +61,20 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
     let small = Provider::always(scripted::completion("small")).await;
     let large = Provider::always(scripted::completion("large")).await;
     let nodes = [
-        serve(&gateway, "small", &small, json!({"context": 500, "capabilities": ["tools", "vision"]})).await,
-        serve(&gateway, "large", &large, json!({"context": 5_000, "capabilities": ["tools", "json"]})).await,
+        serve(
+            &gateway,
+            "small",
+            &small,
+            json!({"context": 500, "capabilities": ["tools", "vision"]}),
+        )
+        .await,
+        serve(
+            &gateway,
+            "large",
+            &large,
+            json!({"context": 5_000, "capabilities": ["tools", "json"]}),
+        )
+        .await,
     ];
     // The one that is asked first where both can serve.
     nodes[0].beat(&gateway, 1, "ready", 0).await;
@@ -73,16 +92,29 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
         (body("auto", 20_000, json!({})), "elsewhere"),
     ] {
         let answer = ask(&gateway, &key, &body).await;
-        assert_eq!(said(&answer), wanted, "{}", String::from_utf8_lossy(&body[..body.len().min(200)]));
+        assert_eq!(
+            said(&answer),
+            wanted,
+            "{}",
+            String::from_utf8_lossy(&body[..body.len().min(200)])
+        );
         let capture = gateway.capture(&answer.request_id()).await;
         let first = &capture["decision"]["candidates"][0];
         let speaks = (wanted == "elsewhere").then_some("context");
-        assert_eq!((first["eligible"].as_bool(), first["reason"].as_str()), (Some(speaks.is_none()), speaks));
-        assert_eq!(capture["decision"]["attempts"].as_array().unwrap().len(), 1, "nobody else was asked: {capture}");
+        assert_eq!(
+            (first["eligible"].as_bool(), first["reason"].as_str()),
+            (Some(speaks.is_none()), speaks)
+        );
+        assert_eq!(
+            capture["decision"]["attempts"].as_array().unwrap().len(),
+            1,
+            "nobody else was asked: {capture}"
+        );
     }
     let long = ask(&gateway, &key, &body("local", 20_000, json!({}))).await;
     envelope::openai(&long, 400, "invalid_request_error", Some("context_length_exceeded"));
-    let blind = [picture("local"), body("local", 10, json!({"response_format": {"type": "json_object"}}))];
+    let blind =
+        [picture("local"), body("local", 10, json!({"response_format": {"type": "json_object"}}))];
     nodes[0].beat(&gateway, 2, "draining", 0).await;
     let refused = ask(&gateway, &key, &blind[0]).await;
     envelope::openai(&refused, 400, "invalid_request_error", Some("unsupported_feature"));
@@ -92,7 +124,10 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
         .send(
             "POST",
             "/v1/router/decide",
-            &[("authorization", &format!("Bearer {}", key.secret)), ("content-type", "application/json")],
+            &[
+                ("authorization", &format!("Bearer {}", key.secret)),
+                ("content-type", "application/json"),
+            ],
             Some(&picture("auto")),
         )
         .await;
@@ -101,20 +136,34 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
 
     // What was decided is decided again, also when nodes say something else, or nothing, and after a restart.
     let again = async |gateway: &Gateway, state: &str| {
-        let report = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
+        let report = gateway
+            .manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None)
+            .await
+            .json();
         assert_eq!(report["evaluated"], 10, "{state}: {report}");
-        for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"] {
+        for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"]
+        {
             assert_eq!(report[name], 0, "{state}: {name} of {report}");
         }
     };
     again(&gateway, "as it is").await;
-    let more = json!({"seq": 3, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "qwen"}]});
+    let more =
+        json!({"seq": 3, "status": "ready", "running": 0, "queued": 0, "models": [{"id": "qwen"}]});
     assert_eq!(nodes[0].call(&gateway, "heartbeat", &more).await.status, 200);
-    assert_eq!(said(&ask(&gateway, &key, &body("local", 20_000, json!({}))).await), "small", "what is not said is no bound");
+    assert_eq!(
+        said(&ask(&gateway, &key, &body("local", 20_000, json!({}))).await),
+        "small",
+        "what is not said is no bound"
+    );
     nodes[1].call(&gateway, "deregister", &json!({})).await;
     gateway.restart().await;
-    let report = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
-    assert_eq!((&report["evaluated"], &report["changed"], &report["plan_changed"]), (&json!(11), &json!(0), &json!(0)), "{report}");
+    let report =
+        gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
+    assert_eq!(
+        (&report["evaluated"], &report["changed"], &report["plan_changed"]),
+        (&json!(11), &json!(0), &json!(0)),
+        "{report}"
+    );
 }
 
 #[tokio::test]
@@ -131,15 +180,24 @@ async fn a_context_is_a_number_from_one() {
 async fn operators_and_clients_are_shown_targets_on_nodes() {
     let (gateway, other) = start().await;
     let key = gateway.create_key().await;
-    let listed = async || gateway.manage("GET", "/v1/router/providers", &gateway.admin_key, None).await.json();
+    let listed = async || {
+        gateway.manage("GET", "/v1/router/providers", &gateway.admin_key, None).await.json()
+    };
     let empty = listed().await;
-    assert_eq!((&empty["data"][0]["id"], &empty["data"][1]["id"]), (&json!("other"), &json!("nodes")));
+    assert_eq!(
+        (&empty["data"][0]["id"], &empty["data"][1]["id"]),
+        (&json!("other"), &json!("nodes"))
+    );
     let target = &empty["data"][1]["targets"][0];
-    assert_eq!((&target["model"], &target["breaker"], &target["nodes"]), (&json!("qwen"), &json!("closed"), &json!([])));
+    assert_eq!(
+        (&target["model"], &target["breaker"], &target["nodes"]),
+        (&json!("qwen"), &json!("closed"), &json!([]))
+    );
 
     let broken = Provider::always(scripted::failure(500, "broken")).await;
     let well = Provider::always(scripted::completion("well")).await;
-    let (a, b) = (Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await);
+    let (a, b) =
+        (Node::enrol(&gateway, "a", json!({})).await, Node::enrol(&gateway, "b", json!({})).await);
     a.serve(&gateway, &broken.url(), &["qwen", "unheard-of"], json!({"max_concurrency": 2})).await;
     b.serve(&gateway, &well.url(), &["qwen"], json!({"max_concurrency": 3})).await;
     b.beat(&gateway, 2, "ready", 9).await;
@@ -148,7 +206,10 @@ async fn operators_and_clients_are_shown_targets_on_nodes() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let shown = listed().await;
-    assert_eq!((shown["data"].as_array().unwrap().len(), &shown["data"][1]["protocol"]), (2, &json!("openai")));
+    assert_eq!(
+        (shown["data"].as_array().unwrap().len(), &shown["data"][1]["protocol"]),
+        (2, &json!("openai"))
+    );
     let target = &shown["data"][1]["targets"][0];
     assert_eq!(
         (&target["breaker"], &target["retry_at"], &target["max_concurrency"], &target["inflight"]),
@@ -156,25 +217,52 @@ async fn operators_and_clients_are_shown_targets_on_nodes() {
         "one of them may be asked: {target}"
     );
     let failed = broken.count() as u64;
-    assert_eq!((&target["requests_1m"], &target["errors_1m"]), (&json!(6 + failed), &json!(failed)));
-    let each = |id: &str| target["nodes"].as_array().unwrap().iter().find(|node| node["id"] == id).unwrap().clone();
+    assert_eq!(
+        (&target["requests_1m"], &target["errors_1m"]),
+        (&json!(6 + failed), &json!(failed))
+    );
+    let each = |id: &str| {
+        target["nodes"].as_array().unwrap().iter().find(|node| node["id"] == id).unwrap().clone()
+    };
     let (first, second) = (each(&a.id), each(&b.id));
-    assert_eq!((&first["name"], &first["state"], &first["breaker"]), (&json!("a"), &json!("ready"), &json!("open")));
+    assert_eq!(
+        (&first["name"], &first["state"], &first["breaker"]),
+        (&json!("a"), &json!("ready"), &json!("open"))
+    );
     assert!(first["retry_at"].is_string() && second["ewma_ms"].is_number(), "{target}");
-    assert_eq!((&second["breaker"], &second["max_concurrency"], &second["errors_1m"]), (&json!("closed"), &json!(3), &json!(0)));
+    assert_eq!(
+        (&second["breaker"], &second["max_concurrency"], &second["errors_1m"]),
+        (&json!("closed"), &json!(3), &json!(0))
+    );
     b.beat(&gateway, 3, "draining", 0).await;
     let target = &listed().await["data"][1]["targets"][0];
-    assert_eq!((&target["breaker"], &target["max_concurrency"]), (&json!("open"), &json!(2)), "of those that are ready");
-    let page = gateway.manage("GET", "/v1/router/providers?limit=1&after=other", &gateway.admin_key, None).await.json();
+    assert_eq!(
+        (&target["breaker"], &target["max_concurrency"]),
+        (&json!("open"), &json!(2)),
+        "of those that are ready"
+    );
+    let page = gateway
+        .manage("GET", "/v1/router/providers?limit=1&after=other", &gateway.admin_key, None)
+        .await
+        .json();
     assert_eq!((&page["data"][0]["id"], &page["has_more"]), (&json!("nodes"), &json!(false)));
 
     // What the document names can be asked for; what only a node names cannot.
     let bearer = format!("Bearer {}", key.secret);
-    let models = gateway.send("GET", "/v1/models", &[("authorization", &bearer)], None).await.json();
-    let model = |id: &str| models["data"].as_array().unwrap().iter().find(|model| model["id"] == id).cloned();
+    let models =
+        gateway.send("GET", "/v1/models", &[("authorization", &bearer)], None).await.json();
+    let model = |id: &str| {
+        models["data"].as_array().unwrap().iter().find(|model| model["id"] == id).cloned()
+    };
     assert_eq!(model("nodes/qwen").map(|model| model["owned_by"].clone()), Some(json!("nodes")));
     assert_eq!((model("local").is_some(), model("nodes/unheard-of")), (true, None));
-    assert_eq!(gateway.send("GET", "/v1/models/nodes%2Fqwen", &[("authorization", &bearer)], None).await.status, 200);
+    assert_eq!(
+        gateway
+            .send("GET", "/v1/models/nodes%2Fqwen", &[("authorization", &bearer)], None)
+            .await
+            .status,
+        200
+    );
     let unknown = gateway.chat(&key, chat_body("nodes/unheard-of", false).as_bytes()).await;
     envelope::openai(&unknown, 404, "invalid_request_error", Some("model_not_found"));
 
@@ -202,7 +290,11 @@ fn strategies(other: &str) -> String {
     ];
     let aliases = "aliases: { least_latency: least_latency, least_busy: least_busy, weighted: weighted, sticky: sticky, plain: plain }\n";
     let plain = "  plain: { rules: [ { name: default, targets: [ { target: other/m } ] } ] }\n";
-    format!("providers:\n{}recipes:\n{}{plain}{aliases}", crate::support::documents::provider("other", other, "k"), recipes.concat())
+    format!(
+        "providers:\n{}recipes:\n{}{plain}{aliases}",
+        crate::support::documents::provider("other", other, "k"),
+        recipes.concat()
+    )
 }
 
 #[tokio::test]
@@ -210,9 +302,14 @@ async fn every_strategy_over_nodes_decides_again_as_it_did() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let mut gateway = crate::support::gateway::Setup::new(&strategies(&other.url())).start().await;
     let key = gateway.create_key().await;
-    let served = [Provider::always(scripted::completion("a")).await, Provider::always(scripted::completion("b")).await];
+    let served = [
+        Provider::always(scripted::completion("a")).await,
+        Provider::always(scripted::completion("b")).await,
+    ];
     let mut nodes = Vec::new();
-    for (name, provider, models) in [("a", &served[0], &["qwen", "unasked"][..]), ("b", &served[1], &["qwen", "llama"])] {
+    for (name, provider, models) in
+        [("a", &served[0], &["qwen", "unasked"][..]), ("b", &served[1], &["qwen", "llama"])]
+    {
         let node = Node::enrol(&gateway, name, json!({})).await;
         node.serve(&gateway, &provider.url(), models, json!({})).await;
         nodes.push(node);
@@ -228,11 +325,22 @@ async fn every_strategy_over_nodes_decides_again_as_it_did() {
             let health = &capture["inputs"]["health"];
             let facts = |node: &Node| &health[&node.id]["node"]["models"];
             if name == "plain" {
-                assert_eq!((facts(&nodes[0]), facts(&nodes[1])), (&Value::Null, &Value::Null), "no node is asked by it: {health}");
+                assert_eq!(
+                    (facts(&nodes[0]), facts(&nodes[1])),
+                    (&Value::Null, &Value::Null),
+                    "no node is asked by it: {health}"
+                );
             } else if round < 3 {
-                assert_eq!((facts(&nodes[0]), facts(&nodes[1])), (&json!(["qwen"]), &json!(["qwen", "llama"])), "{health}");
+                assert_eq!(
+                    (facts(&nodes[0]), facts(&nodes[1])),
+                    (&json!(["qwen"]), &json!(["qwen", "llama"])),
+                    "{health}"
+                );
             }
-            assert!(health["nodes/qwen"].is_object() && health["nodes/llama"].is_object(), "{health}");
+            assert!(
+                health["nodes/qwen"].is_object() && health["nodes/llama"].is_object(),
+                "{health}"
+            );
         }
         let beat = if round < 2 { "ready" } else { "draining" };
         nodes[0].beat(&gateway, 2 + u64::from(round), beat, 3).await;
@@ -240,9 +348,13 @@ async fn every_strategy_over_nodes_decides_again_as_it_did() {
     }
     assert!(served[0].count() > 0 && served[1].count() > 0 && other.count() >= 6);
     for state in ["as it is", "restarted, with nobody there"] {
-        let report = gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
+        let report = gateway
+            .manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None)
+            .await
+            .json();
         assert_eq!(report["evaluated"], asked, "{state}: {report}");
-        for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"] {
+        for name in ["changed", "unroutable", "rule_changed", "plan_changed", "assumed", "inexact"]
+        {
             assert_eq!(report[name], 0, "{state}: {name} of {report}");
         }
         gateway.restart().await;

@@ -42,10 +42,19 @@ const HOW: [&str; 3] = ["whole", "unbegun", "begun"];
 impl Behaviour {
     fn answer(&self, request: &Received) -> Vec<Step> {
         match request.target.as_str() {
-            "/v1/models" => return scripted::json_answer(200, &json!({"object": "list", "data": [{"id": "qwen", "max_model_len": 4096}]})),
+            "/v1/models" => {
+                return scripted::json_answer(
+                    200,
+                    &json!({"object": "list", "data": [{"id": "qwen", "max_model_len": 4096}]}),
+                );
+            }
             "/metrics" => {
                 let running = self.held[0].load(Ordering::SeqCst);
-                return scripted::answer(200, &[], format!("vllm:num_requests_running{{engine=\"0\"}} {running}.0\n").as_bytes());
+                return scripted::answer(
+                    200,
+                    &[],
+                    format!("vllm:num_requests_running{{engine=\"0\"}} {running}.0\n").as_bytes(),
+                );
             }
             "/v1/chat/completions" => {}
             _ => return scripted::failure(404, "no such page"),
@@ -53,12 +62,19 @@ impl Behaviour {
         self.chats.fetch_add(1, Ordering::SeqCst);
         *self.last.lock().unwrap() = Instant::now();
         let asked = request.json();
-        let how = HOW.iter().position(|how| asked["user"] == *how).filter(|_| self.holds.load(Ordering::SeqCst));
+        let how = HOW
+            .iter()
+            .position(|how| asked["user"] == *how)
+            .filter(|_| self.holds.load(Ordering::SeqCst));
         if let Some(how) = how {
             self.held[how].fetch_add(1, Ordering::SeqCst);
         }
         let wait = || Step::Wait(Arc::clone(&self.gate));
-        let steps = if asked["stream"] == true { scripted::stream(self.name) } else { scripted::completion(self.name) };
+        let steps = if asked["stream"] == true {
+            scripted::stream(self.name)
+        } else {
+            scripted::completion(self.name)
+        };
         // Of a stream: its head, its role, its content, its end.
         let place = match how {
             None => return [vec![Step::Later(TAKES, Vec::new())], steps].concat(),
@@ -88,7 +104,10 @@ impl Place {
             held: Default::default(),
         });
         let behaviour = Arc::clone(&does);
-        let server = Provider::start_at(([127, 0, 0, 1], free_port()).into(), move |request, _| behaviour.answer(request)).await;
+        let server = Provider::start_at(([127, 0, 0, 1], free_port()).into(), move |request, _| {
+            behaviour.answer(request)
+        })
+        .await;
         let node = Node::enrol(gateway, name, json!({})).await;
         let process = Process::start(gateway, &node, &server, &[]);
         Place { node, server, does, process }
@@ -99,7 +118,10 @@ impl Place {
     }
 
     async fn stands(&self, gateway: &Gateway, state: &str) {
-        until(&format!("{} to be {state}", self.does.name), async || (self.state(gateway).await == state).then_some(())).await;
+        until(&format!("{} to be {state}", self.does.name), async || {
+            (self.state(gateway).await == state).then_some(())
+        })
+        .await;
     }
 
     fn chats(&self) -> usize {
@@ -109,7 +131,10 @@ impl Place {
     /// Waits until it has answered so many more.
     async fn serves(&self, more: usize) {
         let before = self.chats();
-        until(&format!("{} to serve", self.does.name), async || (self.chats() >= before + more).then_some(())).await;
+        until(&format!("{} to serve", self.does.name), async || {
+            (self.chats() >= before + more).then_some(())
+        })
+        .await;
     }
 
     /// What it holds goes on.
@@ -121,13 +146,21 @@ impl Place {
     async fn start_again(&mut self, gateway: &Gateway, server: bool) {
         if server {
             let behaviour = Arc::clone(&self.does);
-            self.server = Provider::start_at(self.server.address(), move |request, _| behaviour.answer(request)).await;
+            self.server = Provider::start_at(self.server.address(), move |request, _| {
+                behaviour.answer(request)
+            })
+            .await;
         }
         let begun = Instant::now();
         self.process = Process::start(gateway, &self.node, &self.server, &[]);
         self.stands(gateway, "ready").await;
         self.serves(1).await;
-        assert!(begun.elapsed() < bounds::NODE_HEARTBEAT, "{} is back after {:?}", self.does.name, begun.elapsed());
+        assert!(
+            begun.elapsed() < bounds::NODE_HEARTBEAT,
+            "{} is back after {:?}",
+            self.does.name,
+            begun.elapsed()
+        );
     }
 }
 
@@ -138,7 +171,10 @@ fn said(answer: &Answer, stream: bool) -> Result<String, String> {
         return wrong();
     }
     if !stream {
-        return Ok(answer.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned());
+        return Ok(answer.json()["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned());
     }
     let names = ["one", "two", "three"];
     match names.into_iter().find(|name| answer.text() == scripted::stream_body(name)) {
@@ -162,7 +198,8 @@ async fn client(gateway: &Gateway, key: &Key, ended: &AtomicBool) -> usize {
 
 /// A chat that is held as it says, where that is done.
 async fn held(gateway: &Gateway, key: &Key, how: &str) -> Answer {
-    let body = chat_body("local", how != "whole").replacen('{', &format!("{{\"user\":\"{how}\","), 1);
+    let body =
+        chat_body("local", how != "whole").replacen('{', &format!("{{\"user\":\"{how}\","), 1);
     gateway.chat(key, body.as_bytes()).await
 }
 
@@ -171,15 +208,26 @@ async fn three_nodes_under_load_one_dies_one_is_killed_one_drains_and_no_client_
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let gateway = Setup::new(&document(&other.url())).start().await;
     let key = gateway.create_key().await;
-    let mut places = [Place::new(&gateway, "one").await, Place::new(&gateway, "two").await, Place::new(&gateway, "three").await];
+    let mut places = [
+        Place::new(&gateway, "one").await,
+        Place::new(&gateway, "two").await,
+        Place::new(&gateway, "three").await,
+    ];
     for place in &places {
         place.stands(&gateway, "ready").await;
     }
     let mut turns = Vec::new();
     for _ in 0..9 {
-        turns.push(said(&gateway.chat(&key, chat_body("local", false).as_bytes()).await, false).unwrap());
+        turns.push(
+            said(&gateway.chat(&key, chat_body("local", false).as_bytes()).await, false).unwrap(),
+        );
     }
-    assert!(turns.windows(3).all(|three| three[0] != three[1] && three[1] != three[2] && three[2] != three[0]), "in turn: {turns:?}");
+    assert!(
+        turns
+            .windows(3)
+            .all(|three| three[0] != three[1] && three[1] != three[2] && three[2] != three[0]),
+        "in turn: {turns:?}"
+    );
     let ended = AtomicBool::new(false);
     let clients = futures::future::join_all((0..CLIENTS).map(|_| client(&gateway, &key, &ended)));
     let rounds = count("REROUTER_ROUNDS", 1).min(20);
@@ -194,7 +242,11 @@ async fn three_nodes_under_load_one_dies_one_is_killed_one_drains_and_no_client_
         ended.store(true, Ordering::SeqCst);
     };
     let (answers, ()) = tokio::join!(clients, scene);
-    assert!(answers.iter().sum::<usize>() > 200 * usize::try_from(rounds).unwrap() && other.count() == 0, "{answers:?}");
+    assert!(
+        answers.iter().sum::<usize>() > 200 * usize::try_from(rounds).unwrap()
+            && other.count() == 0,
+        "{answers:?}"
+    );
 }
 
 /// The first goes with its machine, of the third the agent alone.
@@ -202,10 +254,14 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
     let [one, two, three] = places;
     let holds = |on: bool| one.does.holds.store(on, Ordering::SeqCst);
     holds(true);
-    let streams = futures::future::join_all((0..24).map(|number| held(gateway, key, HOW[1 + number % 2])));
+    let streams =
+        futures::future::join_all((0..24).map(|number| held(gateway, key, HOW[1 + number % 2])));
     let events = async {
         let held = |how: usize| one.does.held[how].load(Ordering::SeqCst);
-        until("streams of both kinds to be there", async || (held(1) > 0 && held(2) > 0).then_some(())).await;
+        until("streams of both kinds to be there", async || {
+            (held(1) > 0 && held(2) > 0).then_some(())
+        })
+        .await;
         let died = Instant::now();
         three.process.kill_9();
         one.process.kill_9();
@@ -222,7 +278,10 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
         assert!(cut.status == 200 && cut.whole && !text.contains("[DONE]"), "{text}");
         let last = text.trim_end().rsplit("\n\n").next().unwrap().strip_prefix("data: ").unwrap();
         let last: Value = serde_json::from_str(last).unwrap();
-        assert!(text.starts_with(&scripted::role_event()) && last["error"]["type"] == "server_error", "{text}");
+        assert!(
+            text.starts_with(&scripted::role_event()) && last["error"]["type"] == "server_error",
+            "{text}"
+        );
     }
     one.does.held.iter().for_each(|held| held.store(0, Ordering::SeqCst));
 
@@ -232,10 +291,16 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
         assert!(died.elapsed() < patience, "ready {:?} after their end", died.elapsed());
         two.serves(1).await;
     }
-    assert_eq!((one.state(gateway).await, three.state(gateway).await), (json!("unreachable"), json!("unreachable")));
+    assert_eq!(
+        (one.state(gateway).await, three.state(gateway).await),
+        (json!("unreachable"), json!("unreachable"))
+    );
     two.serves(20).await;
     let last = three.does.last.lock().unwrap().duration_since(died);
-    let [least, most] = [bounds::NODE_LEASE - bounds::NODE_HEARTBEAT - Duration::from_secs(3), bounds::NODE_LEASE + Duration::from_secs(1)];
+    let [least, most] = [
+        bounds::NODE_LEASE - bounds::NODE_HEARTBEAT - Duration::from_secs(3),
+        bounds::NODE_LEASE + Duration::from_secs(1),
+    ];
     assert!(last > least && last < most, "asked until {last:?} after its end");
     let before = three.chats();
     two.serves(20).await;
@@ -250,16 +315,23 @@ async fn one_drains(gateway: &Gateway, key: &Key, place: &mut Place) {
     let holding = futures::future::join_all((0..9).map(|_| held(gateway, key, HOW[0])));
     let does = Arc::clone(&place.does);
     let events = async {
-        until("one to be held", async || (does.held[0].load(Ordering::SeqCst) > 0).then_some(())).await;
+        until("one to be held", async || (does.held[0].load(Ordering::SeqCst) > 0).then_some(()))
+            .await;
         place.process.tell();
         place.stands(gateway, "draining").await;
         let shown = async |name: &str| place.node.shown(gateway).await[name].clone();
-        until("all others to be answered", async || (shown("inflight").await == does.held[0].load(Ordering::SeqCst)).then_some(())).await;
+        until("all others to be answered", async || {
+            (shown("inflight").await == does.held[0].load(Ordering::SeqCst)).then_some(())
+        })
+        .await;
         let before = place.chats();
         // It goes on to say that it drains while it has something to do.
         for _ in 0..2 {
             let lease = shown("lease_expires_at").await;
-            until("it to say so again", async || (shown("lease_expires_at").await != lease).then_some(())).await;
+            until("it to say so again", async || {
+                (shown("lease_expires_at").await != lease).then_some(())
+            })
+            .await;
         }
         assert!(place.process.runs() && place.state(gateway).await == "draining");
         assert_eq!(place.chats(), before, "nothing new arrives");
@@ -286,5 +358,8 @@ async fn told_twice_a_node_leaves_at_once() {
     place.stands(&gateway, "draining").await;
     assert!(place.process.runs(), "it waits for what runs there");
     place.process.tell();
-    assert_eq!((place.process.left().await, place.state(&gateway).await), (Some(1), json!("draining")));
+    assert_eq!(
+        (place.process.left().await, place.state(&gateway).await),
+        (Some(1), json!("draining"))
+    );
 }

@@ -28,7 +28,8 @@ struct Watched {
 impl Watched {
     async fn at(address: &str) -> Watched {
         let listener = TcpListener::bind(format!("{address}:0")).await.unwrap();
-        let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let (address, connections) =
+            (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&connections);
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -37,7 +38,9 @@ impl Watched {
                     let _some = stream.read(&mut [0; 4096]).await;
                     let body = scripted::completion_body("watched").to_string();
                     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length";
-                    let _gone = stream.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
+                    let _gone = stream
+                        .write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes())
+                        .await;
                 });
             }
         });
@@ -68,7 +71,8 @@ async fn ask(gateway: &Gateway, key: &Key, model: &str) -> Answer {
 async fn only_ours_arrived(gateway: &Gateway, asked: f64) {
     let arrived = until("all to be counted", async || {
         // A request is counted when its answer has left.
-        let arrived = gateway.metric("rerouter_requests_total", &["route=\"/v1/chat/completions\""]).await;
+        let arrived =
+            gateway.metric("rerouter_requests_total", &["route=\"/v1/chat/completions\""]).await;
         (arrived >= asked).then_some(arrived)
     })
     .await;
@@ -81,7 +85,11 @@ async fn is_refused(gateway: &Gateway, key: &Key, endpoint: &str, detail: &str) 
     let refused = node.call(gateway, "register", &registration(endpoint, &["qwen"])).await;
     envelope::management(&refused, 403, "forbidden");
     assert!(refused.text().contains(detail), "{endpoint}: {}", refused.text());
-    assert_eq!(node.call(gateway, "heartbeat", &report(1, "ready", 0)).await.status, 409, "{endpoint}");
+    assert_eq!(
+        node.call(gateway, "heartbeat", &report(1, "ready", 0)).await.status,
+        409,
+        "{endpoint}"
+    );
     assert_eq!(ask(gateway, key, "local").await.status, 503, "{endpoint}");
 }
 
@@ -89,16 +97,44 @@ async fn is_refused(gateway: &Gateway, key: &Key, endpoint: &str, detail: &str) 
 async fn nothing_is_sent_to_what_the_policy_denies_however_that_is_spelt() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let watched = Watched::at("127.0.0.77").await;
-    let gateway = Setup::new(&document(&other.url())).server("egress: { deny: [127.0.0.77] }").start().await;
+    let gateway =
+        Setup::new(&document(&other.url())).server("egress: { deny: [127.0.0.77] }").start().await;
     let key = gateway.create_key().await;
     let port = watched.address.port();
     // Names, as far as this program is concerned, that the system knows the address of.
-    for host in ["127.0.0.77", "127.77", "2130706509", "0x7f00004d", "[::ffff:127.0.0.77]", "[::ffff:7f00:4d]"] {
-        is_refused(&gateway, &key, &format!("http://{host}:{port}"), "No node may serve at this address.").await;
+    for host in [
+        "127.0.0.77",
+        "127.77",
+        "2130706509",
+        "0x7f00004d",
+        "[::ffff:127.0.0.77]",
+        "[::ffff:7f00:4d]",
+    ] {
+        is_refused(
+            &gateway,
+            &key,
+            &format!("http://{host}:{port}"),
+            "No node may serve at this address.",
+        )
+        .await;
     }
-    for host in ["169.254.169.254", "2852039166", "[::ffff:169.254.169.254]", "100.100.100.200", "0.0.0.0", "[::]", "[::ffff:0.0.0.0]", "0"]
-    {
-        is_refused(&gateway, &key, &format!("http://{host}:{port}"), "No node may serve at this address.").await;
+    for host in [
+        "169.254.169.254",
+        "2852039166",
+        "[::ffff:169.254.169.254]",
+        "100.100.100.200",
+        "0.0.0.0",
+        "[::]",
+        "[::ffff:0.0.0.0]",
+        "0",
+    ] {
+        is_refused(
+            &gateway,
+            &key,
+            &format!("http://{host}:{port}"),
+            "No node may serve at this address.",
+        )
+        .await;
     }
     assert_eq!(watched.connections(), 0);
 }
@@ -109,8 +145,24 @@ async fn a_gateway_is_never_a_node_of_its_own() {
     let key = gateway.create_key().await;
     let mut asked = 0.0;
     for port in [gateway.address().port(), gateway.metrics_address().port()] {
-        for host in ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "0.0.0.0", "0", "[::]"] {
-            is_refused(&gateway, &key, &format!("http://{host}:{port}"), "The gateway itself listens there.").await;
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "[::ffff:127.0.0.1]",
+            "0.0.0.0",
+            "0",
+            "[::]",
+        ] {
+            is_refused(
+                &gateway,
+                &key,
+                &format!("http://{host}:{port}"),
+                "The gateway itself listens there.",
+            )
+            .await;
             asked += 1.0;
         }
     }
@@ -157,18 +209,28 @@ async fn where_a_name_leads_is_looked_at_each_time_that_it_is_asked() {
 #[tokio::test]
 async fn what_a_node_claims_beyond_its_enrolment_brings_it_nothing() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
-    let routing =
-        document(&other.url()).replace("  nodes/qwen:", "  nodes/llama: { input_per_mtok: 1.0, output_per_mtok: 1.0 }\n  nodes/qwen:");
+    let routing = document(&other.url()).replace(
+        "  nodes/qwen:",
+        "  nodes/llama: { input_per_mtok: 1.0, output_per_mtok: 1.0 }\n  nodes/qwen:",
+    );
     let gateway = Setup::new(&routing).start().await;
     let key = gateway.create_key().await;
-    let (here, there) = (Provider::always(scripted::completion("here")).await, Provider::always(scripted::completion("there")).await);
-    let node = Node::enrol(&gateway, "a", json!({"models": ["qwen"], "endpoint": here.url()})).await;
-    let register = async |endpoint: &str, models: &[&str]| node.call(&gateway, "register", &registration(endpoint, models)).await;
+    let (here, there) = (
+        Provider::always(scripted::completion("here")).await,
+        Provider::always(scripted::completion("there")).await,
+    );
+    let node =
+        Node::enrol(&gateway, "a", json!({"models": ["qwen"], "endpoint": here.url()})).await;
+    let register = async |endpoint: &str, models: &[&str]| {
+        node.call(&gateway, "register", &registration(endpoint, models)).await
+    };
     let nothing = async |state: &str| {
         assert_eq!(ask(&gateway, &key, "nodes/llama").await.status, 503, "{state}");
         assert_eq!((here.count(), there.count()), (0, 0), "{state}");
     };
-    for (endpoint, models) in [(here.url(), &["llama"][..]), (here.url(), &["qwen", "llama"]), (there.url(), &["qwen"])] {
+    for (endpoint, models) in
+        [(here.url(), &["llama"][..]), (here.url(), &["qwen", "llama"]), (there.url(), &["qwen"])]
+    {
         envelope::management(&register(&endpoint, models).await, 403, "forbidden");
         assert_eq!(ask(&gateway, &key, "local").await.status, 503);
         nothing("before it registered").await;
@@ -184,14 +246,26 @@ async fn what_a_node_claims_beyond_its_enrolment_brings_it_nothing() {
     // Without an endpoint in the enrolment: at the address that it speaks from, and no other.
     let free = Node::enrol(&gateway, "b", json!({})).await;
     let watched = Watched::at("127.0.0.77").await;
-    for endpoint in [format!("http://127.77:{}", watched.address.port()), "http://192.0.2.1:9".to_owned()] {
-        envelope::management(&free.call(&gateway, "register", &registration(&endpoint, &["llama"])).await, 403, "forbidden");
+    for endpoint in
+        [format!("http://127.77:{}", watched.address.port()), "http://192.0.2.1:9".to_owned()]
+    {
+        envelope::management(
+            &free.call(&gateway, "register", &registration(&endpoint, &["llama"])).await,
+            403,
+            "forbidden",
+        );
     }
     assert_eq!((ask(&gateway, &key, "nodes/llama").await.status, watched.connections()), (503, 0));
 }
 
 /// A registration that comes with these headers beside those of its signature.
-async fn register_through(gateway: &Gateway, node: &Node, authority: &str, endpoint: &str, more: &[(&'static str, &str)]) -> Answer {
+async fn register_through(
+    gateway: &Gateway,
+    node: &Node,
+    authority: &str,
+    endpoint: &str,
+    more: &[(&'static str, &str)],
+) -> Answer {
     let body = registration(endpoint, &["qwen"]).to_string();
     let mut headers = node.sign_for(authority, "/v1/agent/register", body.as_bytes(), now());
     headers.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
@@ -209,13 +283,23 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
         // A proxy that nobody named is seen by what it adds.
         (
             "",
-            vec![vec![through], vec![("forwarded", "for=203.0.113.9")], vec![("via", "1.1 proxy")], vec![("x-real-ip", "127.0.0.1")]],
+            vec![
+                vec![through],
+                vec![("forwarded", "for=203.0.113.9")],
+                vec![("via", "1.1 proxy")],
+                vec![("x-real-ip", "127.0.0.1")],
+            ],
             200,
         ),
         // One that was named tells from where the node speaks; without that it is the proxy itself that speaks.
         (
             "trusted_proxies: [127.0.0.1]",
-            vec![vec![through], vec![("x-forwarded-for", "127.0.0.1")], vec![("x-forwarded-for", "?")], vec![]],
+            vec![
+                vec![through],
+                vec![("x-forwarded-for", "127.0.0.1")],
+                vec![("x-forwarded-for", "?")],
+                vec![],
+            ],
             403,
         ),
         // One that says nothing may be there where the gateway has a name of its own.
@@ -224,19 +308,37 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
         let gateway = Setup::new(&routing).server(server).start().await;
         let key = gateway.create_key().await;
         let node = Node::enrol(&gateway, "a", json!({})).await;
-        let authority = if server.starts_with("public_url") { "gw.example.com".to_owned() } else { gateway.host() };
+        let authority = if server.starts_with("public_url") {
+            "gw.example.com".to_owned()
+        } else {
+            gateway.host()
+        };
         for headers in proxied {
             let refused = register_through(&gateway, &node, &authority, &local, &headers).await;
             envelope::management(&refused, 403, "forbidden");
-            assert_eq!((ask(&gateway, &key, "local").await.status, watched.connections()), (503, 0), "{server}: {headers:?}");
+            assert_eq!(
+                (ask(&gateway, &key, "local").await.status, watched.connections()),
+                (503, 0),
+                "{server}: {headers:?}"
+            );
         }
-        assert_eq!(register_through(&gateway, &node, &authority, &local, &[]).await.status, direct, "{server}");
+        assert_eq!(
+            register_through(&gateway, &node, &authority, &local, &[]).await.status,
+            direct,
+            "{server}"
+        );
         if server.starts_with("trusted") {
-            let at_home = register_through(&gateway, &node, &authority, "http://203.0.113.9:9", &[through]).await;
+            let at_home =
+                register_through(&gateway, &node, &authority, "http://203.0.113.9:9", &[through])
+                    .await;
             assert_eq!(at_home.status, 200, "{}", at_home.text());
         }
         // An enrolment says where without asking anybody.
         let fixed = Node::enrol(&gateway, "b", json!({ "endpoint": local })).await;
-        assert_eq!(register_through(&gateway, &fixed, &authority, &local, &[through]).await.status, 200, "{server}");
+        assert_eq!(
+            register_through(&gateway, &fixed, &authority, &local, &[through]).await.status,
+            200,
+            "{server}"
+        );
     }
 }

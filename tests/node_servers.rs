@@ -27,8 +27,11 @@ struct Pages(Arc<Mutex<HashMap<String, String>>>);
 
 impl Pages {
     fn of<const N: usize>(pages: [(&str, Value); N]) -> Pages {
-        let text = |value: Value| if let Value::String(text) = value { text } else { value.to_string() };
-        Pages(Arc::new(Mutex::new(pages.into_iter().map(|(page, value)| (page.to_owned(), text(value))).collect())))
+        let text =
+            |value: Value| if let Value::String(text) = value { text } else { value.to_string() };
+        Pages(Arc::new(Mutex::new(
+            pages.into_iter().map(|(page, value)| (page.to_owned(), text(value))).collect(),
+        )))
     }
 
     fn put(&self, page: &str, value: &Value) {
@@ -44,7 +47,9 @@ impl Pages {
             page = format!("{page} {}", request.json()["model"].as_str().unwrap());
         }
         match self.0.lock().unwrap().get(&page) {
-            Some(text) => scripted::answer(200, &[("content-type", "application/json")], text.as_bytes()),
+            Some(text) => {
+                scripted::answer(200, &[("content-type", "application/json")], text.as_bytes())
+            }
             None => scripted::answer(404, &[("content-type", "text/plain")], b"404 page not found"),
         }
     }
@@ -77,7 +82,12 @@ fn sglang() -> Pages {
     let model = json!({"id": "qwen", "object": "model", "created": 1, "owned_by": "sglang", "root": "qwen", "parent": null, "max_model_len": 40_960});
     Pages::of([
         ("GET /v1/models", json!({"object": "list", "data": [model]})),
-        ("GET /metrics", json!("sglang:num_running_reqs{model_name=\"qwen\"} 4.0\nsglang:num_queue_reqs{model_name=\"qwen\"} 0.0\n")),
+        (
+            "GET /metrics",
+            json!(
+                "sglang:num_running_reqs{model_name=\"qwen\"} 4.0\nsglang:num_queue_reqs{model_name=\"qwen\"} 0.0\n"
+            ),
+        ),
     ])
 }
 
@@ -87,7 +97,10 @@ fn llama_cpp() -> Pages {
     let slot = |id: u64, taken: bool| json!({"id": id, "id_task": 135, "n_ctx": 16_384, "speculative": false, "is_processing": taken});
     let model = json!({"id": "qwen", "object": "model", "created": 1_735_142_223, "owned_by": "llamacpp", "meta": meta});
     Pages::of([
-        ("GET /v1/models", json!({"models": [{"name": "qwen", "model": "qwen", "digest": ""}], "object": "list", "data": [model]})),
+        (
+            "GET /v1/models",
+            json!({"models": [{"name": "qwen", "model": "qwen", "digest": ""}], "object": "list", "data": [model]}),
+        ),
         (
             "GET /api/tags",
             json!({"models": [{"name": "qwen", "model": "qwen", "modified_at": "", "size": "", "digest": "", "type": "model"}]}),
@@ -112,7 +125,10 @@ fn ollama() -> Pages {
     embed["parameters"] = json!("num_ctx                        2048");
     embed["capabilities"] = json!(["embedding"]);
     Pages::of([
-        ("GET /v1/models", json!({"object": "list", "data": [listed("qwen"), listed("embed:latest")]})),
+        (
+            "GET /v1/models",
+            json!({"object": "list", "data": [listed("qwen"), listed("embed:latest")]}),
+        ),
         ("GET /api/tags", json!({"models": [tag("qwen"), tag("embed:latest")]})),
         ("GET /api/ps", json!({"models": []})),
         ("POST /api/show qwen", show),
@@ -141,17 +157,35 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
         })
         .await;
     };
-    told(0, 3, json!([model("qwen", 32_768, Value::Null), model("qwen-lora", 32_768, Value::Null)])).await;
+    told(
+        0,
+        3,
+        json!([model("qwen", 32_768, Value::Null), model("qwen-lora", 32_768, Value::Null)]),
+    )
+    .await;
     assert_eq!(nodes[0].shown(&gateway).await["queued"], 2);
     told(1, 4, json!([model("qwen", 40_960, Value::Null)])).await;
     told(2, 2, json!([model("qwen", 16_384, json!(["tools", "vision", "json"]))])).await;
-    told(3, 0, json!([model("qwen", 40_960, json!(["tools", "json"])), model("embed:latest", 2048, json!([]))])).await;
-    let asked = |server: &Provider, target: &str| (0..server.count()).filter(|number| server.request(*number).target == target).count();
+    told(
+        3,
+        0,
+        json!([
+            model("qwen", 40_960, json!(["tools", "json"])),
+            model("embed:latest", 2048, json!([]))
+        ]),
+    )
+    .await;
+    let asked = |server: &Provider, target: &str| {
+        (0..server.count()).filter(|number| server.request(*number).target == target).count()
+    };
     until("it to report, too", async || (asked(&servers[3], "/api/ps") >= 2).then_some(())).await;
     assert_eq!(asked(&servers[3], "/api/show"), 2, "once for each model, as long as it is that");
 
     // Another list, a model that sleeps, one that was loaded with less, and one that was pulled anew.
-    kinds[0].put("GET /v1/models", &json!({"object": "list", "data": [{"id": "qwen-new", "max_model_len": 1024}]}));
+    kinds[0].put(
+        "GET /v1/models",
+        &json!({"object": "list", "data": [{"id": "qwen-new", "max_model_len": 1024}]}),
+    );
     kinds[2].put("GET /props", &json!({"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4, "is_sleeping": true}));
     let slots = asked(&servers[2], "/slots");
     kinds[3].put(
@@ -162,16 +196,36 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
         "GET /api/tags",
         &json!({"models": [{"name": "qwen", "digest": "sha-qwen"}, {"name": "embed:latest", "digest": "sha-other"}]}),
     );
-    kinds[3].put("POST /api/show embed:latest", &json!({"model_info": {"general.architecture": "bert", "bert.context_length": 512}}));
+    kinds[3].put(
+        "POST /api/show embed:latest",
+        &json!({"model_info": {"general.architecture": "bert", "bert.context_length": 512}}),
+    );
     told(0, 3, json!([model("qwen-new", 1024, Value::Null)])).await;
     told(2, 0, json!([model("qwen", 8192, Value::Null)])).await;
-    told(3, 0, json!([model("qwen", 4096, json!(["tools", "json"])), model("embed:latest", 512, Value::Null)])).await;
+    told(
+        3,
+        0,
+        json!([
+            model("qwen", 4096, json!(["tools", "json"])),
+            model("embed:latest", 512, Value::Null)
+        ]),
+    )
+    .await;
     assert!(asked(&servers[2], "/slots") <= slots + 1, "one who sleeps is not woken");
     // Unloaded, it will be loaded as it was.
     kinds[3].put("GET /api/ps", &json!({"models": []}));
     let before = asked(&servers[3], "/api/ps");
-    until("another look", async || (asked(&servers[3], "/api/ps") > before + 1).then_some(())).await;
-    told(3, 0, json!([model("qwen", 4096, json!(["tools", "json"])), model("embed:latest", 512, Value::Null)])).await;
+    until("another look", async || (asked(&servers[3], "/api/ps") > before + 1).then_some(()))
+        .await;
+    told(
+        3,
+        0,
+        json!([
+            model("qwen", 4096, json!(["tools", "json"])),
+            model("embed:latest", 512, Value::Null)
+        ]),
+    )
+    .await;
 }
 
 /// The status of a chat that only nodes serve.
@@ -203,14 +257,19 @@ async fn a_server_that_is_gone_gets_no_traffic_and_is_back_when_it_answers() {
     hangs.store(true, Ordering::SeqCst);
     let lease = node.shown(&gateway).await["lease_expires_at"].clone();
     until("an answer to be late", async || (late.load(Ordering::SeqCst) > 0).then_some(())).await;
-    let shown =
-        until("the report of that", async || Some(node.shown(&gateway).await).filter(|shown| shown["lease_expires_at"] != lease)).await;
+    let shown = until("the report of that", async || {
+        Some(node.shown(&gateway).await).filter(|shown| shown["lease_expires_at"] != lease)
+    })
+    .await;
     assert_eq!((&shown["state"], &shown["running"]), (&json!("ready"), &json!(3)), "as it was");
     hangs.store(false, Ordering::SeqCst);
 
     let address = server.address();
     server.kill().await;
-    until("it to say so", async || Some(node.shown(&gateway).await).filter(|shown| shown["state"] == "draining")).await;
+    until("it to say so", async || {
+        Some(node.shown(&gateway).await).filter(|shown| shown["state"] == "draining")
+    })
+    .await;
     let answer = gateway.chat(&key, chat_body("local", false).as_bytes()).await;
     envelope::openai(&answer, 503, "server_error", Some("no_target"));
     let server = Provider::start_at(address, script).await;
@@ -244,7 +303,10 @@ fn clock_shim(dir: &Path) -> String {
         }
     "#;
     std::fs::write(dir.join("ahead.c"), source).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o", "ahead.so", "ahead.c", "-ldl"]).current_dir(dir).status();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", "ahead.so", "ahead.c", "-ldl"])
+        .current_dir(dir)
+        .status();
     assert!(made.expect("a C compiler").success());
     dir.join("ahead.so").to_str().unwrap().to_owned()
 }
@@ -268,7 +330,11 @@ async fn a_clock_that_is_wrong_or_is_set_keeps_no_node_away() {
     for node in &nodes {
         until("it to report", async || reported(&gateway, node, 3).await).await;
     }
-    let refused = async || gateway.metric("rerouter_auth_failures_total", &["interface=\"pin\"", "reason=\"skew\""]).await;
+    let refused = async || {
+        gateway
+            .metric("rerouter_auth_failures_total", &["interface=\"pin\"", "reason=\"skew\""])
+            .await
+    };
     assert_eq!(refused().await, 4.0, "the first callback of each; from then on they know");
     // And while it runs it is set to another time that is wrong, and to the right one.
     for (file, ahead) in files.iter().zip(["-86400", "0", "600", "0"]) {

@@ -17,7 +17,11 @@ fn good(gateway: &Gateway, node: &Node) -> Vec<(&'static str, String)> {
 }
 
 /// Its `Signature-Input`, of which `bend` makes another one.
-fn bent(gateway: &Gateway, node: &Node, bend: impl Fn(&str) -> String) -> Vec<(&'static str, String)> {
+fn bent(
+    gateway: &Gateway,
+    node: &Node,
+    bend: impl Fn(&str) -> String,
+) -> Vec<(&'static str, String)> {
     let mut headers = good(gateway, node);
     let input = bend(&headers[1].1);
     assert_ne!(input, headers[1].1, "nothing was bent");
@@ -50,21 +54,38 @@ async fn each_parameter_is_needed_and_in_its_place() {
             rest.rotate_left(at.max(1));
             list + &rest.concat()
         });
-        check_401(&send(&gateway, EVENTS, &moved, NOTHING).await, &format!("{name} in another place"));
+        check_401(
+            &send(&gateway, EVENTS, &moved, NOTHING).await,
+            &format!("{name} in another place"),
+        );
         let twice = bent(&gateway, &node, |input| {
             let (list, rest) = parameters(input);
             list + &rest.concat() + &rest[at]
         });
         check_401(&send(&gateway, EVENTS, &twice, NOTHING).await, &format!("{name} twice"));
     }
-    for component in ["\"@method\"", "\"@authority\"", "\"@path\"", "\"@query\"", "\"content-digest\""] {
-        let without =
-            bent(&gateway, &node, |input| input.replacen(component, "", 1).replace("( ", "(").replace("  ", " ").replace(" )", ")"));
-        check_401(&send(&gateway, EVENTS, &without, NOTHING).await, &format!("without {component}"));
-        let twice = bent(&gateway, &node, |input| input.replacen(component, &format!("{component} {component}"), 1));
+    for component in
+        ["\"@method\"", "\"@authority\"", "\"@path\"", "\"@query\"", "\"content-digest\""]
+    {
+        let without = bent(&gateway, &node, |input| {
+            input
+                .replacen(component, "", 1)
+                .replace("( ", "(")
+                .replace("  ", " ")
+                .replace(" )", ")")
+        });
+        check_401(
+            &send(&gateway, EVENTS, &without, NOTHING).await,
+            &format!("without {component}"),
+        );
+        let twice = bent(&gateway, &node, |input| {
+            input.replacen(component, &format!("{component} {component}"), 1)
+        });
         check_401(&send(&gateway, EVENTS, &twice, NOTHING).await, &format!("{component} twice"));
     }
-    let another = bent(&gateway, &node, |input| input.replacen("\"content-digest\"", "\"content-digest\" \"content-type\"", 1));
+    let another = bent(&gateway, &node, |input| {
+        input.replacen("\"content-digest\"", "\"content-digest\" \"content-type\"", 1)
+    });
     check_401(&send(&gateway, EVENTS, &another, NOTHING).await, "one component more");
 }
 
@@ -72,7 +93,13 @@ async fn each_parameter_is_needed_and_in_its_place() {
 async fn a_signature_for_another_gateway_or_under_another_label_is_none() {
     let (gateway, _other) = start().await;
     let node = Node::enrol(&gateway, "rack", json!({})).await;
-    for authority in ["gw.example.com", "127.0.0.1", "localhost", &format!("localhost:{}", gateway.address().port()), "127.0.0.1:1"] {
+    for authority in [
+        "gw.example.com",
+        "127.0.0.1",
+        "localhost",
+        &format!("localhost:{}", gateway.address().port()),
+        "127.0.0.1:1",
+    ] {
         let headers = node.sign_for(authority, EVENTS, NOTHING, now());
         check_401(&send(&gateway, EVENTS, &headers, NOTHING).await, authority);
     }
@@ -80,7 +107,10 @@ async fn a_signature_for_another_gateway_or_under_another_label_is_none() {
         for label in [", sig2=()", ",sig1=()"] {
             let mut headers = good(&gateway, &node);
             headers[header].1.push_str(label);
-            check_401(&send(&gateway, EVENTS, &headers, NOTHING).await, &format!("another label in {}", headers[header].0));
+            check_401(
+                &send(&gateway, EVENTS, &headers, NOTHING).await,
+                &format!("another label in {}", headers[header].0),
+            );
         }
         let mut headers = good(&gateway, &node);
         headers[header].1 = headers[header].1.replacen("sig1", "sig2", 1);
@@ -91,16 +121,21 @@ async fn a_signature_for_another_gateway_or_under_another_label_is_none() {
     // Who asked for which host is the connection's affair: the signature is for the listener.
     let mut connection = gateway.connect().await;
     let headers = good(&gateway, &node);
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let host = format!("localhost:{}", gateway.address().port());
-    assert_eq!(connection.exchange(&request("POST", EVENTS, &host, &headers, Some(NOTHING))).await.status, 202);
+    assert_eq!(
+        connection.exchange(&request("POST", EVENTS, &host, &headers, Some(NOTHING))).await.status,
+        202
+    );
 }
 
 /// The answer to a callback that was signed `skew` seconds from now, while the clock showed one second.
 async fn skewed(gateway: &Gateway, node: &Node, skew: i64) -> Answer {
     for _ in 0..200 {
         let then = now();
-        let answer = send(gateway, EVENTS, &node.sign(gateway, EVENTS, NOTHING, then + skew), NOTHING).await;
+        let answer =
+            send(gateway, EVENTS, &node.sign(gateway, EVENTS, NOTHING, then + skew), NOTHING).await;
         if now() == then {
             return answer;
         }
@@ -119,7 +154,12 @@ async fn a_minute_is_sixty_seconds() {
             check_401(&answer, &format!("{skew}"));
         }
     }
-    assert!(gateway.metric("rerouter_auth_failures_total", &["interface=\"pin\"", "reason=\"skew\""]).await >= 2.0);
+    assert!(
+        gateway
+            .metric("rerouter_auth_failures_total", &["interface=\"pin\"", "reason=\"skew\""])
+            .await
+            >= 2.0
+    );
 }
 
 #[tokio::test]
@@ -157,26 +197,37 @@ async fn over_tls_and_http_2_and_ipv6_the_same_is_signed() {
     let mut http2 = H2::open(gateway.tls()).await;
     let over_http2 = async |http2: &mut H2, authority: &str| {
         let headers = node.sign_for(authority, EVENTS, NOTHING, now());
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        (http2.send("POST", EVENTS, &headers, NOTHING, false).await, http2.send("POST", EVENTS, &headers, NOTHING, true).await)
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        (
+            http2.send("POST", EVENTS, &headers, NOTHING, false).await,
+            http2.send("POST", EVENTS, &headers, NOTHING, true).await,
+        )
     };
     let (taken, again) = over_http2(&mut http2, &address.to_string()).await;
     assert_eq!(taken.status, 202, "{}", taken.text());
     check_401(&again, "twice, on another stream");
     // Its `:authority` is a name of the listener, and not what is signed.
-    check_401(&over_http2(&mut http2, &format!("localhost:{}", address.port())).await.0, "what was asked for");
+    check_401(
+        &over_http2(&mut http2, &format!("localhost:{}", address.port())).await.0,
+        "what was asked for",
+    );
     check_401(&over_http2(&mut http2, &gateway.host()).await.0, "another listener");
     let bent = Node { secret: node.secret.replace("nod_", "nod-"), ..node.clone() };
     let headers = bent.sign_for(&address.to_string(), EVENTS, NOTHING, now());
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     check_401(&http2.send("POST", EVENTS, &headers, NOTHING, false).await, "another secret");
 
     let ipv6 = gateway.ipv6();
     let over_ipv6 = async |authority: &str| {
         let headers = node.sign_for(authority, EVENTS, NOTHING, now());
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut connection = Connection::try_open(ipv6).await.expect("the gateway accepts");
-        connection.exchange(&request("POST", EVENTS, &ipv6.to_string(), &headers, Some(NOTHING))).await
+        connection
+            .exchange(&request("POST", EVENTS, &ipv6.to_string(), &headers, Some(NOTHING)))
+            .await
     };
     assert_eq!(over_ipv6(&format!("[::1]:{}", ipv6.port())).await.status, 202);
     check_401(&over_ipv6(&format!("::1:{}", ipv6.port())).await, "without its brackets");
@@ -186,16 +237,24 @@ async fn over_tls_and_http_2_and_ipv6_the_same_is_signed() {
 #[tokio::test]
 async fn behind_a_public_name_that_is_what_every_listener_is_signed_for() {
     let other = Provider::always(scripted::completion("elsewhere")).await;
-    let setup = Setup::new(&document(&other.url())).server("public_url: https://GW.example.com:443").tls().ipv6();
+    let setup = Setup::new(&document(&other.url()))
+        .server("public_url: https://GW.example.com:443")
+        .tls()
+        .ipv6();
     let gateway = setup.start().await;
     let node = Node::enrol(&gateway, "rack", json!({})).await;
     let headers = |authority: &str| node.sign_for(authority, EVENTS, NOTHING, now());
-    assert_eq!(send(&gateway, EVENTS, &headers("gw.example.com"), NOTHING).await.status, 202, "without the port that https has anyway");
+    assert_eq!(
+        send(&gateway, EVENTS, &headers("gw.example.com"), NOTHING).await.status,
+        202,
+        "without the port that https has anyway"
+    );
     for authority in ["gw.example.com:443", "GW.example.com", "gw.example.com.", &gateway.host()] {
         check_401(&send(&gateway, EVENTS, &headers(authority), NOTHING).await, authority);
     }
     let mut http2 = H2::open(gateway.tls()).await;
     let signed = headers("gw.example.com");
-    let signed: Vec<(&str, &str)> = signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let signed: Vec<(&str, &str)> =
+        signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!(http2.send("POST", EVENTS, &signed, NOTHING, false).await.status, 202);
 }

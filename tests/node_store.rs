@@ -66,20 +66,27 @@ async fn without_room(may_mount: bool) {
     let kept = signed(&gateway, &node, 2);
     assert_eq!(deliver(&gateway, &kept).await.status, 200);
     disk.fill();
-    let refused = gateway.manage("POST", "/v1/nodes", &gateway.admin_key, Some(&json!({"name": "b"}))).await;
+    let refused =
+        gateway.manage("POST", "/v1/nodes", &gateway.admin_key, Some(&json!({"name": "b"}))).await;
     envelope::management(&refused, 503, "unavailable");
 
     let aside = signed(&gateway, &node, 3);
     let taken = deliver(&gateway, &aside).await;
     assert_eq!((taken.status, &taken.json()["lease_s"]), (200, &json!(30)), "{}", taken.text());
     let replays = async |gateway: &Gateway, state: &str| {
-        check_401(&deliver(gateway, &aside).await, &format!("taken while the store took nothing, {state}"));
+        check_401(
+            &deliver(gateway, &aside).await,
+            &format!("taken while the store took nothing, {state}"),
+        );
         check_401(&deliver(gateway, &kept).await, &format!("taken before, {state}"));
     };
     replays(&gateway, "and sent again meanwhile").await;
     assert_eq!(deliver(&gateway, &signed(&gateway, &node, 4)).await.status, 200);
-    let registration = json!({"version": "1", "endpoint": served.url(), "models": [{"id": "qwen"}]});
-    for (name, body) in [("register", registration), ("events", event("early")), ("deregister", json!({}))] {
+    let registration =
+        json!({"version": "1", "endpoint": served.url(), "models": [{"id": "qwen"}]});
+    for (name, body) in
+        [("register", registration), ("events", event("early")), ("deregister", json!({}))]
+    {
         envelope::management(&node.call(&gateway, name, &body).await, 503, "unavailable");
     }
     assert_eq!((node.shown(&gateway).await["state"].as_str(), served.count()), (Some("ready"), 0));
@@ -104,7 +111,11 @@ async fn without_room(may_mount: bool) {
     disk.empty();
     gateway.restart().await;
     replays(&gateway, "and sent again after another start").await;
-    assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 503, "it has not reported yet");
+    assert_eq!(
+        gateway.chat(&key, chat_body("local", false).as_bytes()).await.status,
+        503,
+        "it has not reported yet"
+    );
     beat(&gateway, &node, 8).await;
     assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 200);
 }
@@ -117,7 +128,8 @@ async fn enrol(host: &Host) -> Node {
 async fn call(host: &Host, node: &Node, name: &str, body: &Value) -> Answer {
     let (target, body) = (format!("/v1/agent/{name}"), body.to_string());
     let headers = node.sign_for(&host.address().to_string(), &target, body.as_bytes(), now());
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     host.send(&target, &headers, body.as_bytes()).await
 }
 
@@ -126,9 +138,12 @@ async fn what_cannot_be_marked_or_would_end_a_secret_is_not_taken() {
     let dir = tempfile::tempdir().unwrap();
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let faults = Faults::default();
-    let host = Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone()).await;
+    let host =
+        Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone())
+            .await;
     let node = enrol(&host).await;
-    let registration = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
+    let registration =
+        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
     assert_eq!(call(&host, &node, "register", &registration).await.status, 200);
     faults.fail_every_write();
     assert_eq!(call(&host, &node, "heartbeat", &report(1, "ready", 0)).await.status, 200);
@@ -141,11 +156,16 @@ async fn what_cannot_be_marked_or_would_end_a_secret_is_not_taken() {
     faults.clear();
     assert_eq!(call(&host, &node, "heartbeat", &report(1_000, "ready", 0)).await.status, 200);
     // The first use of a generation ends the one before; a restart would bring that back.
-    let rotated = host.ask("POST", &format!("/v1/nodes/{}/rotate", node.id), Some(ADMIN), None).await;
+    let rotated =
+        host.ask("POST", &format!("/v1/nodes/{}/rotate", node.id), Some(ADMIN), None).await;
     let next = Node::of(&rotated.json());
     faults.fill_accounts();
     assert_eq!(call(&host, &next, "heartbeat", &report(1_001, "ready", 0)).await.status, 503);
-    assert_eq!(call(&host, &node, "heartbeat", &report(1_002, "ready", 0)).await.status, 200, "the one before is good still");
+    assert_eq!(
+        call(&host, &node, "heartbeat", &report(1_002, "ready", 0)).await.status,
+        200,
+        "the one before is good still"
+    );
     faults.clear();
     assert_eq!(call(&host, &next, "heartbeat", &report(1_003, "ready", 0)).await.status, 200);
     assert_eq!(call(&host, &node, "heartbeat", &report(1_004, "ready", 0)).await.status, 401);
@@ -157,23 +177,40 @@ async fn a_store_that_hangs_stops_no_traffic_to_nodes_and_makes_nothing_good_twi
     let dir = tempfile::tempdir().unwrap();
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let faults = Faults::default();
-    let host = Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone()).await;
+    let host =
+        Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone())
+            .await;
     let node = enrol(&host).await;
-    let registration = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
+    let registration =
+        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
     assert_eq!(call(&host, &node, "register", &registration).await.status, 200);
     faults.stall_writes();
     let body = report(1, "ready", 0).to_string();
     let headers = node.sign_for(&host.address().to_string(), REPORT, body.as_bytes(), now());
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let began = std::time::Instant::now();
     assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 200);
-    assert!(began.elapsed() < rerouter::bounds::NODE_CALL, "the agent waits no longer: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < rerouter::bounds::NODE_CALL,
+        "the agent waits no longer: {:?}",
+        began.elapsed()
+    );
     assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "while it hangs");
-    assert_eq!(call(&host, &node, "register", &registration).await.status, 503, "what has to last is not taken");
+    assert_eq!(
+        call(&host, &node, "register", &registration).await.status,
+        503,
+        "what has to last is not taken"
+    );
     faults.clear();
-    assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "when it is well again");
+    assert_eq!(
+        host.send(REPORT, &headers, body.as_bytes()).await.status,
+        401,
+        "when it is well again"
+    );
     until("a report to be taken", async || {
-        (call(&host, &node, "heartbeat", &report(now() as u64, "ready", 0)).await.status == 200).then_some(())
+        (call(&host, &node, "heartbeat", &report(now() as u64, "ready", 0)).await.status == 200)
+            .then_some(())
     })
     .await;
     host.stop().await;
@@ -195,13 +232,24 @@ async fn an_event_is_told_once_whatever_became_of_the_process() {
         envelope::management(&tell(&gateway, "two").await, 503, "unavailable");
     }
     limit(process, "unlimited");
-    assert_eq!(tell(&gateway, "two").await.json(), json!({"accepted": 1, "duplicates": 0}), "what was refused is not remembered");
+    assert_eq!(
+        tell(&gateway, "two").await.json(),
+        json!({"accepted": 1, "duplicates": 0}),
+        "what was refused is not remembered"
+    );
     gateway.restart().await;
     assert_eq!(tell(&gateway, "two").await.json(), json!({"accepted": 0, "duplicates": 1}));
     let other = Node::enrol(&gateway, "b", json!({})).await;
-    assert_eq!(other.call(&gateway, "events", &event("two")).await.json()["accepted"], 1, "another node's");
+    assert_eq!(
+        other.call(&gateway, "events", &event("two")).await.json()["accepted"],
+        1,
+        "another node's"
+    );
     let log = gateway.log();
-    assert_eq!((log.matches("event-one-was-told").count(), log.matches("event-two-was-told").count()), (1, 2));
+    assert_eq!(
+        (log.matches("event-one-was-told").count(), log.matches("event-two-was-told").count()),
+        (1, 2)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,22 +257,30 @@ async fn of_copies_that_come_at_once_while_the_store_comes_and_goes_at_most_one_
     let dir = tempfile::tempdir().unwrap();
     let other = Provider::always(scripted::completion("elsewhere")).await;
     let faults = Faults::default();
-    let host = Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone()).await;
+    let host =
+        Host::start_failing(dir.path(), other.address(), &document(&other.url()), faults.clone())
+            .await;
     let node = enrol(&host).await;
-    let registration = json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
+    let registration =
+        json!({"version": "1", "endpoint": "http://127.0.0.1:9", "models": [{"id": "qwen"}]});
     assert_eq!(call(&host, &node, "register", &registration).await.status, 200);
     let mut counts = [0; 3];
     for seq in 1..=count("REROUTER_ROUNDS", 40) {
         let body = report(seq, "ready", 0).to_string();
         let headers = node.sign_for(&host.address().to_string(), REPORT, body.as_bytes(), now());
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         // Of these some find the store well and some do not.
         faults.fail_writes(u32::try_from(seq % 5).unwrap());
         let copies = (0..5).map(|_| host.send(REPORT, &headers, body.as_bytes()));
-        let statuses: Vec<u16> = futures::future::join_all(copies).await.iter().map(|answer| answer.status).collect();
+        let statuses: Vec<u16> =
+            futures::future::join_all(copies).await.iter().map(|answer| answer.status).collect();
         // One that is taken twice would be refused for its number, and only for that.
         let taken = statuses.iter().filter(|status| **status != 401).count();
-        assert!(taken <= 1 && statuses.iter().all(|status| [200, 401].contains(status)), "{statuses:?}");
+        assert!(
+            taken <= 1 && statuses.iter().all(|status| [200, 401].contains(status)),
+            "{statuses:?}"
+        );
         counts[taken] += 1;
         faults.clear();
         assert_eq!(host.send(REPORT, &headers, body.as_bytes()).await.status, 401, "later");

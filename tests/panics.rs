@@ -121,15 +121,30 @@ impl World {
 
     pub async fn start_on(provider: Provider, document: &str, key: Value) -> World {
         logged();
-        let (dir, faults, lines) = (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
-        let host = Host::start_with(dir.path(), provider.address(), document, faults.clone(), extras(&lines)).await;
+        let (dir, faults, lines) =
+            (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
+        let host = Host::start_with(
+            dir.path(),
+            provider.address(),
+            document,
+            faults.clone(),
+            extras(&lines),
+        )
+        .await;
         let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(&key.to_string())).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let key = made.json()["key"].as_str().unwrap().to_owned();
         World::of(dir, host, faults, provider, key, lines)
     }
 
-    pub fn of(dir: tempfile::TempDir, host: Host, faults: Faults, provider: Provider, key: String, lines: Lines) -> World {
+    pub fn of(
+        dir: tempfile::TempDir,
+        host: Host,
+        faults: Faults,
+        provider: Provider,
+        key: String,
+        lines: Lines,
+    ) -> World {
         let (shown, captures, secrets, ids) = Default::default();
         World { dir, host, faults, provider, key, shown, captures, secrets, ids, lines }
     }
@@ -137,7 +152,18 @@ impl World {
     /// The next request that comes to a place panics there, and says all that is secret.
     pub fn arm(&self, place: FaultPlace) {
         let secrets = self.secrets.join(" ");
-        let known = [ADMIN, &self.key, PASSWORD, NEW_PASSWORD, NODE_KEY, PROMPT, PROVIDER_KEY, HEADER_KEY, MASTER_KEY, MASTER_BYTES];
+        let known = [
+            ADMIN,
+            &self.key,
+            PASSWORD,
+            NEW_PASSWORD,
+            NODE_KEY,
+            PROMPT,
+            PROVIDER_KEY,
+            HEADER_KEY,
+            MASTER_KEY,
+            MASTER_BYTES,
+        ];
         self.faults.panic_at(place, 1, &format!("{} {secrets}", known.join(" ")));
     }
 
@@ -167,7 +193,10 @@ impl World {
 
     pub async fn metric(&self, name: &str) -> f64 {
         let metrics = self.host.metrics().await;
-        let values = metrics.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        let values = metrics
+            .lines()
+            .filter(|line| line.starts_with(name))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
         values.sum()
     }
 
@@ -184,7 +213,10 @@ impl World {
     pub async fn end(mut self) {
         self.shown.push(self.host.metrics().await);
         let told = |id: &String| self.lines.text().lines().any(|line| line.contains(id));
-        until("a line of each request that panicked", async || self.ids.iter().all(told).then_some(())).await;
+        until("a line of each request that panicked", async || {
+            self.ids.iter().all(told).then_some(())
+        })
+        .await;
         self.host.stop().await;
         self.shown.push(self.lines.text());
         let logged = logged().lock().unwrap().clone();
@@ -192,11 +224,28 @@ impl World {
         self.shown.push(logged);
         let mut stored = Vec::new();
         files(self.dir.path(), &mut stored);
-        stored.extend(self.shown.iter().map(|text| ("what was shown".to_owned(), text.clone().into_bytes())));
-        stored.extend(self.captures.iter().map(|text| ("a capture".to_owned(), text.clone().into_bytes())));
-        let canaries = [ADMIN, &self.key, PASSWORD, NEW_PASSWORD, NODE_KEY, PROMPT, PROVIDER_KEY, HEADER_KEY, MASTER_KEY, MASTER_BYTES];
+        stored.extend(
+            self.shown.iter().map(|text| ("what was shown".to_owned(), text.clone().into_bytes())),
+        );
+        stored.extend(
+            self.captures.iter().map(|text| ("a capture".to_owned(), text.clone().into_bytes())),
+        );
+        let canaries = [
+            ADMIN,
+            &self.key,
+            PASSWORD,
+            NEW_PASSWORD,
+            NODE_KEY,
+            PROMPT,
+            PROVIDER_KEY,
+            HEADER_KEY,
+            MASTER_KEY,
+            MASTER_BYTES,
+        ];
         for canary in canaries.into_iter().chain(self.secrets.iter().map(String::as_str)) {
-            for (place, bytes) in stored.iter().filter(|(place, _)| canary != PROMPT || place != "a capture") {
+            for (place, bytes) in
+                stored.iter().filter(|(place, _)| canary != PROMPT || place != "a capture")
+            {
                 assert!(find(bytes, canary.as_bytes()).is_none(), "{canary} in {place}");
             }
         }
@@ -209,7 +258,8 @@ pub fn prompt(stream: bool) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_a_management_call_tells_nothing_and_changes_nothing() {
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
     let key = world.key.clone();
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
     let calls: [(&str, &str, Option<&str>, Option<&str>); 5] = [
@@ -235,37 +285,53 @@ async fn a_panic_in_a_management_call_tells_nothing_and_changes_nothing() {
     envelope::agent(&agents, 500, "Internal Server Error");
     assert_eq!(world.metric("rerouter_panics_total").await, panics + 1.0);
     // In the store: what was being written is not, and the next is.
-    let answer = world.panic_at(FaultPlace::Store, ("POST", "/v1/auth/register"), None, Some(&account)).await;
+    let answer = world
+        .panic_at(FaultPlace::Store, ("POST", "/v1/auth/register"), None, Some(&account))
+        .await;
     envelope::management(&answer, 503, "unavailable");
     for status in [201, 409] {
         let answer = world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await;
         assert_eq!(answer.status, status, "{}", answer.text());
     }
     let listed = world.host.ask("GET", "/v1/router/keys", Some(ADMIN), None).await.json();
-    assert_eq!(listed["data"].as_array().unwrap().len(), 1, "none of those that panicked made a key");
+    assert_eq!(
+        listed["data"].as_array().unwrap().len(),
+        1,
+        "none of those that panicked made a key"
+    );
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
     assert_eq!(world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await.status, 201);
     let login = world.host.ask("POST", "/v1/auth/login", None, Some(&account)).await.json();
     let token = login["token"].as_str().unwrap().to_owned();
     let change = json!({"current_password": PASSWORD, "new_password": NEW_PASSWORD}).to_string();
-    for (place, status, word) in [(FaultPlace::Handler, 500, "internal"), (FaultPlace::Store, 503, "unavailable")] {
-        let answer = world.panic_at(place, ("POST", "/v1/auth/password"), Some(&token), Some(&change)).await;
+    for (place, status, word) in
+        [(FaultPlace::Handler, 500, "internal"), (FaultPlace::Store, 503, "unavailable")]
+    {
+        let answer =
+            world.panic_at(place, ("POST", "/v1/auth/password"), Some(&token), Some(&change)).await;
         envelope::management(&answer, status, word);
     }
-    assert_eq!(world.host.ask("POST", "/v1/auth/login", None, Some(&account)).await.status, 200, "the password is what it was");
-    let node = world.host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
+    assert_eq!(
+        world.host.ask("POST", "/v1/auth/login", None, Some(&account)).await.status,
+        200,
+        "the password is what it was"
+    );
+    let node =
+        world.host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name": "rack"}"#)).await.json();
     let node = Node::of(&node);
     let body = json!({"version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}], "api_key": NODE_KEY}).to_string();
     let (path, host) = ("/v1/agent/register", world.host.address());
     for place in [FaultPlace::Entry, FaultPlace::Handler] {
         let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
-        let signed: Vec<(&str, &str)> = signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let signed: Vec<(&str, &str)> =
+            signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
         world.faults.panic_at(place, 1, &format!("{} {NODE_KEY}", node.secret));
         let answer = Connection::try_open(host)
             .await
@@ -275,7 +341,9 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
         envelope::management(&answer, 500, "internal");
         world.keep(&answer);
     }
-    world.shown.push(world.host.ask("GET", &format!("/v1/nodes/{}", node.id), Some(ADMIN), None).await.text());
+    world.shown.push(
+        world.host.ask("GET", &format!("/v1/nodes/{}", node.id), Some(ADMIN), None).await.text(),
+    );
     world.secrets.push(node.secret);
     world.end().await;
 }
@@ -283,37 +351,76 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
 /// A rotation without grace that is durable, and unknown to the tables in memory: the secret that it ended is not taken on their word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_where_the_tables_follow_lets_nobody_in_until_the_next_start() {
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
     let key = world.key.clone();
-    let id = world.host.ask("GET", "/v1/router/keys", Some(ADMIN), None).await.json()["data"][0]["id"].as_str().unwrap().to_owned();
+    let id =
+        world.host.ask("GET", "/v1/router/keys", Some(ADMIN), None).await.json()["data"][0]["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
     let rotate = format!("/v1/router/keys/{id}/rotate");
     // Before it is durable: nothing has happened.
-    let answer = world.panic_at(FaultPlace::Commit, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
+    let answer =
+        world.panic_at(FaultPlace::Commit, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
     envelope::management(&answer, 503, "unavailable");
     assert_eq!(world.chat(&prompt(false)).await.status, 200);
-    let answer = world.panic_at(FaultPlace::Following, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
+    let answer =
+        world.panic_at(FaultPlace::Following, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
     envelope::management(&answer, 503, "unavailable");
     let again = world.host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await;
     envelope::management(&again, 503, "unavailable");
     for _ in 0..2 {
-        envelope::openai(&world.chat(&prompt(false)).await, 503, "server_error", Some("overloaded"));
+        envelope::openai(
+            &world.chat(&prompt(false)).await,
+            503,
+            "server_error",
+            Some("overloaded"),
+        );
         for credential in [ADMIN, &key] {
-            envelope::management(&world.host.ask("GET", "/v1/router/keys", Some(credential), None).await, 503, "unavailable");
+            envelope::management(
+                &world.host.ask("GET", "/v1/router/keys", Some(credential), None).await,
+                503,
+                "unavailable",
+            );
         }
-        envelope::agent(&world.host.ask("GET", "/v1/agents", None, None).await, 503, "Service Unavailable");
+        envelope::agent(
+            &world.host.ask("GET", "/v1/agents", None, None).await,
+            503,
+            "Service Unavailable",
+        );
     }
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
-    envelope::management(&world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await, 503, "unavailable");
+    envelope::management(
+        &world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await,
+        503,
+        "unavailable",
+    );
     let health = world.host.ask("GET", "/health", None, None).await;
-    assert_eq!((health.status, &health.json()["reason"]), (503, &json!("this gateway's tables may be stale")));
+    assert_eq!(
+        (health.status, &health.json()["reason"]),
+        (503, &json!("this gateway's tables may be stale"))
+    );
     world.shown.push(world.host.metrics().await);
     world.host.stop().await;
     let data = world.dir.path().join("data");
     until("the data directory", async || DataDir::take(&data).ok().map(drop)).await;
     let document = in_order(&[("up", &world.provider.url())], "");
     let again = extras(&world.lines);
-    world.host = Host::start_with(world.dir.path(), world.provider.address(), &document, world.faults.clone(), again).await;
-    envelope::openai(&world.chat(&prompt(false)).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    world.host = Host::start_with(
+        world.dir.path(),
+        world.provider.address(),
+        &document,
+        world.faults.clone(),
+        again,
+    )
+    .await;
+    envelope::openai(
+        &world.chat(&prompt(false)).await,
+        401,
+        "invalid_request_error",
+        Some("invalid_api_key"),
+    );
     let made = world.host.ask("POST", &rotate, Some(ADMIN), Some("{}")).await;
     assert_eq!(made.status, 200, "{}", made.text());
     world.key = made.json()["key"].as_str().unwrap().to_owned();
@@ -331,13 +438,19 @@ async fn no_credential_is_told_by_a_panic() {
     let (dir, faults, lines) = (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
     let document = in_order(&[("up", &provider.url())], "");
     let with_cloud = Extras { agent_key: Some(CLOUD), ..extras(&lines) };
-    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), with_cloud).await;
+    let host =
+        Host::start_with(dir.path(), provider.address(), &document, faults.clone(), with_cloud)
+            .await;
     let made = async |path: &str, by: &str| {
         let made = host.ask("POST", path, Some(by), Some("{}")).await;
         assert_eq!(made.status, 201, "{}", made.text());
         made.json()["key"].as_str().unwrap().to_owned()
     };
-    let (pin, agent, key) = (made("/v1/apikeys", ADMIN).await, made("/v1/api-keys", CLOUD).await, made("/v1/router/keys", ADMIN).await);
+    let (pin, agent, key) = (
+        made("/v1/apikeys", ADMIN).await,
+        made("/v1/api-keys", CLOUD).await,
+        made("/v1/router/keys", ADMIN).await,
+    );
     let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
     assert_eq!(host.ask("POST", "/v1/auth/register", None, Some(&account)).await.status, 201);
     let login = host.ask("POST", "/v1/auth/login", None, Some(&account)).await;
@@ -348,21 +461,40 @@ async fn no_credential_is_told_by_a_panic() {
     world.secrets = vec![CLOUD.into(), pin.clone(), agent.clone(), token.clone(), secret.clone()];
     let mut panics = 0.0;
     for place in [FaultPlace::Entry, FaultPlace::Handler] {
-        for (target, by) in [("/v1/auth/me", &pin), ("/v1/auth/me", &token), ("/v1/router/keys", &token)] {
-            envelope::management(&world.panic_at(place, ("GET", target), Some(by), None).await, 500, "internal");
+        for (target, by) in
+            [("/v1/auth/me", &pin), ("/v1/auth/me", &token), ("/v1/router/keys", &token)]
+        {
+            envelope::management(
+                &world.panic_at(place, ("GET", target), Some(by), None).await,
+                500,
+                "internal",
+            );
         }
         for by in [&agent, CLOUD] {
-            envelope::agent(&world.panic_at(place, ("GET", "/v1/agents"), Some(by), None).await, 500, "Internal Server Error");
+            envelope::agent(
+                &world.panic_at(place, ("GET", "/v1/agents"), Some(by), None).await,
+                500,
+                "Internal Server Error",
+            );
         }
         world.arm(place);
-        let with_cookie = request("GET", "/v1/auth/me", &world.host.address().to_string(), &[("cookie", &cookie)], None);
-        let answer = Connection::try_open(world.host.address()).await.unwrap().exchange(&with_cookie).await;
+        let with_cookie = request(
+            "GET",
+            "/v1/auth/me",
+            &world.host.address().to_string(),
+            &[("cookie", &cookie)],
+            None,
+        );
+        let answer =
+            Connection::try_open(world.host.address()).await.unwrap().exchange(&with_cookie).await;
         envelope::management(&answer, 500, "internal");
         world.keep(&answer);
         panics += 6.0;
     }
     // On the store's thread, amid a change by each of them.
-    for (path, by) in [("/v1/apikeys", &*pin), ("/v1/router/keys", &*token), ("/v1/api-keys", &*agent)] {
+    for (path, by) in
+        [("/v1/apikeys", &*pin), ("/v1/router/keys", &*token), ("/v1/api-keys", &*agent)]
+    {
         for place in [FaultPlace::Store, FaultPlace::Commit] {
             let answer = world.panic_at(place, ("POST", path), Some(by), Some("{}")).await;
             assert_eq!(answer.status, 503, "{path}: {}", answer.text());
@@ -378,29 +510,42 @@ async fn no_credential_is_told_by_a_panic() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held() {
     let limits = json!({"scopes": ["inference", "replay"], "limits": {"concurrency": 1, "budget": {"usd": 0.0002, "per": "month"}}});
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, limits).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, limits).await;
     let key = world.key.clone();
     let responses = json!({"model": "auto", "input": PROMPT, "max_output_tokens": 8}).to_string();
     // A budget's first grant is made durable before it is spent.
     let good = async |world: &World| {
-        until("an answer", async || Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)).await
+        until("an answer", async || {
+            Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)
+        })
+        .await
     };
     assert_eq!(good(&world).await.status, 200);
     let mut panics = 0.0;
-    for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head].repeat(3) {
-        for (target, body) in [(CHAT, prompt(false)), (CHAT, prompt(true)), ("/v1/responses", responses.clone())] {
+    for place in
+        [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head].repeat(3)
+    {
+        for (target, body) in
+            [(CHAT, prompt(false)), (CHAT, prompt(true)), ("/v1/responses", responses.clone())]
+        {
             let answer = world.panic_at(place, ("POST", target), Some(&key), Some(&body)).await;
             envelope::openai(&answer, 500, "server_error", Some("internal"));
             panics += 1.0;
             if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
                 let capture = world.capture(&answer.request_id()).await;
-                assert_eq!((&capture["state"], &capture["status"]), (&json!("failed"), &json!(500)), "{place:?}");
+                assert_eq!(
+                    (&capture["state"], &capture["status"]),
+                    (&json!("failed"), &json!(500)),
+                    "{place:?}"
+                );
                 assert_eq!(capture["decision"]["attempts"][0]["error"], "internal");
             }
         }
     }
     for place in [FaultPlace::Entry, FaultPlace::Decision] {
-        let answer = world.panic_at(place, ("POST", "/v1/messages"), Some(&key), Some(&prompt(false))).await;
+        let answer =
+            world.panic_at(place, ("POST", "/v1/messages"), Some(&key), Some(&prompt(false))).await;
         envelope::anthropic(&answer, 500, "api_error");
         panics += 1.0;
     }
@@ -410,7 +555,12 @@ async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held()
     assert_eq!(good.status, 200, "{}", good.text());
     assert_eq!(world.capture(&good.request_id()).await["state"], "completed");
     let codes = world.host.metrics().await;
-    let line = codes.lines().find(|line| line.contains("code=\"500\"") && line.contains("route=\"/v1/chat/completions\"")).unwrap();
+    let line = codes
+        .lines()
+        .find(|line| {
+            line.contains("code=\"500\"") && line.contains("route=\"/v1/chat/completions\"")
+        })
+        .unwrap();
     assert!(line.ends_with(" 24"), "{line}");
     world.end().await;
 }
@@ -420,12 +570,23 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     let gate = Arc::new(Notify::new());
     let waits = Step::Wait(Arc::clone(&gate));
     let first = [scripted::role_event(), scripted::content_event("one")].concat().into_bytes();
-    let script =
-        vec![scripted::stream_head(), Step::Chunk(first), waits, Step::Chunk(scripted::last_events().into_bytes()), Step::Chunk(vec![])];
+    let script = vec![
+        scripted::stream_head(),
+        Step::Chunk(first),
+        waits,
+        Step::Chunk(scripted::last_events().into_bytes()),
+        Step::Chunk(vec![]),
+    ];
     let mut world = World::start(Provider::always(script).await, json!({})).await;
     let bearer = format!("Bearer {}", world.key);
     let (host, body) = (world.host.address().to_string(), prompt(true));
-    let ask = request("POST", CHAT, &host, &[("authorization", &bearer), ("content-type", "application/json")], Some(body.as_bytes()));
+    let ask = request(
+        "POST",
+        CHAT,
+        &host,
+        &[("authorization", &bearer), ("content-type", "application/json")],
+        Some(body.as_bytes()),
+    );
     let begin = async || {
         let mut connection = Connection::try_open(world.host.address()).await.unwrap();
         connection.send(&ask).await;
@@ -442,18 +603,33 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
     gate.notify_one();
     let (pieces, whole) = cut.pieces().await;
     let said: Vec<u8> = pieces.into_iter().flat_map(|(_, piece)| piece).collect();
-    assert!(!whole && find(&said, b"[DONE]").is_none() && find(&said, b"error").is_none(), "cut, and nobody takes it for whole");
+    assert!(
+        !whole && find(&said, b"[DONE]").is_none() && find(&said, b"error").is_none(),
+        "cut, and nobody takes it for whole"
+    );
     assert!(cut.is_closed().await);
     gate.notify_one();
     let (pieces, whole) = other.pieces().await;
     let rest: Vec<u8> = pieces.into_iter().flat_map(|(_, piece)| piece).collect();
-    assert!(whole && piece.contains("one") && find(&rest, b"[DONE]").is_some(), "the other goes on to its end");
-    for (id, state, error) in [(cut_id, "failed", json!("internal")), (other_id, "completed", Value::Null)] {
+    assert!(
+        whole && piece.contains("one") && find(&rest, b"[DONE]").is_some(),
+        "the other goes on to its end"
+    );
+    for (id, state, error) in
+        [(cut_id, "failed", json!("internal")), (other_id, "completed", Value::Null)]
+    {
         let capture = world.capture(&id).await;
-        assert_eq!((&capture["state"], &capture["decision"]["attempts"][0]["error"]), (&json!(state), &error), "{capture}");
+        assert_eq!(
+            (&capture["state"], &capture["decision"]["attempts"][0]["error"]),
+            (&json!(state), &error),
+            "{capture}"
+        );
         world.shown.push(capture["decision"].to_string());
     }
-    assert_eq!((world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await), (0.0, 1.0));
+    assert_eq!(
+        (world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await),
+        (0.0, 1.0)
+    );
     assert_eq!(world.provider.count(), 2);
     world.end().await;
 }
@@ -462,10 +638,16 @@ async fn a_panic_in_a_stream_cuts_that_stream_and_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
     let limits = json!({"limits": {"budget": {"usd": 0.0002, "per": "month"}}});
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, limits).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, limits).await;
     world.faults.panic_at(FaultPlace::Books, 2, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     let counted = async || world.metric("rerouter_panics_total").await;
-    let good = async || until("an answer", async || Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)).await;
+    let good = async || {
+        until("an answer", async || {
+            Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)
+        })
+        .await
+    };
     assert_eq!(good().await.status, 200, "what was granted with the key");
     until("two rounds to panic", async || (counted().await == 2.0).then_some(())).await;
     // Ten millionths of a dollar each: more than a quarter of the budget, which is what is granted at once.
@@ -473,8 +655,17 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
         assert_eq!(good().await.status, 200);
     }
     assert_eq!(counted().await, 2.0);
-    let usage = async || world.host.ask("GET", "/v1/router/usage?group_by=model", Some(&world.key), None).await.json();
-    let used = until("the usage to be written", async || usage().await["data"].as_array().filter(|rows| !rows.is_empty()).cloned()).await;
+    let usage = async || {
+        world
+            .host
+            .ask("GET", "/v1/router/usage?group_by=model", Some(&world.key), None)
+            .await
+            .json()
+    };
+    let used = until("the usage to be written", async || {
+        usage().await["data"].as_array().filter(|rows| !rows.is_empty()).cloned()
+    })
+    .await;
     world.shown.push(json!(used).to_string());
     world.end().await;
 }
@@ -484,14 +675,20 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
 async fn a_panic_in_a_shadow_is_the_end_of_the_shadow_alone() {
     let gate = Arc::new(Notify::new());
     let waits = Step::Wait(Arc::clone(&gate));
-    let up = Provider::start(move |_, _| [vec![waits.clone()], scripted::completion("well")].concat()).await;
+    let up =
+        Provider::start(move |_, _| [vec![waits.clone()], scripted::completion("well")].concat())
+            .await;
     let dark = Provider::always(scripted::completion("dark")).await;
     let shadowed = "    shadow: { target: dark/model, percent: 100 }\naliases:";
-    let document = in_order(&[("up", &up.url()), ("dark", &dark.url())], "").replace(", { target: dark/model }", "");
+    let document = in_order(&[("up", &up.url()), ("dark", &dark.url())], "")
+        .replace(", { target: dark/model }", "");
     let mut world = World::start_on(up, &document.replace("aliases:", shadowed), json!({})).await;
     world.faults.panic_at(FaultPlace::Head, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     let panics = async {
-        until("the copy to panic", async || (world.metric("rerouter_panics_total").await == 1.0).then_some(())).await;
+        until("the copy to panic", async || {
+            (world.metric("rerouter_panics_total").await == 1.0).then_some(())
+        })
+        .await;
         gate.notify_one();
     };
     let live = prompt(false);
@@ -500,7 +697,11 @@ async fn a_panic_in_a_shadow_is_the_end_of_the_shadow_alone() {
     assert_eq!(world.capture(&answer.request_id()).await["state"], "completed");
     assert_eq!(world.metric("rerouter_shadows_total{outcome=\"failed\"}").await, 1.0);
     let shadows = until("the capture of the copy", async || {
-        let listed = world.host.ask("GET", "/v1/router/replay?shadow=true", Some(&world.key), None).await.json();
+        let listed = world
+            .host
+            .ask("GET", "/v1/router/replay?shadow=true", Some(&world.key), None)
+            .await
+            .json();
         listed["data"].as_array().filter(|data| !data.is_empty()).cloned()
     })
     .await;
@@ -530,7 +731,8 @@ async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
     let ask = |stream: bool| {
         let (mut connection, bearer) = (connection.clone(), bearer.clone());
         async move {
-            let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+            let headers =
+                [("authorization", bearer.as_str()), ("content-type", "application/json")];
             connection.send("POST", CHAT, &headers, prompt(stream).as_bytes(), false).await
         }
     };
@@ -542,20 +744,31 @@ async fn a_panic_in_one_stream_of_http2_leaves_the_connection_to_the_others() {
         assert_eq!(ask(false).await.status, 200, "{place:?}: on the same connection");
     }
     let (cut, other) = (tokio::spawn(ask(true)), tokio::spawn(ask(true)));
-    until("both to be under way", async || (world.metric("rerouter_inflight{").await == 2.0).then_some(())).await;
+    until("both to be under way", async || {
+        (world.metric("rerouter_inflight{").await == 2.0).then_some(())
+    })
+    .await;
     world.faults.panic_at(FaultPlace::Content, 1, &format!("{ADMIN} {PASSWORD} {PROMPT}"));
     gate.notify_one();
-    until("one of them to end", async || (world.metric("rerouter_inflight{").await == 1.0).then_some(())).await;
+    until("one of them to end", async || {
+        (world.metric("rerouter_inflight{").await == 1.0).then_some(())
+    })
+    .await;
     gate.notify_one();
-    let ends = [cut.await.unwrap(), other.await.unwrap()].map(|answer| (answer.status, answer.whole, answer.text().contains("[DONE]")));
-    assert!(ends.contains(&(200, false, false)) && ends.contains(&(200, true, true)), "one is reset, the other whole: {ends:?}");
+    let ends = [cut.await.unwrap(), other.await.unwrap()]
+        .map(|answer| (answer.status, answer.whole, answer.text().contains("[DONE]")));
+    assert!(
+        ends.contains(&(200, false, false)) && ends.contains(&(200, true, true)),
+        "one is reset, the other whole: {ends:?}"
+    );
     assert_eq!(ask(false).await.status, 200, "and the connection lives on");
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_a_reroute_is_a_500_and_may_be_asked_for_again() {
-    let mut world = World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
+    let mut world =
+        World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
     let key = world.key.clone();
     let id = world.chat(&prompt(false)).await.request_id();
     world.capture(&id).await;
@@ -565,7 +778,8 @@ async fn a_panic_in_a_reroute_is_a_500_and_may_be_asked_for_again() {
     let again = request("POST", &path, &world.host.address().to_string(), &named, None);
     for place in [FaultPlace::Entry, FaultPlace::Decision, FaultPlace::Attempt, FaultPlace::Head] {
         world.arm(place);
-        let answer = Connection::try_open(world.host.address()).await.unwrap().exchange(&again).await;
+        let answer =
+            Connection::try_open(world.host.address()).await.unwrap().exchange(&again).await;
         envelope::management(&answer, 500, "internal");
         world.keep(&answer);
         if matches!(place, FaultPlace::Attempt | FaultPlace::Head) {
@@ -575,6 +789,9 @@ async fn a_panic_in_a_reroute_is_a_500_and_may_be_asked_for_again() {
     }
     let good = Connection::try_open(world.host.address()).await.unwrap().exchange(&again).await;
     assert_eq!(good.status, 200, "what failed is not told again: {}", good.text());
-    assert_eq!((world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await), (0.0, 4.0));
+    assert_eq!(
+        (world.metric("rerouter_inflight{").await, world.metric("rerouter_panics_total").await),
+        (0.0, 4.0)
+    );
     world.end().await;
 }

@@ -86,22 +86,48 @@ impl Host {
     }
 
     /// One whose gateway fails as `faults` says.
-    pub async fn start_failing(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults) -> Host {
+    pub async fn start_failing(
+        dir: &std::path::Path,
+        own_upstream: SocketAddr,
+        routing: &str,
+        faults: Faults,
+    ) -> Host {
         Host::start_with(dir, own_upstream, routing, faults, Extras::default()).await
     }
 
     /// One whose gateway lives by this clock too.
-    pub async fn start_at(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, clock: Clock) -> Host {
-        Host::start_with(dir, own_upstream, routing, faults, Extras { clock, ..Extras::default() }).await
+    pub async fn start_at(
+        dir: &std::path::Path,
+        own_upstream: SocketAddr,
+        routing: &str,
+        faults: Faults,
+        clock: Clock,
+    ) -> Host {
+        Host::start_with(dir, own_upstream, routing, faults, Extras { clock, ..Extras::default() })
+            .await
     }
 
     /// The same with what is not in every test.
-    pub async fn start_with(dir: &std::path::Path, own_upstream: SocketAddr, routing: &str, faults: Faults, extras: Extras<'_>) -> Host {
-        let [own, gateway, metrics, secure] = [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+    pub async fn start_with(
+        dir: &std::path::Path,
+        own_upstream: SocketAddr,
+        routing: &str,
+        faults: Faults,
+        extras: Extras<'_>,
+    ) -> Host {
+        let [own, gateway, metrics, secure] =
+            [(); 4].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         std::fs::write(dir.join("routing.yaml"), routing).unwrap();
         let tls = extras.tls.then(|| Tls::make(dir));
-        let files = format!("{{ cert: {}, key: {} }}", json!(dir.join("cert.pem")), json!(dir.join("key.pem")));
-        let second = tls.as_ref().map(|_| format!(", {{ address: \"{secure}\", tls: {files} }}")).unwrap_or_default();
+        let files = format!(
+            "{{ cert: {}, key: {} }}",
+            json!(dir.join("cert.pem")),
+            json!(dir.join("key.pem"))
+        );
+        let second = tls
+            .as_ref()
+            .map(|_| format!(", {{ address: \"{secure}\", tls: {files} }}"))
+            .unwrap_or_default();
         let format = if extras.access_log.is_some() { "json" } else { "off" };
         let document = format!(
             "listeners: [ {{ address: \"{gateway}\" }}{second} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: 1\naccess_log: {{ format: {format} }}\n\
@@ -109,7 +135,8 @@ impl Host {
             json!(dir.join("data")),
             json!(dir.join("routing.yaml")),
         );
-        let document = config::read_server("plugin", &document, &|_| None).expect("the server document");
+        let document =
+            config::read_server("plugin", &document, &|_| None).expect("the server document");
         let agent_key = extras.agent_key.map(Secret::new);
         let known = extras.variables;
         let environment = Environment {
@@ -118,16 +145,24 @@ impl Host {
             master_key: extras.master_key.map(Secret::new),
             clock: extras.clock,
             access_log: extras.access_log,
-            variables: Arc::new(|name| known.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())),
+            variables: Arc::new(|name| {
+                known.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            }),
             ..Environment::default()
         };
-        let prepared = Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
+        let prepared =
+            Gateway::prepare_failing(document, environment, faults).await.expect("a gateway");
         let (leave, told) = oneshot::channel();
         let thread = std::thread::spawn(move || {
-            let conf = ServerConf { grace_period_seconds: Some(1), graceful_shutdown_timeout_seconds: Some(1), ..ServerConf::default() };
+            let conf = ServerConf {
+                grace_period_seconds: Some(1),
+                graceful_shutdown_timeout_seconds: Some(1),
+                ..ServerConf::default()
+            };
             let mut server = Server::new_with_opt_and_conf(None, conf);
             server.bootstrap();
-            let mut service = http_proxy_service(&server.configuration, Own { upstream: own_upstream });
+            let mut service =
+                http_proxy_service(&server.configuration, Own { upstream: own_upstream });
             service.add_tcp(&own.to_string());
             server.add_service(service);
             prepared.add_to(&mut server).expect("our services");
@@ -139,7 +174,13 @@ impl Host {
         Host { own, gateway, metrics, tls: tls.map(|tls| (secure, tls)), leave, thread }
     }
 
-    pub async fn ask(&self, method: &str, target: &str, credential: Option<&str>, body: Option<&str>) -> Answer {
+    pub async fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        credential: Option<&str>,
+        body: Option<&str>,
+    ) -> Answer {
         let bearer = credential.map(|credential| format!("Bearer {credential}"));
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(bearer.iter().map(|bearer| ("authorization", bearer.as_str())));
@@ -173,11 +214,21 @@ impl Host {
     pub async fn stop(self) {
         self.leave.send(()).expect("the server waits to be told");
         let ended = tokio::task::spawn_blocking(move || self.thread.join());
-        tokio::time::timeout(PATIENCE, ended).await.expect("the server leaves").unwrap().expect("without a panic");
+        tokio::time::timeout(PATIENCE, ended)
+            .await
+            .expect("the server leaves")
+            .unwrap()
+            .expect("without a panic");
     }
 }
 
-async fn exchange(to: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
+async fn exchange(
+    to: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+) -> Answer {
     let mut connection = Connection::try_open(to).await.expect("it accepts");
     connection.exchange(&request(method, target, &to.to_string(), headers, body)).await
 }
@@ -186,15 +237,19 @@ async fn exchange(to: SocketAddr, method: &str, target: &str, headers: &[(&str, 
 async fn the_gateway_serves_beside_a_proxy_of_another_server() {
     let dir = tempfile::tempdir().unwrap();
     let provider = Provider::always(completion("from the provider")).await;
-    let theirs = Provider::always(answer(200, &[("x-theirs", "yes")], b"from their upstream")).await;
-    let host = Host::start(dir.path(), theirs.address(), &in_order(&[("up", &provider.url())], "")).await;
+    let theirs =
+        Provider::always(answer(200, &[("x-theirs", "yes")], b"from their upstream")).await;
+    let host =
+        Host::start(dir.path(), theirs.address(), &in_order(&[("up", &provider.url())], "")).await;
 
-    let refused = host.ask("POST", "/v1/chat/completions", None, Some(&chat_body("auto", false))).await;
+    let refused =
+        host.ask("POST", "/v1/chat/completions", None, Some(&chat_body("auto", false))).await;
     assert_eq!(refused.status, 401, "{}", refused.text());
     let made = host.ask("POST", "/v1/router/keys", Some(ADMIN), Some(r#"{"name":"plugin"}"#)).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let key = made.json()["key"].as_str().expect("a key").to_owned();
-    let chat = host.ask("POST", "/v1/chat/completions", Some(&key), Some(&chat_body("auto", false))).await;
+    let chat =
+        host.ask("POST", "/v1/chat/completions", Some(&key), Some(&chat_body("auto", false))).await;
     assert_eq!(chat.status, 200, "{}", chat.text());
     assert_eq!(chat.json()["choices"][0]["message"]["content"], "from the provider");
     assert_eq!((provider.count(), theirs.count()), (1, 0));
@@ -208,8 +263,14 @@ async fn the_gateway_serves_beside_a_proxy_of_another_server() {
 
     // The other proxy knows neither credentials nor captures, and is what it was.
     let other = exchange(host.own, "POST", "/anything", &[], Some(b"theirs")).await;
-    assert_eq!((other.status, other.header("x-theirs"), other.header("x-request-id")), (200, Some("yes"), None));
-    assert_eq!((other.text().as_str(), theirs.last().body.as_slice()), ("from their upstream", b"theirs".as_slice()));
+    assert_eq!(
+        (other.status, other.header("x-theirs"), other.header("x-request-id")),
+        (200, Some("yes"), None)
+    );
+    assert_eq!(
+        (other.text().as_str(), theirs.last().body.as_slice()),
+        ("from their upstream", b"theirs".as_slice())
+    );
     assert_eq!(provider.count(), 1);
 
     // It leaves when its own server does, and the process stays.

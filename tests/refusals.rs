@@ -48,7 +48,9 @@ async fn doubtful_framing_is_400_in_the_envelope_of_the_path_and_closes() {
     ];
     for rest in bodies {
         for path in ["/v1/chat/completions", "/v1/router/keys", "/v1/agents", "/v1/messages"] {
-            let text = format!("POST {path} HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{rest}");
+            let text = format!(
+                "POST {path} HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{rest}"
+            );
             let mut connection = gateway.connect().await;
             let answer = connection.exchange(&raw(&text, &gateway, &key.secret)).await;
             check_400(path, &answer);
@@ -65,7 +67,10 @@ async fn doubtful_framing_is_400_in_the_envelope_of_the_path_and_closes() {
     ];
     for text in heads {
         let mut connection = gateway.connect().await;
-        check_400("/v1/chat/completions", &connection.exchange(&raw(text, &gateway, &key.secret)).await);
+        check_400(
+            "/v1/chat/completions",
+            &connection.exchange(&raw(text, &gateway, &key.secret)).await,
+        );
         check_closed(&mut connection, text).await;
     }
     assert_eq!(a.count(), 0);
@@ -85,9 +90,16 @@ async fn a_bad_chunk_is_400_and_closes() {
     let (gateway, a) = gateway().await;
     let key = gateway.create_key().await;
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\ntransfer-encoding: chunked\r\n\r\n";
-    for chunks in ["zz\r\nab\r\n0\r\n\r\n", "0x2\r\n{}\r\n0\r\n\r\n", "2\r\n{}xx\r\n0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n{}"] {
+    for chunks in [
+        "zz\r\nab\r\n0\r\n\r\n",
+        "0x2\r\n{}\r\n0\r\n\r\n",
+        "2\r\n{}xx\r\n0\r\n\r\n",
+        "-1\r\n\r\n",
+        "fffffffffffffffff\r\n{}",
+    ] {
         let mut connection = gateway.connect().await;
-        let answer = connection.exchange(&raw(&format!("{head}{chunks}"), &gateway, &key.secret)).await;
+        let answer =
+            connection.exchange(&raw(&format!("{head}{chunks}"), &gateway, &key.secret)).await;
         envelope::openai(&answer, 400, "invalid_request_error", None);
         check_closed(&mut connection, chunks).await;
     }
@@ -132,7 +144,10 @@ async fn a_line_feed_without_its_carriage_return_is_400_and_closes() {
                 }
             }
             let last = bytes.chunks(size).next_back().unwrap();
-            let answer = connection.try_exchange(last).await.unwrap_or_else(|| panic!("no answer to {case:?}"));
+            let answer = connection
+                .try_exchange(last)
+                .await
+                .unwrap_or_else(|| panic!("no answer to {case:?}"));
             envelope::openai(&answer, 400, "invalid_request_error", None);
             check_closed(&mut connection, &case).await;
         }
@@ -145,7 +160,11 @@ async fn a_line_feed_without_its_carriage_return_is_400_and_closes() {
     ] {
         let mut connection = gateway.connect().await;
         for _ in 0..2 {
-            assert_eq!(connection.exchange(&raw(&case, &gateway, &key.secret)).await.status, 200, "{case:?}");
+            assert_eq!(
+                connection.exchange(&raw(&case, &gateway, &key.secret)).await.status,
+                200,
+                "{case:?}"
+            );
         }
     }
     assert_eq!(a.count(), 6);
@@ -155,7 +174,11 @@ async fn a_line_feed_without_its_carriage_return_is_400_and_closes() {
 async fn an_expectation_that_is_not_known_is_400() {
     let (gateway, a) = gateway().await;
     let key = gateway.create_key().await;
-    for expectations in ["expect: foo\r\n", "expect: 100-continue\r\nexpect: foo\r\n", "expect: foo\r\nexpect: 100-continue\r\n"] {
+    for expectations in [
+        "expect: foo\r\n",
+        "expect: 100-continue\r\nexpect: foo\r\n",
+        "expect: foo\r\nexpect: 100-continue\r\n",
+    ] {
         let text = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer KEY\r\n{expectations}content-length: 2\r\n\r\n{{}}"
         );
@@ -174,7 +197,8 @@ async fn over_http2_a_bad_head_has_its_envelope_too() {
     let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).tls().start().await;
     let (address, tls) = gateway.tls();
     let ours = format!("localhost:{}", address.port());
-    let mut connection = Frames::open(tls.dial(address, b"h2").await.expect("a handshake"), &[]).await;
+    let mut connection =
+        Frames::open(tls.dial(address, b"h2").await.expect("a handshake"), &[]).await;
     let long = "x".repeat(70 << 10);
     let get = [(":method", "GET"), (":scheme", "https")];
     let (path, authority) = ((":path", "/v1/models"), (":authority", ours.as_str()));
@@ -194,13 +218,16 @@ async fn over_http2_a_bad_head_has_its_envelope_too() {
         let fields: Vec<(&str, &str)> = get.iter().chain(*fields).copied().collect();
         let shown = format!("{:?}", &fields[2..]);
         assert!(connection.send(&frames::request(stream, &fields)).await);
-        let ended = connection.ended(stream).await.unwrap_or_else(|| panic!("closed after {:.200}", shown));
+        let ended =
+            connection.ended(stream).await.unwrap_or_else(|| panic!("closed after {:.200}", shown));
         assert_eq!(ended.status, Some(*status), "{shown:.200}");
-        let body: Value = serde_json::from_slice(&ended.body).unwrap_or_else(|error| panic!("{error} for {shown:.200}"));
+        let body: Value = serde_json::from_slice(&ended.body)
+            .unwrap_or_else(|error| panic!("{error} for {shown:.200}"));
         assert_eq!(body["error"]["type"], "invalid_request_error", "{shown:.200}: {body}");
         stream += 2;
     }
-    let good: Vec<(&str, &str)> = get.iter().chain(&[(":path", "/health"), authority, ("host", &ours)]).copied().collect();
+    let good: Vec<(&str, &str)> =
+        get.iter().chain(&[(":path", "/health"), authority, ("host", &ours)]).copied().collect();
     assert!(connection.send(&frames::request(stream, &good)).await);
     assert_eq!(connection.ended(stream).await.and_then(|ended| ended.status), Some(200));
 }
@@ -208,9 +235,12 @@ async fn over_http2_a_bad_head_has_its_envelope_too() {
 #[tokio::test]
 async fn what_is_not_http_is_400_or_closed() {
     let (gateway, _a) = gateway().await;
-    for text in
-        ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "GET /health HTTP/9.9\r\nhost: HOST\r\n\r\n", "G ET /health HTTP/1.1\r\nhost: HOST\r\n\r\n"]
-    {
+    for text in [
+        "\0\0\0\0\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET /health HTTP/9.9\r\nhost: HOST\r\n\r\n",
+        "G ET /health HTTP/1.1\r\nhost: HOST\r\n\r\n",
+    ] {
         let mut connection = gateway.connect().await;
         if let Some(answer) = connection.try_exchange(&raw(text, &gateway, "")).await {
             assert_eq!(answer.status, 400, "{text:?}");
@@ -218,7 +248,9 @@ async fn what_is_not_http_is_400_or_closed() {
         check_closed(&mut connection, text).await;
     }
     let mut connection = gateway.connect().await;
-    let answer = connection.exchange(b"CONNECT other.example:443 HTTP/1.1\r\nhost: other.example:443\r\n\r\n").await;
+    let answer = connection
+        .exchange(b"CONNECT other.example:443 HTTP/1.1\r\nhost: other.example:443\r\n\r\n")
+        .await;
     assert!(matches!(answer.status, 400 | 405), "{}", answer.status);
     check_closed(&mut connection, "CONNECT").await;
 }
@@ -231,7 +263,10 @@ async fn a_head_over_the_limits_is_431_and_closes() {
     for (text, statuses) in [
         (format!("GET /v1/models HTTP/1.1\r\nhost: HOST\r\nx-long: {long}\r\n\r\n"), &[431][..]),
         (format!("GET /v1/models HTTP/1.1\r\nhost: HOST\r\n{many}\r\n"), &[431]),
-        (format!("GET /v1/models?{} HTTP/1.1\r\nhost: HOST\r\n\r\n", &long[..10 << 10]), &[400, 414, 431]),
+        (
+            format!("GET /v1/models?{} HTTP/1.1\r\nhost: HOST\r\n\r\n", &long[..10 << 10]),
+            &[400, 414, 431],
+        ),
     ] {
         let mut connection = gateway.connect().await;
         let answer = connection.exchange(&raw(&text, &gateway, "")).await;
@@ -246,10 +281,15 @@ async fn a_head_over_the_limits_is_431_and_closes() {
 #[tokio::test]
 async fn a_slow_head_is_cut_off() {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("limits: { header_timeout: 300ms }").start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .server("limits: { header_timeout: 300ms }")
+        .start()
+        .await;
     for start in ["GET /health HTTP/1.1\r\nhost: HO", "GET /hea"] {
         let mut connection = gateway.connect().await;
-        let warm = connection.exchange(&client::request("GET", "/health", &gateway.host(), &[], None)).await;
+        let warm = connection
+            .exchange(&client::request("GET", "/health", &gateway.host(), &[], None))
+            .await;
         assert_eq!(warm.status, 200);
         // On a kept connection, then on a fresh one.
         for mut connection in [connection, gateway.connect().await] {
@@ -265,11 +305,20 @@ async fn a_slow_head_is_cut_off() {
 #[tokio::test]
 async fn a_host_that_is_not_ours_is_421() {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).server("hosts: [gw.example.com]").start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .server("hosts: [gw.example.com]")
+        .start()
+        .await;
     let port = gateway.address().port();
-    for host in [gateway.host(), format!("localhost:{port}"), "gw.example.com".to_owned(), "GW.example.com".to_owned()] {
+    for host in [
+        gateway.host(),
+        format!("localhost:{port}"),
+        "gw.example.com".to_owned(),
+        "GW.example.com".to_owned(),
+    ] {
         let mut connection = gateway.connect().await;
-        let answer = connection.exchange(&client::request("GET", "/health", &host, &[], None)).await;
+        let answer =
+            connection.exchange(&client::request("GET", "/health", &host, &[], None)).await;
         assert_eq!(answer.status, 200, "{host}");
     }
     for host in ["rebound.example", "gw.example.com.rebound.example"] {
@@ -277,10 +326,15 @@ async fn a_host_that_is_not_ours_is_421() {
         let pin = connection.exchange(&client::request("GET", "/health", host, &[], None)).await;
         envelope::management(&pin, 421, "misdirected_request");
         let mut connection = gateway.connect().await;
-        let data_plane = connection.exchange(&client::request("GET", "/v1/models", host, &[], None)).await;
+        let data_plane =
+            connection.exchange(&client::request("GET", "/v1/models", host, &[], None)).await;
         envelope::openai(&data_plane, 421, "invalid_request_error", Some("misdirected_request"));
         let mut connection = gateway.connect().await;
-        envelope::agent(&connection.exchange(&client::request("GET", "/v1/agents", host, &[], None)).await, 421, "Misdirected Request");
+        envelope::agent(
+            &connection.exchange(&client::request("GET", "/v1/agents", host, &[], None)).await,
+            421,
+            "Misdirected Request",
+        );
     }
 }
 
@@ -292,12 +346,20 @@ async fn a_credential_given_twice_is_400() {
     let body = chat_body("auto", false);
     for name in ["authorization", "x-api-key"] {
         let value = if name == "authorization" { bearer.as_str() } else { key.secret.as_str() };
-        let answer = gateway.send("POST", "/v1/chat/completions", &[(name, value), (name, value)], Some(body.as_bytes())).await;
+        let answer = gateway
+            .send(
+                "POST",
+                "/v1/chat/completions",
+                &[(name, value), (name, value)],
+                Some(body.as_bytes()),
+            )
+            .await;
         envelope::openai(&answer, 400, "invalid_request_error", None);
     }
     // The first present decides, even when bad.
     let headers = [("authorization", "Bearer wrong"), ("x-api-key", key.secret.as_str())];
-    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
+    let answer =
+        gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
     envelope::openai(&answer, 401, "invalid_request_error", Some("invalid_api_key"));
     assert_eq!(a.count(), 0);
 }
@@ -310,7 +372,10 @@ const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 #[tokio::test]
 async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).env("AGENT_CLOUD_API_KEY", AGENT_KEY).start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .env("AGENT_CLOUD_API_KEY", AGENT_KEY)
+        .start()
+        .await;
     let key = gateway.create_key().await;
     let groups: [(&[&str], Check); 4] = [
         (
@@ -331,22 +396,45 @@ async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
             ],
             |answer| envelope::management(answer, 401, "unauthorized"),
         ),
-        (&["/v1/agents", "/v1/agents/nothing", "/v1/api-keys", "/v1/api-keys/a/b"], |answer| envelope::agent(answer, 401, "Unauthorized")),
+        (&["/v1/agents", "/v1/agents/nothing", "/v1/api-keys", "/v1/api-keys/a/b"], |answer| {
+            envelope::agent(answer, 401, "Unauthorized")
+        }),
         (&["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/nothing"], |answer| {
             envelope::anthropic(answer, 401, "authentication_error");
         }),
-        (&["/v1/chat/completions", "/v1/models", "/v1/nothing", "/v1/audio/speech", "/v1/agentsx"], |answer| {
-            envelope::openai(answer, 401, "invalid_request_error", Some("invalid_api_key"));
-        }),
+        (
+            &[
+                "/v1/chat/completions",
+                "/v1/models",
+                "/v1/nothing",
+                "/v1/audio/speech",
+                "/v1/agentsx",
+            ],
+            |answer| {
+                envelope::openai(answer, 401, "invalid_request_error", Some("invalid_api_key"));
+            },
+        ),
     ];
-    let credentials = [None, Some("Bearer rtr_wrong"), Some("Bearer"), Some("Basic dXNlcjpwYXNz"), Some("nonsense")];
+    let credentials = [
+        None,
+        Some("Bearer rtr_wrong"),
+        Some("Bearer"),
+        Some("Basic dXNlcjpwYXNz"),
+        Some("nonsense"),
+    ];
     for (paths, check) in groups {
         for path in paths {
             for method in METHODS {
                 for credential in credentials {
-                    let headers: Vec<(&str, &str)> = credential.iter().map(|value| ("authorization", *value)).collect();
+                    let headers: Vec<(&str, &str)> =
+                        credential.iter().map(|value| ("authorization", *value)).collect();
                     let answer = gateway.send(method, path, &headers, None).await;
-                    assert_eq!(answer.status, 401, "{method} {path} {credential:?}: {}", answer.text());
+                    assert_eq!(
+                        answer.status,
+                        401,
+                        "{method} {path} {credential:?}: {}",
+                        answer.text()
+                    );
                     check(&answer);
                     check_challenge(path, &answer);
                 }
@@ -360,8 +448,14 @@ async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
     for path in ["/v1/auth/me", "/v1/agents"] {
         assert_eq!(gateway.manage("GET", path, &key.secret, None).await.status, 401, "{path}");
     }
-    for path in ["/v1/chat/completions", "/v1/models", "/v1/agents", "/v1/agent/heartbeat", "/v1/messages"] {
-        assert_eq!(gateway.manage("POST", path, &gateway.admin_key, Some(&json!({}))).await.status, 401, "{path}");
+    for path in
+        ["/v1/chat/completions", "/v1/models", "/v1/agents", "/v1/agent/heartbeat", "/v1/messages"]
+    {
+        assert_eq!(
+            gateway.manage("POST", path, &gateway.admin_key, Some(&json!({}))).await.status,
+            401,
+            "{path}"
+        );
     }
     assert_eq!(a.count(), 0);
 }
@@ -382,12 +476,22 @@ async fn what_is_open_answers_without_a_credential() {
     let health = gateway.send("GET", "/health", &[("authorization", "Bearer wrong")], None).await;
     assert_eq!((health.status, &health.json()["status"]), (200, &json!("ok")));
     let version = gateway.send("GET", "/version", &[], None).await.json();
-    assert_eq!((&version["name"], &version["api"]), (&json!("rerouter"), &json!(["v1"])), "{version}");
+    assert_eq!(
+        (&version["name"], &version["api"]),
+        (&json!("rerouter"), &json!(["v1"])),
+        "{version}"
+    );
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     let agents = gateway.send("GET", "/v1/agents", &[], None).await;
-    assert_eq!((agents.status, agents.json()), (200, json!({"object": "list", "data": [], "has_more": false, "next": null})));
     assert_eq!(
-        gateway.send("GET", "/v1/agents", &[("authorization", "Bearer anything")], None).await.status,
+        (agents.status, agents.json()),
+        (200, json!({"object": "list", "data": [], "has_more": false, "next": null}))
+    );
+    assert_eq!(
+        gateway
+            .send("GET", "/v1/agents", &[("authorization", "Bearer anything")], None)
+            .await
+            .status,
         200,
         "no credential is looked at"
     );
@@ -399,7 +503,10 @@ async fn what_is_open_answers_without_a_credential() {
 #[tokio::test]
 async fn agents_when_enforced_take_both_schemes() {
     let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).env("AGENT_CLOUD_API_KEY", AGENT_KEY).start().await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
+        .env("AGENT_CLOUD_API_KEY", AGENT_KEY)
+        .start()
+        .await;
     for (value, status) in [
         (format!("Bearer {AGENT_KEY}"), 200),
         (format!("ApiKey {AGENT_KEY}"), 200),
@@ -419,25 +526,42 @@ async fn agents_when_enforced_take_both_schemes() {
 async fn unknown_routes_and_methods_are_told_after_authentication() {
     let (gateway, _a) = gateway().await;
     let (admin, key) = (gateway.admin_key.clone(), gateway.create_key().await);
-    for path in ["/v1/auth/nothing", "/v1/router/nothing", "/v1/router/keys/a/b", "/v1/router/replay/x/nothing"] {
+    for path in [
+        "/v1/auth/nothing",
+        "/v1/router/nothing",
+        "/v1/router/keys/a/b",
+        "/v1/router/replay/x/nothing",
+    ] {
         envelope::management(&gateway.manage("GET", path, &admin, None).await, 404, "not_found");
     }
-    for (method, path, allowed) in
-        [("PUT", "/v1/router/keys", &["GET", "POST"][..]), ("POST", "/v1/auth/me", &["GET"]), ("POST", "/health", &["GET"])]
-    {
+    for (method, path, allowed) in [
+        ("PUT", "/v1/router/keys", &["GET", "POST"][..]),
+        ("POST", "/v1/auth/me", &["GET"]),
+        ("POST", "/health", &["GET"]),
+    ] {
         let answer = gateway.manage(method, path, &admin, None).await;
         envelope::management(&answer, 405, "method_not_allowed");
-        let allow: Vec<&str> = answer.header("allow").expect("Allow").split(',').map(str::trim).collect();
-        assert!(allowed.iter().all(|method| allow.contains(method)) && !allow.contains(&method), "{path}: {allow:?}");
+        let allow: Vec<&str> =
+            answer.header("allow").expect("Allow").split(',').map(str::trim).collect();
+        assert!(
+            allowed.iter().all(|method| allow.contains(method)) && !allow.contains(&method),
+            "{path}: {allow:?}"
+        );
     }
-    let agent = gateway.send("PATCH", "/v1/agents", &[("content-type", "application/json")], Some(b"{}")).await;
+    let agent = gateway
+        .send("PATCH", "/v1/agents", &[("content-type", "application/json")], Some(b"{}"))
+        .await;
     envelope::agent(&agent, 405, "Method Not Allowed");
     let chat = gateway.manage("GET", "/v1/chat/completions", &key.secret, None).await;
     envelope::openai(&chat, 405, "invalid_request_error", Some("method_not_allowed"));
     assert_eq!(chat.header("allow"), Some("POST"));
     let unserved = gateway.manage("POST", "/v1/audio/speech", &key.secret, Some(&json!({}))).await;
     envelope::openai(&unserved, 404, "invalid_request_error", None);
-    assert!(unserved.text().contains("/v1/chat/completions"), "names what is served: {}", unserved.text());
+    assert!(
+        unserved.text().contains("/v1/chat/completions"),
+        "names what is served: {}",
+        unserved.text()
+    );
 }
 
 #[tokio::test]
@@ -445,7 +569,14 @@ async fn management_bodies_are_json_of_known_fields_and_bounded() {
     let (gateway, _a) = gateway().await;
     let bearer = format!("Bearer {}", gateway.admin_key);
     let post = async |content_type: &str, body: &[u8]| {
-        gateway.send("POST", "/v1/router/keys", &[("authorization", &bearer), ("content-type", content_type)], Some(body)).await
+        gateway
+            .send(
+                "POST",
+                "/v1/router/keys",
+                &[("authorization", &bearer), ("content-type", content_type)],
+                Some(body),
+            )
+            .await
     };
     for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/yaml"] {
         envelope::management(&post(content_type, b"{}").await, 415, "unsupported_media_type");
@@ -463,7 +594,11 @@ async fn management_bodies_are_json_of_known_fields_and_bounded() {
         envelope::management(&post("application/json", body).await, 400, "invalid_request");
     }
     let long = format!("{{\"name\":\"{}\"}}", "x".repeat(300 << 10));
-    envelope::management(&post("application/json", long.as_bytes()).await, 413, "payload_too_large");
+    envelope::management(
+        &post("application/json", long.as_bytes()).await,
+        413,
+        "payload_too_large",
+    );
     assert_eq!(post("application/json; charset=utf-8", b"{}").await.status, 201);
 }
 
@@ -474,7 +609,8 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
     let account = json!({"email": "csrf@example.com", "password": "a long enough password"});
     let body = account.to_string();
     let post = async |path: &str, headers: &[(&str, &str)], body: &str| {
-        let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().copied().chain([("content-type", "application/json")]).collect();
         gateway.send("POST", path, &headers, Some(body.as_bytes())).await
     };
     let cross = [("sec-fetch-site", "cross-site")];
@@ -498,23 +634,49 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
         (&[("sec-fetch-site", "cross-site"), ("origin", &own)], 403),
     ];
     for (headers, status) in cases {
-        let with_cookie: Vec<(&str, &str)> = headers.iter().copied().chain([("cookie", cookie.as_str())]).collect();
+        let with_cookie: Vec<(&str, &str)> =
+            headers.iter().copied().chain([("cookie", cookie.as_str())]).collect();
         let answer = post("/v1/router/keys", &with_cookie, "{}").await;
         assert_eq!(answer.status, status, "{headers:?}: {}", answer.text());
         if status == 403 {
             envelope::management(&answer, 403, "csrf_rejected");
         }
     }
-    let read = gateway.send("GET", "/v1/router/keys", &[("cookie", &cookie), ("sec-fetch-site", "cross-site")], None).await;
+    let read = gateway
+        .send(
+            "GET",
+            "/v1/router/keys",
+            &[("cookie", &cookie), ("sec-fetch-site", "cross-site")],
+            None,
+        )
+        .await;
     assert_eq!(read.status, 200, "safe methods are free");
     let chat = [("cookie", cookie.as_str()), ("sec-fetch-site", "cross-site")];
-    envelope::openai(&post("/v1/chat/completions", &chat, &chat_body("auto", false)).await, 403, "permission_error", Some("csrf_rejected"));
+    envelope::openai(
+        &post("/v1/chat/completions", &chat, &chat_body("auto", false)).await,
+        403,
+        "permission_error",
+        Some("csrf_rejected"),
+    );
     let bearer = format!("Bearer {}", gateway.admin_key);
-    assert_eq!(post("/v1/router/keys", &[("authorization", &bearer), ("sec-fetch-site", "cross-site")], "{}").await.status, 201);
-    let preflight = gateway.send("OPTIONS", "/v1/agents", &[("origin", "http://evil.example")], None).await;
+    assert_eq!(
+        post(
+            "/v1/router/keys",
+            &[("authorization", &bearer), ("sec-fetch-site", "cross-site")],
+            "{}"
+        )
+        .await
+        .status,
+        201
+    );
+    let preflight =
+        gateway.send("OPTIONS", "/v1/agents", &[("origin", "http://evil.example")], None).await;
     assert_eq!(preflight.header("access-control-allow-origin"), None);
     let refused: Value = post("/v1/agents", &cross, "{}").await.json();
-    assert!(matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")), "{refused}");
+    assert!(
+        matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")),
+        "{refused}"
+    );
 }
 
 /// Clients and their frameworks look for these words of OpenAI and Anthropic.
@@ -524,7 +686,8 @@ async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
     let document = in_order(&[("a", &a.url())], "models:\n  a/model: { context: 100 }\n");
     let claude =
         document.replace("providers:\n", "providers:\n  claude: { protocol: anthropic, base_url: \"http://127.0.0.1:9\", api_key: x }\n");
-    let claude = claude.replace("{ target: a/model }", "{ target: a/model }, { target: claude/opus }");
+    let claude =
+        claude.replace("{ target: a/model }", "{ target: a/model }, { target: claude/opus }");
     let claude = claude.replace("models:\n", "models:\n  claude/opus: { context: 200 }\n");
     let gateway = Gateway::start(&claude).await;
     let key = gateway.create_key().await;
@@ -536,26 +699,42 @@ async fn refusals_carry_the_words_that_clients_of_both_apis_look_for() {
         answer.json()["error"]["message"].as_str().unwrap().to_owned()
     };
     let long = "word ".repeat(300);
-    let said =
-        |text: &str, most: u64| json!({"model": "auto", "max_tokens": most, "messages": [{"role": "user", "content": text}]}).to_string();
+    let said = |text: &str, most: u64| {
+        json!({"model": "auto", "max_tokens": most, "messages": [{"role": "user", "content": text}]}).to_string()
+    };
     let wrong = "Bearer rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
-    for (path, words) in [("/v1/chat/completions", "Incorrect API key provided: "), ("/v1/messages", "invalid x-api-key: ")] {
+    for (path, words) in [
+        ("/v1/chat/completions", "Incorrect API key provided: "),
+        ("/v1/messages", "invalid x-api-key: "),
+    ] {
         let message = post(path, wrong, &said("hi", 1)).await;
         assert!(message.starts_with(words) && !message.contains("AbCd"), "{message}");
     }
     for (path, most) in [("/v1/chat/completions", 100), ("/v1/messages", 200)] {
         let message = post(path, &bearer, &said(&long, 1)).await;
-        for words in
-            [&format!("This model's maximum context length is {most} tokens"), "prompt is too long: ", &format!(" tokens > {most} maximum")]
-        {
+        for words in [
+            &format!("This model's maximum context length is {most} tokens"),
+            "prompt is too long: ",
+            &format!(" tokens > {most} maximum"),
+        ] {
             assert!(message.contains(words), "{words}: {message}");
         }
         let message = post(path, &bearer, &said("hi", 1000)).await;
-        let words = format!("input length and `max_tokens` exceed context limit: 9 + 1000 > {most}");
-        assert!(message.contains(&words) && message.contains("context_length_exceeded"), "{message}");
-        assert!(message.contains(&format!("This model's maximum context length is {most} tokens")), "{message}");
+        let words =
+            format!("input length and `max_tokens` exceed context limit: 9 + 1000 > {most}");
+        assert!(
+            message.contains(&words) && message.contains("context_length_exceeded"),
+            "{message}"
+        );
+        assert!(
+            message.contains(&format!("This model's maximum context length is {most} tokens")),
+            "{message}"
+        );
         let message = post(path, &bearer, &said("hi", 1).replace("auto", "nothing")).await;
-        assert!(message.contains("The model `nothing` does not exist or you do not have access to it"), "{message}");
+        assert!(
+            message.contains("The model `nothing` does not exist or you do not have access to it"),
+            "{message}"
+        );
     }
     let answer = gateway.chat(&key, said(&long, 1).as_bytes()).await;
     envelope::openai(&answer, 400, "invalid_request_error", Some("context_length_exceeded"));

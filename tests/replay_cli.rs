@@ -34,7 +34,8 @@ pub async fn scene() -> Scene {
 
 impl Scene {
     pub async fn ask(&self, words: &str) -> String {
-        let body = json!({ "model": "auto", "messages": [{ "role": "user", "content": words }] }).to_string();
+        let body = json!({ "model": "auto", "messages": [{ "role": "user", "content": words }] })
+            .to_string();
         let answer = self.gateway.chat(&self.key, body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let id = answer.request_id();
@@ -45,7 +46,12 @@ impl Scene {
     /// Runs it with the admin's key in the environment.
     pub async fn replay(&self, arguments: &[&str]) -> Ran {
         let url = format!("http://{}", self.gateway.host());
-        run(self.gateway.dir(), arguments, &[("REROUTER_URL", &url), ("REROUTER_API_KEY", &self.gateway.admin_key)]).await
+        run(
+            self.gateway.dir(),
+            arguments,
+            &[("REROUTER_URL", &url), ("REROUTER_API_KEY", &self.gateway.admin_key)],
+        )
+        .await
     }
 
     pub fn write(&self, name: &str, text: &str) {
@@ -86,8 +92,15 @@ impl Ran {
 /// It, with exactly these variables.
 pub async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-    command.arg("replay").args(arguments).current_dir(dir).env_clear().envs(environment.iter().copied()).stdin(Stdio::null());
-    let Output { status, stdout, stderr } = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    command
+        .arg("replay")
+        .args(arguments)
+        .current_dir(dir)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: status.code(), out: text(stdout), error: text(stderr) }
 }
@@ -103,12 +116,21 @@ async fn captures_are_listed_and_shown() {
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 21, "{table}");
     assert!(lines[0].starts_with("TIME ") && lines[1].contains(&ids[104]), "{table}");
-    assert!(lines[1].contains("  completed  200     auto       p/small    main.default  "), "{table}");
+    assert!(
+        lines[1].contains("  completed  200     auto       p/small    main.default  "),
+        "{table}"
+    );
     // Page after page.
     let all = scene.replay(&["list", "--json", "--limit", "1000"]).await.well();
     let listed: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(listed.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), ids.iter().rev().collect::<Vec<_>>());
-    assert_eq!(scene.replay(&["list", "--json", "--limit", "101"]).await.well().lines().count(), 101);
+    assert_eq!(
+        listed.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(),
+        ids.iter().rev().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        scene.replay(&["list", "--json", "--limit", "101"]).await.well().lines().count(),
+        101
+    );
     for (filter, count) in [
         (["--since", "1h"], 105),
         (["--until", "1h"], 0),
@@ -126,16 +148,20 @@ async fn captures_are_listed_and_shown() {
         (["--replay-of", ids[0].as_str()], 0),
         (["--shadow-of", ids[0].as_str()], 0),
     ] {
-        let found = scene.replay(&["list", "--json", "--limit", "200", filter[0], filter[1]]).await.well();
+        let found =
+            scene.replay(&["list", "--json", "--limit", "200", filter[0], filter[1]]).await.well();
         assert_eq!(found.lines().count(), count, "{filter:?}");
     }
     assert_eq!(scene.replay(&["list", "--shadow"]).await.well(), "no captures\n");
 
     let shown = scene.replay(&["show", &ids[3]]).await.well();
-    for expected in [ids[3].as_str(), "main.default", "p/small", "Say 3\\\\u001b[2J.", "well said", "CANDIDATE"] {
+    for expected in
+        [ids[3].as_str(), "main.default", "p/small", "Say 3\\\\u001b[2J.", "well said", "CANDIDATE"]
+    {
         assert!(shown.contains(&expected.replace("\\\\", "\\")), "no {expected} in {shown}");
     }
-    let whole: Value = serde_json::from_str(&scene.replay(&["show", "--json", &ids[3]]).await.well()).unwrap();
+    let whole: Value =
+        serde_json::from_str(&scene.replay(&["show", "--json", &ids[3]]).await.well()).unwrap();
     assert_eq!(whole, scene.gateway.capture(&ids[3]).await);
 }
 
@@ -145,18 +171,32 @@ async fn a_reroute_is_compared_with_its_original() {
     let id = scene.ask("Say a word.").await;
     scene.gateway.write_routing(&scene.text.replace("{ target: p/small }, ", "")).await;
     let dry = scene.replay(&["reroute", "--dry-run", &id]).await.well();
-    assert!(dry.contains("a dry run of") && line(&dry, "decision.model").ends_with("differs"), "{dry}");
+    assert!(
+        dry.contains("a dry run of") && line(&dry, "decision.model").ends_with("differs"),
+        "{dry}"
+    );
     assert_eq!(scene.provider.count(), 1, "nobody was asked");
     let done = scene.replay(&["reroute", &id]).await.well();
-    assert!(line(&done, "served.model").contains("small") && line(&done, "served.model").ends_with("differs"), "{done}");
-    assert_eq!(line(&done, "text").split_whitespace().collect::<Vec<_>>(), ["text", "well", "said", "well", "said"], "{done}");
-    let told: Value = serde_json::from_str(&scene.replay(&["reroute", "--json", &id]).await.well()).unwrap();
+    assert!(
+        line(&done, "served.model").contains("small")
+            && line(&done, "served.model").ends_with("differs"),
+        "{done}"
+    );
+    assert_eq!(
+        line(&done, "text").split_whitespace().collect::<Vec<_>>(),
+        ["text", "well", "said", "well", "said"],
+        "{done}"
+    );
+    let told: Value =
+        serde_json::from_str(&scene.replay(&["reroute", "--json", &id]).await.well()).unwrap();
     assert_eq!((&told["replay_of"], &told["compare"]["b"]), (&json!(id), &told["new_id"]));
     assert_eq!(scene.provider.count(), 3);
 }
 
 fn line<'a>(text: &'a str, begins: &str) -> &'a str {
-    text.lines().find(|line| line.starts_with(&format!("{begins} "))).unwrap_or_else(|| panic!("no {begins} in {text}"))
+    text.lines()
+        .find(|line| line.starts_with(&format!("{begins} ")))
+        .unwrap_or_else(|| panic!("no {begins} in {text}"))
 }
 
 #[tokio::test]
@@ -168,7 +208,15 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     for _ in 0..2 {
         scene.ask("Please refactor.").await;
     }
-    scene.gateway.manage("POST", &format!("/v1/router/replay/{}/reroute", scene.ask("Last.").await), &scene.gateway.admin_key, None).await;
+    scene
+        .gateway
+        .manage(
+            "POST",
+            &format!("/v1/router/replay/{}/reroute", scene.ask("Last.").await),
+            &scene.gateway.admin_key,
+            None,
+        )
+        .await;
     scene.write("current.yaml", &scene.text);
     scene.write("candidate.yaml", &scene.text.replace("code: [refactor]", "code: [nothing]"));
     let out = scene.replay(&["export", "--out", "corpus.jsonl", "--since", "24h"]).await;
@@ -176,7 +224,15 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     out.well();
     assert_eq!(scene.read("corpus.jsonl").lines().count(), 12);
     let piped = scene.replay(&["export", "--limit", "3"]).await.well();
-    assert_eq!(piped, scene.read("corpus.jsonl").lines().take(3).map(|line| format!("{line}\n")).collect::<String>());
+    assert_eq!(
+        piped,
+        scene
+            .read("corpus.jsonl")
+            .lines()
+            .take(3)
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+    );
 
     // Both ways give the same report, by a document of then or of now.
     let json_of = |text: String| -> Value { serde_json::from_str(&text).unwrap() };
@@ -187,7 +243,9 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         (&["--health", "healthy"], &["--corpus", "corpus.jsonl", "--health", "healthy"]),
     ] {
         let ask = async |more: &[&str]| {
-            let arguments = [&["evaluate", "--document", "candidate.yaml", "--json", "--limit", "50"], more].concat();
+            let arguments =
+                [&["evaluate", "--document", "candidate.yaml", "--json", "--limit", "50"], more]
+                    .concat();
             json_of(scene.replay(&arguments).await.well())
         };
         let (online, mut offline) = (ask(online).await, ask(offline).await);
@@ -198,33 +256,82 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         assert_eq!(online, offline);
         reports.push(online);
     }
-    assert_eq!((&reports[0]["evaluated"], &reports[0]["changed"], &reports[0]["skipped"]["replays"]), (&json!(11), &json!(2), &json!(1)));
+    assert_eq!(
+        (&reports[0]["evaluated"], &reports[0]["changed"], &reports[0]["skipped"]["replays"]),
+        (&json!(11), &json!(2), &json!(1))
+    );
 
     for way in [&["--since", "24h"][..], &["--corpus", "corpus.jsonl"]] {
         let gate = async |bounds: &[&str]| {
-            let arguments = [&["evaluate", "--document", "candidate.yaml", "--junit", "out.xml"], way, bounds].concat();
+            let arguments =
+                [&["evaluate", "--document", "candidate.yaml", "--junit", "out.xml"], way, bounds]
+                    .concat();
             scene.replay(&arguments).await
         };
-        let good = gate(&["--max-changed", "20%", "--forbid-unroutable", "--max-cost-increase", "5%"]).await.well();
-        assert!(good.contains("11 captures decided") && good.contains("2 changed (18.18 %)") && good.contains("p/large"), "{good}");
-        assert!(good.contains(" after (") && good.contains(" % less)") && !good.contains("priced"), "{good}");
-        assert!(good.contains("main.code does not match ('code' in keywords)\n") || way[0] == "--corpus", "a reason is whole: {good}");
-        assert!(scene.read("out.xml").contains("tests=\"4\" failures=\"0\" errors=\"0\""), "{}", scene.read("out.xml"));
+        let good =
+            gate(&["--max-changed", "20%", "--forbid-unroutable", "--max-cost-increase", "5%"])
+                .await
+                .well();
+        assert!(
+            good.contains("11 captures decided")
+                && good.contains("2 changed (18.18 %)")
+                && good.contains("p/large"),
+            "{good}"
+        );
+        assert!(
+            good.contains(" after (") && good.contains(" % less)") && !good.contains("priced"),
+            "{good}"
+        );
+        assert!(
+            good.contains("main.code does not match ('code' in keywords)\n")
+                || way[0] == "--corpus",
+            "a reason is whole: {good}"
+        );
+        assert!(
+            scene.read("out.xml").contains("tests=\"4\" failures=\"0\" errors=\"0\""),
+            "{}",
+            scene.read("out.xml")
+        );
         let bad = gate(&["--max-changed", "0.02", "--forbid-unroutable"]).await;
         assert_eq!(bad.code, Some(1), "{}{}", bad.out, bad.error);
         assert!(bad.out.contains("BROKEN  max-changed: 2 of 11 captures (18.18 %)"), "{}", bad.out);
         let xml = scene.read("out.xml");
-        assert!(xml.contains("tests=\"3\" failures=\"1\"") && xml.contains("name=\"max-changed\"><failure"), "{xml}");
+        assert!(
+            xml.contains("tests=\"3\" failures=\"1\"")
+                && xml.contains("name=\"max-changed\"><failure"),
+            "{xml}"
+        );
     }
     // What makes them dearer; what leaves them without a target.
     scene.write("dear.yaml", &scene.text.replace("{ target: p/small }, ", ""));
     scene.write("gone.yaml", &scene.text.replace("auto: main", "other: main"));
-    let dear = scene.replay(&["evaluate", "--document", "dear.yaml", "--max-cost-increase", "5%"]).await;
-    assert!(dear.code == Some(1) && dear.out.contains("BROKEN  max-cost-increase"), "{}{}", dear.out, dear.error);
-    let gone = scene.replay(&["evaluate", "--document", "gone.yaml", "--corpus", "corpus.jsonl", "--forbid-unroutable"]).await;
-    assert!(gone.code == Some(1) && gone.out.contains("11 of 11 captures would find no target"), "{}{}", gone.out, gone.error);
+    let dear =
+        scene.replay(&["evaluate", "--document", "dear.yaml", "--max-cost-increase", "5%"]).await;
+    assert!(
+        dear.code == Some(1) && dear.out.contains("BROKEN  max-cost-increase"),
+        "{}{}",
+        dear.out,
+        dear.error
+    );
+    let gone = scene
+        .replay(&[
+            "evaluate",
+            "--document",
+            "gone.yaml",
+            "--corpus",
+            "corpus.jsonl",
+            "--forbid-unroutable",
+        ])
+        .await;
+    assert!(
+        gone.code == Some(1) && gone.out.contains("11 of 11 captures would find no target"),
+        "{}{}",
+        gone.out,
+        gone.error
+    );
     // A gate that has nothing to judge by does not pass in silence.
-    let empty = ["evaluate", "--document", "candidate.yaml", "--until", "1h", "--max-changed", "2%"];
+    let empty =
+        ["evaluate", "--document", "candidate.yaml", "--until", "1h", "--max-changed", "2%"];
     assert_eq!(scene.replay(&empty).await.code, Some(1));
     scene.replay(&[&empty[..], &["--allow-empty"]].concat()).await.well();
     let live = scene.replay(&["evaluate", "--live", "--max-changed", "0"]).await.well();
@@ -240,7 +347,8 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
         scene.ask(&format!("Say {n}.")).await;
     }
     scene.replay(&["export", "--out", "corpus.jsonl"]).await.well();
-    let unpriced = scene.text.replace("  p/large: { input_per_mtok: 3.0, output_per_mtok: 4.0 }\n", "");
+    let unpriced =
+        scene.text.replace("  p/large: { input_per_mtok: 3.0, output_per_mtok: 4.0 }\n", "");
     assert_ne!(unpriced, scene.text);
     scene.write("current.yaml", &scene.text);
     scene.write("same.yaml", &unpriced);
@@ -251,14 +359,18 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
         [&["--baseline", "current"], &["--corpus", "corpus.jsonl", "--against", "current.yaml"]],
     ];
     // Three answers of seven tokens in and three out.
-    let (cost, missing) = (3.0 * 13e-6, json!([{ "target": "p/large", "lacks": "price", "count": 3 }]));
+    let (cost, missing) =
+        (3.0 * 13e-6, json!([{ "target": "p/large", "lacks": "price", "count": 3 }]));
     let (known, unknown) = ((3.0 * 33e-6, json!([])), (cost, missing));
-    for (document, (after, missing)) in [("same.yaml", (cost, json!([]))), ("dear.yaml", known), ("moved.yaml", unknown)] {
+    for (document, (after, missing)) in
+        [("same.yaml", (cost, json!([]))), ("dear.yaml", known), ("moved.yaml", unknown)]
+    {
         for way in ways.concat() {
             let asked = [&["evaluate", "--document", document, "--json"][..], way].concat();
             let report: Value = serde_json::from_str(&scene.replay(&asked).await.well()).unwrap();
             let told = &report["cost"];
-            let close = |name: &str, expected: f64| (told[name].as_f64().unwrap() - expected).abs() < 1e-12;
+            let close =
+                |name: &str, expected: f64| (told[name].as_f64().unwrap() - expected).abs() < 1e-12;
             assert!(close("before", cost) && close("after", after), "{document} {way:?}: {told}");
             assert_eq!(
                 (&told["unpriced_targets"], &told["unpriced"]),
@@ -268,12 +380,26 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
         }
     }
     for way in ways.concat() {
-        let asked = [&["evaluate", "--document", "moved.yaml", "--max-cost-increase", "100%"][..], way].concat();
+        let asked =
+            [&["evaluate", "--document", "moved.yaml", "--max-cost-increase", "100%"][..], way]
+                .concat();
         let gate = scene.replay(&asked).await;
-        assert!(gate.code == Some(1) && gate.out.contains("3 captures not priced: no price of p/large (3)"), "{}{}", gate.out, gate.error);
+        assert!(
+            gate.code == Some(1)
+                && gate.out.contains("3 captures not priced: no price of p/large (3)"),
+            "{}{}",
+            gate.out,
+            gate.error
+        );
         let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at a cost that is not known: no price of p/large (3)";
         assert!(gate.out.contains(why), "{}", gate.out);
-        scene.replay(&[&["evaluate", "--document", "same.yaml", "--max-cost-increase", "0"][..], way].concat()).await.well();
+        scene
+            .replay(
+                &[&["evaluate", "--document", "same.yaml", "--max-cost-increase", "0"][..], way]
+                    .concat(),
+            )
+            .await
+            .well();
     }
 }
 
@@ -288,7 +414,9 @@ async fn the_page_on_gates_tells_commands_that_work() {
     for name in ["conf/routing.yaml", "live.yaml"] {
         scene.write(name, &scene.text);
     }
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ci-gate.md")).unwrap();
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ci-gate.md"))
+            .unwrap();
     let (mut commands, mut lines) = (Vec::<String>::new(), page.lines().peekable());
     while let Some(line) = lines.next() {
         if line.starts_with("rerouter replay ") || line.starts_with("curl ") {
@@ -300,25 +428,42 @@ async fn the_page_on_gates_tells_commands_that_work() {
         } else if let Some(at) = line.find("- run: >") {
             // Folded: the lines that are further in than the key, with blanks between.
             let mut folded = Vec::new();
-            while let Some(more) = lines.next_if(|more| more.len() - more.trim_start().len() > at + 2) {
+            while let Some(more) =
+                lines.next_if(|more| more.len() - more.trim_start().len() > at + 2)
+            {
                 folded.push(more.trim());
             }
             commands.push(folded.join(" "));
         }
     }
     assert_eq!(commands.len(), 5, "{commands:#?}");
-    let (url, bin) = (format!("http://{}", scene.gateway.host()), Path::new(env!("CARGO_BIN_EXE_rerouter")).parent().unwrap());
+    let (url, bin) = (
+        format!("http://{}", scene.gateway.host()),
+        Path::new(env!("CARGO_BIN_EXE_rerouter")).parent().unwrap(),
+    );
     let path = format!("{}:{}", bin.display(), "/usr/local/bin:/usr/bin:/bin");
     // The key is made first, and is the one that the others are run with. Its owner is the admin, whose the captures are.
     commands.sort_by_key(|text| !text.starts_with("curl"));
     let mut key = String::new();
     for text in commands {
         let mut command = Command::new("sh");
-        command.args(["-euc", &text]).current_dir(scene.gateway.dir()).env_clear().env("PATH", &path).env("REROUTER_URL", &url);
-        command.env("REROUTER_API_KEY", &key).env("ADMIN_API_KEY", &scene.gateway.admin_key).stdin(Stdio::null());
+        command
+            .args(["-euc", &text])
+            .current_dir(scene.gateway.dir())
+            .env_clear()
+            .env("PATH", &path)
+            .env("REROUTER_URL", &url);
+        command
+            .env("REROUTER_API_KEY", &key)
+            .env("ADMIN_API_KEY", &scene.gateway.admin_key)
+            .stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{text}: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         if text.starts_with("curl") {
             let made: Value = serde_json::from_str(&said).unwrap();
             assert_eq!(made["scopes"], json!(["evaluate", "replay"]), "{made}");
@@ -349,36 +494,65 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     assert_eq!(serde_json::from_str::<Value>(&again).unwrap()["decision"]["rule"], "code");
     let live = to.replay(&["evaluate", "--live", "--json"]).await.well();
     let live: Value = serde_json::from_str(&live).unwrap();
-    assert_eq!((&live["evaluated"], &live["changed"], &live["skipped"]["replays"]), (&json!(5), &json!(0), &json!(1)), "{live}");
+    assert_eq!(
+        (&live["evaluated"], &live["changed"], &live["skipped"]["replays"]),
+        (&json!(5), &json!(0), &json!(1)),
+        "{live}"
+    );
     // What is known is left as it is; what was deleted stays so.
     let path = |id: &str| format!("/v1/router/replay/{id}");
-    assert_eq!(to.gateway.manage("DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await.status, 204);
-    assert_eq!(to.replay(&["import", "corpus.jsonl"]).await.well(), "0 imported, 4 there already, 1 deleted there before\n");
-    assert_eq!(to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status, 404);
+    assert_eq!(
+        to.gateway.manage("DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await.status,
+        204
+    );
+    assert_eq!(
+        to.replay(&["import", "corpus.jsonl"]).await.well(),
+        "0 imported, 4 there already, 1 deleted there before\n"
+    );
+    assert_eq!(
+        to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status,
+        404
+    );
     // They survive a restart, whosever they are.
     let mut third = scene().await;
     third.write("corpus.jsonl", &exported);
-    let sums = third.replay(&["import", "corpus.jsonl", "--owner", "usr_admin", "--json"]).await.well();
+    let sums =
+        third.replay(&["import", "corpus.jsonl", "--owner", "usr_admin", "--json"]).await.well();
     assert_eq!(serde_json::from_str::<Value>(&sums).unwrap()["imported"], 5);
     third.gateway.kill_9();
     third.gateway.start_again().await;
-    assert_eq!(third.replay(&["list", "--json", "--owner", "usr_admin"]).await.well().lines().count(), 5);
+    assert_eq!(
+        third.replay(&["list", "--json", "--owner", "usr_admin"]).await.well().lines().count(),
+        5
+    );
 
     // Not anybody's to do, and nothing of a file with a mistake in it.
     let url = format!("http://{}", to.gateway.host());
-    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", to.key.secret.as_str())];
-    run(to.gateway.dir(), &["import", "corpus.jsonl"], &environment).await.failed(3, "insufficient_scope");
-    third.write("broken.jsonl", &format!("{}{{\"my\":\"secret\"}}\n", exported.replace("\"id\":\"req_0", "\"id\":\"req_1")));
+    let environment =
+        [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", to.key.secret.as_str())];
+    run(to.gateway.dir(), &["import", "corpus.jsonl"], &environment)
+        .await
+        .failed(3, "insufficient_scope");
+    third.write(
+        "broken.jsonl",
+        &format!("{}{{\"my\":\"secret\"}}\n", exported.replace("\"id\":\"req_0", "\"id\":\"req_1")),
+    );
     let broken = third.replay(&["import", "broken.jsonl"]).await;
     broken.failed(3, "ine 1 is no capture");
     assert!(!broken.error.contains("secret"), "{}", broken.error);
-    third.replay(&["import", "broken.jsonl", "--owner", "usr_nobody"]).await.failed(3, "no such user");
+    third
+        .replay(&["import", "broken.jsonl", "--owner", "usr_nobody"])
+        .await
+        .failed(3, "no such user");
     third.replay(&["import", "none.jsonl"]).await.failed(2, "none.jsonl");
     let old = exported.lines().next().unwrap().to_owned();
     let sent = async |kind: &str, body: &str| {
         let bearer = format!("Bearer {}", third.gateway.admin_key);
         let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
-        third.gateway.send("POST", "/v1/router/replay/import", &headers, Some(body.as_bytes())).await
+        third
+            .gateway
+            .send("POST", "/v1/router/replay/import", &headers, Some(body.as_bytes()))
+            .await
     };
     assert_eq!(sent("text/plain", &old).await.status, 415);
     assert_eq!(sent("application/json", &old).await.json()["existing"], 1);
@@ -388,7 +562,8 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
 /// So many captures as an export has them, a millisecond apart, each served by the model that is said for its number, from 1.
 pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static str) -> String {
     let id = scene.ask("Say a word.").await;
-    let capture: Value = serde_json::from_str(&scene.replay(&["show", &id, "--json"]).await.well()).unwrap();
+    let capture: Value =
+        serde_json::from_str(&scene.replay(&["show", &id, "--json"]).await.well()).unwrap();
     let begin: jiff::Timestamp = capture["created_at"].as_str().unwrap().parse().unwrap();
     let random = rerouter::id::Random::seeded(3);
     let mut corpus = String::new();
@@ -413,9 +588,15 @@ async fn an_evaluation_reaches_what_is_behind_many_that_do_not_match() {
     let corpus = corpus(&scene, 6_000, |n| if n > 5_990 { "rare" } else { "small" }).await;
     scene.write("corpus.jsonl", &corpus);
     assert_eq!(scene.replay(&["import", "corpus.jsonl"]).await.well(), "6000 imported\n");
-    let evaluated = scene.replay(&["evaluate", "--live", "--json", "--owner", "usr_admin", "--model", "rare"]).await.well();
+    let evaluated = scene
+        .replay(&["evaluate", "--live", "--json", "--owner", "usr_admin", "--model", "rare"])
+        .await
+        .well();
     assert_eq!(serde_json::from_str::<Value>(&evaluated).unwrap()["evaluated"], 10);
-    let listed = scene.replay(&["list", "--json", "--owner", "usr_admin", "--model", "rare", "--limit", "100"]).await.well();
+    let listed = scene
+        .replay(&["list", "--json", "--owner", "usr_admin", "--model", "rare", "--limit", "100"])
+        .await
+        .well();
     assert_eq!(listed.lines().count(), 10);
 }
 
@@ -434,18 +615,64 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
         (&["evaluate", "--document", "none.yaml"], "none.yaml"),
         (&["evaluate", "--document", "bad.yaml"], "bad.yaml:1:"),
         (&["evaluate"], "--document"),
-        (&["evaluate", "--document", "good.yaml", "--max-changed", "many"], "like 2%, or a fraction from 0 to 1, like 0.02"),
-        (&["evaluate", "--document", "good.yaml", "--max-changed", "2"], "like 2%, or a fraction from 0 to 1, like 0.02"),
-        (&["evaluate", "--document", "good.yaml", "--max-changed=-1"], "like 2%, or a fraction from 0 to 1, like 0.02"),
-        (&["evaluate", "--document", "good.yaml", "--max-changed", "200%"], "like 2%, or a fraction from 0 to 1, like 0.02"),
-        (&["evaluate", "--document", "good.yaml", "--max-cost-increase", "5"], "like 2%, or a fraction from 0 to 1, like 0.02"),
-        (&["evaluate", "--document", "good.yaml", "--max-cost-increase", "150%"], "like 2%, or a fraction from 0 to 1, like 0.02"),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-changed", "many"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-changed", "2"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-changed=-1"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-changed", "200%"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-cost-increase", "5"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
+        (
+            &["evaluate", "--document", "good.yaml", "--max-cost-increase", "150%"],
+            "like 2%, or a fraction from 0 to 1, like 0.02",
+        ),
         (&["evaluate", "--document", "bad.yaml", "--corpus", "corpus.jsonl"], "bad.yaml:1:"),
-        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl"], "corpus.jsonl:1: not a capture"),
+        (
+            &["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl"],
+            "corpus.jsonl:1: not a capture",
+        ),
         (&["evaluate", "--document", "good.yaml", "--corpus", "none.jsonl"], "none.jsonl"),
-        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--alias", "auto"], "taken whole"),
-        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--health", "current"], "--health"),
-        (&["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--baseline", "current"], "--against"),
+        (
+            &["evaluate", "--document", "good.yaml", "--corpus", "corpus.jsonl", "--alias", "auto"],
+            "taken whole",
+        ),
+        (
+            &[
+                "evaluate",
+                "--document",
+                "good.yaml",
+                "--corpus",
+                "corpus.jsonl",
+                "--health",
+                "current",
+            ],
+            "--health",
+        ),
+        (
+            &[
+                "evaluate",
+                "--document",
+                "good.yaml",
+                "--corpus",
+                "corpus.jsonl",
+                "--baseline",
+                "current",
+            ],
+            "--against",
+        ),
         (&["export", "--out", "no/such/dir"], "no/such/dir"),
         (&["list", "--url", "ftp://x"], "URL"),
         (&["list", "--ca", "good.yaml"], "no certificate"),
@@ -463,20 +690,39 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
         scene.replay(arguments).await.failed(3, word);
     }
     let nowhere = format!("http://127.0.0.1:{}", free_port());
-    let ran = scene.replay(&["evaluate", "--url", &nowhere, "--document", "good.yaml", "--junit", "out.xml"]).await;
+    let ran = scene
+        .replay(&["evaluate", "--url", &nowhere, "--document", "good.yaml", "--junit", "out.xml"])
+        .await;
     ran.failed(3, &nowhere);
     assert!(scene.read("out.xml").contains("errors=\"1\""), "{}", scene.read("out.xml"));
     // No key at all; one that only the command line has, and that is never repeated.
     let url = format!("http://{}", scene.gateway.host());
-    run(scene.gateway.dir(), &["list"], &[("REROUTER_URL", &url)]).await.failed(2, "REROUTER_API_KEY");
+    run(scene.gateway.dir(), &["list"], &[("REROUTER_URL", &url)])
+        .await
+        .failed(2, "REROUTER_API_KEY");
     for key in ["canary-key", "canary\nkey", "canary é"] {
         let ran = run(scene.gateway.dir(), &["show", &id, "--key", key, "--url", &url], &[]).await;
-        assert!(ran.code.is_some_and(|code| code > 1) && !format!("{}{}", ran.out, ran.error).contains("canary"), "{}", ran.error);
+        assert!(
+            ran.code.is_some_and(|code| code > 1)
+                && !format!("{}{}", ran.out, ran.error).contains("canary"),
+            "{}",
+            ran.error
+        );
     }
-    let own = run(scene.gateway.dir(), &["list", "--url", &format!("{url}/")], &[("REROUTER_API_KEY", &scene.key.secret)]).await.well();
+    let own = run(
+        scene.gateway.dir(),
+        &["list", "--url", &format!("{url}/")],
+        &[("REROUTER_API_KEY", &scene.key.secret)],
+    )
+    .await
+    .well();
     assert!(own.contains(&id), "{own}");
-    let help = run(scene.gateway.dir(), &["--help"], &[("REROUTER_API_KEY", "canary")]).await.well();
-    assert!(help.contains("3 the gateway could not be asked or refused") && !help.contains("canary"), "{help}");
+    let help =
+        run(scene.gateway.dir(), &["--help"], &[("REROUTER_API_KEY", "canary")]).await.well();
+    assert!(
+        help.contains("3 the gateway could not be asked or refused") && !help.contains("canary"),
+        "{help}"
+    );
 }
 
 #[tokio::test]
@@ -488,7 +734,10 @@ async fn a_provider_that_fails_a_reroute_is_told() {
     let ran = scene.replay(&["reroute", &id]).await;
     ran.failed(3, "502 provider_failed");
     assert!(line(&ran.out, "status").ends_with("differs"), "{}", ran.out);
-    assert_eq!(scene.gateway.chat(&scene.key, chat_body("auto", false).as_bytes()).await.status, 500);
+    assert_eq!(
+        scene.gateway.chat(&scene.key, chat_body("auto", false).as_bytes()).await.status,
+        500
+    );
 }
 
 #[tokio::test]
@@ -502,9 +751,18 @@ async fn an_import_waits_for_its_turn_and_goes_on_after_what_is_too_large() {
     .await;
     let dir = tempfile::tempdir().unwrap();
     // Longer than what is sent at once: it goes alone.
-    std::fs::write(dir.path().join("corpus.jsonl"), format!("{}\n{{}}\n", "x".repeat((4 << 20) + 1))).unwrap();
+    std::fs::write(
+        dir.path().join("corpus.jsonl"),
+        format!("{}\n{{}}\n", "x".repeat((4 << 20) + 1)),
+    )
+    .unwrap();
     let url = format!("http://{}", gateway.address());
-    let ran = run(dir.path(), &["import", "corpus.jsonl"], &[("REROUTER_URL", &url), ("REROUTER_API_KEY", "k")]).await;
+    let ran = run(
+        dir.path(),
+        &["import", "corpus.jsonl"],
+        &[("REROUTER_URL", &url), ("REROUTER_API_KEY", "k")],
+    )
+    .await;
     assert_eq!(ran.well(), "1 imported, 1 too large, or not to be kept there\n");
     let lengths: Vec<usize> = (0..3).map(|number| gateway.request(number).body.len()).collect();
     assert_eq!(lengths, [(4 << 20) + 2, (4 << 20) + 2, 3]);

@@ -16,8 +16,14 @@ use crate::support::until;
 /// By a shell, which redirects what it writes.
 fn shell(dir: &Path, url: &str, key: &str, rest: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{} replay {rest}", env!("CARGO_BIN_EXE_rerouter"))]).current_dir(dir).env_clear();
-    command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("REROUTER_URL", url).env("REROUTER_API_KEY", key);
+    command
+        .args(["-c", &format!("{} replay {rest}", env!("CARGO_BIN_EXE_rerouter"))])
+        .current_dir(dir)
+        .env_clear();
+    command
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("REROUTER_URL", url)
+        .env("REROUTER_API_KEY", key);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -43,11 +49,17 @@ async fn what_cannot_be_written_is_told() {
         assert_eq!(output.status.code(), Some(2), "{rest}: {error}");
         assert!(error.lines().any(|line| line.starts_with("standard output: ")), "{rest}: {error}");
     }
-    assert!(scene.gateway.dir().join("out.xml").exists(), "the other files are written all the same");
+    assert!(
+        scene.gateway.dir().join("out.xml").exists(),
+        "the other files are written all the same"
+    );
     // What is broken is broken, whether it can be said or not.
     let rest = "evaluate --document good.yaml --until 1h --max-changed 2% >/dev/full";
     let mut command = shell(scene.gateway.dir(), &url, &scene.gateway.admin_key, rest);
-    assert_eq!(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap().status.code(), Some(1));
+    assert_eq!(
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap().status.code(),
+        Some(1)
+    );
 }
 
 /// A gateway whose captures never end.
@@ -65,7 +77,8 @@ async fn who_reads_the_beginning_only_ends_it_without_a_word() {
     });
     let first = first.await.unwrap();
     assert!(first.starts_with("{\"id\":"), "{first}");
-    let status = until("the command to end", || std::future::ready(child.try_wait().unwrap())).await;
+    let status =
+        until("the command to end", || std::future::ready(child.try_wait().unwrap())).await;
     let mut error = String::new();
     child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert_eq!((status.code(), error.as_str()), (Some(0), ""));
@@ -84,12 +97,19 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let export = ["export", "--out", "corpus.jsonl"];
     // Who is refused has nothing.
-    scene.replay(&[&export[..], &["--key", "rtr_not-a-key"]].concat()).await.partly(3, "0 captures, then it broke off\n");
+    scene
+        .replay(&[&export[..], &["--key", "rtr_not-a-key"]].concat())
+        .await
+        .partly(3, "0 captures, then it broke off\n");
     assert_eq!((read(&path).as_deref(), read(&part)), (Some("before"), None));
-    let lines: Vec<String> = scene.replay(&["export"]).await.well().lines().map(str::to_owned).collect();
+    let lines: Vec<String> =
+        scene.replay(&["export"]).await.well().lines().map(str::to_owned).collect();
     // A gateway that leaves after two.
     let (left, kept) = (Arc::new(AtomicBool::new(true)), lines.clone());
-    let ids: Vec<Value> = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect();
+    let ids: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone())
+        .collect();
     let leaves = Arc::clone(&left);
     let gateway = Provider::start(move |request, _| {
         let named = |id: &Value| request.target.ends_with(id.as_str().unwrap());
@@ -98,8 +118,12 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
                 let data: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
                 scripted::json_answer(200, &json!({ "data": data, "next": null }))
             }
-            Some(2) if leaves.load(Ordering::Acquire) => scripted::json_answer(503, &json!({ "error": "unavailable" })),
-            Some(at) => scripted::answer(200, &[("content-type", "application/json")], kept[at].as_bytes()),
+            Some(2) if leaves.load(Ordering::Acquire) => {
+                scripted::json_answer(503, &json!({ "error": "unavailable" }))
+            }
+            Some(at) => {
+                scripted::answer(200, &[("content-type", "application/json")], kept[at].as_bytes())
+            }
         }
     })
     .await;
@@ -111,7 +135,10 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
     assert_eq!((read(&path).as_deref(), read(&part)), (Some("before"), Some(both)));
     left.store(false, Ordering::Release);
     run(dir, &export, &environment).await.well();
-    assert_eq!((read(&path), read(&part)), (Some(lines.iter().map(|line| format!("{line}\n")).collect()), None));
+    assert_eq!(
+        (read(&path), read(&part)),
+        (Some(lines.iter().map(|line| format!("{line}\n")).collect()), None)
+    );
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -121,7 +148,10 @@ async fn on_a_terminal(dir: &Path, url: &str, key: &str, columns: usize, rest: &
     let mut command = Command::new("script");
     command.args(["-qec", &told, "/dev/null"]).current_dir(dir).stdin(Stdio::null());
     command.env("REROUTER_URL", url).env("REROUTER_API_KEY", key);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().expect("the command `script` (of bsdutils)");
+    let output = tokio::task::spawn_blocking(move || command.output())
+        .await
+        .unwrap()
+        .expect("the command `script` (of bsdutils)");
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{shown}");
     shown
@@ -133,7 +163,9 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
     let id = scene.ask("Say a word.").await;
     scene.ask("Say two.").await;
     let url = format!("http://{}", scene.gateway.host());
-    let shown = async |columns, rest| on_a_terminal(scene.gateway.dir(), &url, &scene.gateway.admin_key, columns, rest).await;
+    let shown = async |columns, rest| {
+        on_a_terminal(scene.gateway.dir(), &url, &scene.gateway.admin_key, columns, rest).await
+    };
     let narrow = shown(80, "list").await;
     assert!(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), "{narrow}");
     for word in ["TIME", &id, "STATUS", "SERVED BY", "no room for", "RULE"] {
@@ -141,21 +173,38 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
     }
     scene.write(
         "candidate.yaml",
-        &scene.text.replace("name: default", "name: a-rule-with-a-name-that-takes-some-room").replace("{ target: p/small }, ", ""),
+        &scene
+            .text
+            .replace("name: default", "name: a-rule-with-a-name-that-takes-some-room")
+            .replace("{ target: p/small }, ", ""),
     );
     let why = "rule main.a-rule-with-a-name-that-takes-some-room instead of main.default: main.default is gone";
     let wide = shown(140, "evaluate --document candidate.yaml").await;
     assert!(wide.contains(why), "a reason is cut although there is room: {wide}");
     let narrow = shown(80, "evaluate --document candidate.yaml").await;
     assert!(
-        !narrow.contains(why) && narrow.lines().filter(|line| line.contains("p/large")).all(|line| line.trim_end().chars().count() <= 80),
+        !narrow.contains(why)
+            && narrow.lines().filter(|line| line.contains("p/large")).all(|line| line
+                .trim_end()
+                .chars()
+                .count()
+                <= 80),
         "{narrow}"
     );
     let wide = shown(200, "list").await;
     assert!(wide.contains("main.default") && !wide.contains("no room for"), "{wide}");
     // Nobody knows how many there are: no bar stands at 0 % until the end.
-    for export in ["export --out a.jsonl", "export --since 24h --out a.jsonl", "export --limit 1000 --out a.jsonl"] {
+    for export in [
+        "export --out a.jsonl",
+        "export --since 24h --out a.jsonl",
+        "export --limit 1000 --out a.jsonl",
+    ] {
         let told = shown(100, export).await;
-        assert!(!told.contains(" %") && told.contains("2 captures, ") && told.contains("/s, back to 20"), "{told}");
+        assert!(
+            !told.contains(" %")
+                && told.contains("2 captures, ")
+                && told.contains("/s, back to 20"),
+            "{told}"
+        );
     }
 }

@@ -18,18 +18,36 @@ const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main
 /// A key of a user of its own.
 async fn stranger(gateway: &Gateway) -> Key {
     let account = json!({"email": "stranger@example.org", "password": "correct horse"});
-    let made =
-        gateway.send("POST", "/v1/auth/register", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
+    let made = gateway
+        .send(
+            "POST",
+            "/v1/auth/register",
+            &[("content-type", "application/json")],
+            Some(account.to_string().as_bytes()),
+        )
+        .await;
     assert_eq!(made.status, 201, "{}", made.text());
-    let login = gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(account.to_string().as_bytes())).await;
+    let login = gateway
+        .send(
+            "POST",
+            "/v1/auth/login",
+            &[("content-type", "application/json")],
+            Some(account.to_string().as_bytes()),
+        )
+        .await;
     let token = login.json()["token"].as_str().expect("a token").to_owned();
     let made = gateway.manage("POST", "/v1/router/keys", &token, Some(&json!({}))).await.json();
-    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 fn row<'a>(compared: &'a Value, field: &str) -> &'a Value {
     let rows = compared["fields"].as_array().expect("fields");
-    rows.iter().find(|row| row["field"] == field).unwrap_or_else(|| panic!("no {field} in {compared}"))
+    rows.iter()
+        .find(|row| row["field"] == field)
+        .unwrap_or_else(|| panic!("no {field} in {compared}"))
 }
 
 #[tokio::test]
@@ -39,7 +57,10 @@ async fn a_stream_and_its_replay_side_by_side() {
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     let id = answer.request_id();
     gateway.capture(&id).await;
-    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
+    let rerouted = gateway
+        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
+        .await
+        .json();
     let other = rerouted["new_id"].as_str().expect("new_id").to_owned();
     gateway.capture(&other).await;
     let path = format!("/v1/router/replay/{id}/compare/{other}");
@@ -47,18 +68,35 @@ async fn a_stream_and_its_replay_side_by_side() {
     assert_eq!(compared.status, 200, "{}", compared.text());
     let compared = compared.json();
     assert_eq!((&compared["a"], &compared["b"]), (&json!(id), &json!(other)));
-    assert_eq!(row(&compared, "text"), &json!({"field": "text", "a": "Say a word.", "b": "Say a word.", "equal": true}));
-    for (field, value) in
-        [("decision.model", json!("echo")), ("status", json!(200)), ("finish_reason", json!("stop")), ("tool_calls", Value::Null)]
-    {
-        assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}));
+    assert_eq!(
+        row(&compared, "text"),
+        &json!({"field": "text", "a": "Say a word.", "b": "Say a word.", "equal": true})
+    );
+    for (field, value) in [
+        ("decision.model", json!("echo")),
+        ("status", json!(200)),
+        ("finish_reason", json!("stop")),
+        ("tool_calls", Value::Null),
+    ] {
+        assert_eq!(
+            row(&compared, field),
+            &json!({"field": field, "a": value, "b": value, "equal": true})
+        );
     }
 
     let strange = stranger(&gateway).await;
     let own = gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&own).await;
-    for path in [path, format!("/v1/router/replay/{own}/compare/{other}"), format!("/v1/router/replay/{other}/compare/{own}")] {
-        envelope::management(&gateway.manage("GET", &path, &strange.secret, None).await, 404, "not_found");
+    for path in [
+        path,
+        format!("/v1/router/replay/{own}/compare/{other}"),
+        format!("/v1/router/replay/{other}/compare/{own}"),
+    ] {
+        envelope::management(
+            &gateway.manage("GET", &path, &strange.secret, None).await,
+            404,
+            "not_found",
+        );
     }
 }
 
@@ -69,7 +107,8 @@ async fn a_deletion_right_after_the_answer_wins_and_holds() {
     let mut gone = Vec::new();
     for stream in [false, true, false, true, false, true] {
         let id = gateway.chat(&key, chat_body("auto", stream).as_bytes()).await.request_id();
-        let deleted = gateway.manage("DELETE", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+        let deleted =
+            gateway.manage("DELETE", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
         assert_eq!((deleted.status, deleted.body.len()), (204, 0), "{}", deleted.text());
         gone.push(id);
     }
@@ -80,9 +119,21 @@ async fn a_deletion_right_after_the_answer_wins_and_holds() {
     gateway.start_again().await;
     for id in gone {
         let path = format!("/v1/router/replay/{id}");
-        envelope::management(&gateway.manage("GET", &path, &key.secret, None).await, 404, "not_found");
-        envelope::management(&gateway.manage("DELETE", &path, &key.secret, None).await, 404, "not_found");
-        envelope::management(&gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await, 404, "not_found");
+        envelope::management(
+            &gateway.manage("GET", &path, &key.secret, None).await,
+            404,
+            "not_found",
+        );
+        envelope::management(
+            &gateway.manage("DELETE", &path, &key.secret, None).await,
+            404,
+            "not_found",
+        );
+        envelope::management(
+            &gateway.manage("POST", &format!("{path}/reroute"), &key.secret, None).await,
+            404,
+            "not_found",
+        );
     }
     let list = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
     assert_eq!(list["data"].as_array().unwrap().len(), 1, "{list}");
@@ -95,26 +146,61 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
     let id = gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
     let reroute = async |id: &str| {
-        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &strange.secret, None).await.json();
+        let answer = gateway
+            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &strange.secret, None)
+            .await
+            .json();
         answer["new_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     let replay = reroute(&id).await;
     gateway.capture(&replay).await;
-    let (of_replay, kept) = (reroute(&replay).await, gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id());
+    let (of_replay, kept) = (
+        reroute(&replay).await,
+        gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id(),
+    );
     gateway.capture(&kept).await;
     let path = format!("/v1/router/replay/{id}");
-    envelope::management(&gateway.manage("DELETE", &format!("{path}?replays=true"), &key.secret, None).await, 404, "not_found");
-    envelope::management(&gateway.manage("DELETE", &format!("{path}?replays=maybe"), &strange.secret, None).await, 400, "invalid_request");
-    envelope::management(&gateway.manage("DELETE", &format!("{path}?replay=true"), &strange.secret, None).await, 400, "invalid_request");
+    envelope::management(
+        &gateway.manage("DELETE", &format!("{path}?replays=true"), &key.secret, None).await,
+        404,
+        "not_found",
+    );
+    envelope::management(
+        &gateway.manage("DELETE", &format!("{path}?replays=maybe"), &strange.secret, None).await,
+        400,
+        "invalid_request",
+    );
+    envelope::management(
+        &gateway.manage("DELETE", &format!("{path}?replay=true"), &strange.secret, None).await,
+        400,
+        "invalid_request",
+    );
     for id in [&id, &replay, &of_replay] {
         gateway.capture(id).await;
     }
-    assert_eq!(gateway.manage("DELETE", &format!("{path}?replays=true"), &strange.secret, None).await.status, 204);
+    assert_eq!(
+        gateway
+            .manage("DELETE", &format!("{path}?replays=true"), &strange.secret, None)
+            .await
+            .status,
+        204
+    );
     let list = gateway.manage("GET", "/v1/router/replay", &strange.secret, None).await.json();
-    let left: Vec<&str> = list["data"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap()).collect();
+    let left: Vec<&str> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["id"].as_str().unwrap())
+        .collect();
     assert_eq!(left, [kept.as_str()]);
     // An admin deletes what is not its own.
-    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None).await.status, 204);
+    assert_eq!(
+        gateway
+            .manage("DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None)
+            .await
+            .status,
+        204
+    );
 }
 
 #[tokio::test]
@@ -130,7 +216,12 @@ async fn a_replay_of_a_replay_under_way_goes_with_the_first() {
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
-    let reroute = async |id: &str| gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
+    let reroute = async |id: &str| {
+        gateway
+            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
+            .await
+            .json()
+    };
     let replay = reroute(&id).await["new_id"].as_str().unwrap().to_owned();
     gateway.capture(&replay).await;
     let deleting = async {
@@ -141,7 +232,11 @@ async fn a_replay_of_a_replay_under_way_goes_with_the_first() {
         deleted.status
     };
     let (last, deleted) = tokio::join!(reroute(&replay), deleting);
-    assert_eq!((deleted, &last["response"]["choices"][0]["message"]["content"]), (204, &json!("late")), "{last}");
+    assert_eq!(
+        (deleted, &last["response"]["choices"][0]["message"]["content"]),
+        (204, &json!("late")),
+        "{last}"
+    );
     let kept = gateway.manage("GET", "/v1/router/replay", &key.secret, None).await.json();
     assert_eq!(kept["data"], json!([]), "{kept}");
 }
@@ -167,7 +262,9 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
     let reroute = async |id: &str, query: &str, secret: &str, name: &str| {
         let bearer = format!("Bearer {secret}");
         let headers = [("authorization", bearer.as_str()), ("idempotency-key", name)];
-        gateway.send("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &headers, None).await
+        gateway
+            .send("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &headers, None)
+            .await
     };
     // What failed may be tried again under its name; what went well is told again, and nobody is asked.
     assert_eq!((reroute(&ids[0], "", &key.secret, "one").await.status, provider.count()), (502, 3));
@@ -179,7 +276,12 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
     assert_ne!(again.request_id(), first.request_id());
     envelope::management(&reroute(&ids[1], "", &key.secret, "one").await, 409, "conflict");
     let dry = reroute(&ids[1], "?dry_run=true", &key.secret, "one").await;
-    assert_eq!((dry.status, &dry.json()["new_id"], provider.count()), (200, &Value::Null, 4), "{}", dry.text());
+    assert_eq!(
+        (dry.status, &dry.json()["new_id"], provider.count()),
+        (200, &Value::Null, 4),
+        "{}",
+        dry.text()
+    );
     // While the first is under way the second is refused; somebody else's name is another call.
     let meanwhile = async {
         until("the call to be under way", async || (provider.count() == 5).then_some(())).await;
@@ -189,15 +291,30 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
         gate.notify_one();
     };
     let (late, ()) = tokio::join!(reroute(&ids[0], "", &key.secret, "two"), meanwhile);
-    assert_eq!(late.json()["response"]["choices"][0]["message"]["content"], "late", "{}", late.text());
+    assert_eq!(
+        late.json()["response"]["choices"][0]["message"]["content"],
+        "late",
+        "{}",
+        late.text()
+    );
     // What is deleted is not told again, nor what its caller may not see.
     gateway.capture(late.json()["new_id"].as_str().unwrap()).await;
     let path = format!("/v1/router/replay/{}", late.json()["new_id"].as_str().unwrap());
     assert_eq!(gateway.manage("DELETE", &path, &key.secret, None).await.status, 204);
     envelope::management(&reroute(&ids[0], "", &key.secret, "two").await, 404, "not_found");
-    assert_eq!(gateway.manage("DELETE", &format!("/v1/router/replay/{}", ids[0]), &key.secret, None).await.status, 204);
+    assert_eq!(
+        gateway
+            .manage("DELETE", &format!("/v1/router/replay/{}", ids[0]), &key.secret, None)
+            .await
+            .status,
+        204
+    );
     envelope::management(&reroute(&ids[0], "", &key.secret, "one").await, 404, "not_found");
-    envelope::management(&reroute(&ids[1], "", &stranger(&gateway).await.secret, "one").await, 404, "not_found");
+    envelope::management(
+        &reroute(&ids[1], "", &stranger(&gateway).await.secret, "one").await,
+        404,
+        "not_found",
+    );
     for bad in ["", "two words", &"k".repeat(300)] {
         let refused = reroute(&ids[1], "", &key.secret, bad).await;
         envelope::management(&refused, 400, "invalid_request");
@@ -219,10 +336,13 @@ async fn a_client_that_leaves_frees_its_idempotency_key() {
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
-    let (path, bearer) = (format!("/v1/router/replay/{id}/reroute"), format!("Bearer {}", key.secret));
+    let (path, bearer) =
+        (format!("/v1/router/replay/{id}/reroute"), format!("Bearer {}", key.secret));
     let headers = [("authorization", bearer.as_str()), ("idempotency-key", "one")];
     let mut connection = gateway.connect().await;
-    connection.send(&crate::support::client::request("POST", &path, &gateway.host(), &headers, None)).await;
+    connection
+        .send(&crate::support::client::request("POST", &path, &gateway.host(), &headers, None))
+        .await;
     until("the call to be under way", async || (provider.count() == 2).then_some(())).await;
     connection.abandon();
     let answer = until("the name to be free", async || {
@@ -250,8 +370,13 @@ async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_
     gateway.capture(&id).await;
     let path = format!("/v1/router/replay/{id}/reroute");
     let narrow = json!({ "name": "narrow", "limits": { "models": ["other"] } });
-    let narrow = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
-    envelope::management(&gateway.manage("POST", &path, narrow["key"].as_str().unwrap(), None).await, 403, "forbidden");
+    let narrow =
+        gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&narrow)).await.json();
+    envelope::management(
+        &gateway.manage("POST", &path, narrow["key"].as_str().unwrap(), None).await,
+        403,
+        "forbidden",
+    );
 
     let other = gateway.create_key().await;
     let share = bounds::REROUTES_SHARE;
@@ -267,7 +392,11 @@ async fn a_reroute_is_refused_for_names_that_are_gone_and_waits_its_turn_behind_
         gates.iter().for_each(|gate| gate.notify_one());
     };
     let (answers, ()) = tokio::join!(calls, meanwhile);
-    assert!(answers.iter().all(|answer| answer.status == 200), "{:?}", answers.iter().map(|answer| answer.status).collect::<Vec<_>>());
+    assert!(
+        answers.iter().all(|answer| answer.status == 200),
+        "{:?}",
+        answers.iter().map(|answer| answer.status).collect::<Vec<_>>()
+    );
     gateway.write_routing(&document.replace("auto:", "another:")).await;
     envelope::management(&gateway.manage("POST", &path, &key.secret, None).await, 503, "no_target");
 }

@@ -14,18 +14,26 @@ pub fn check_shape(response: &Value) {
         assert!(fields.get(name).is_some_and(Value::is_string), "{name} of {response}");
     }
     assert_eq!(response["object"], "chat.completion");
-    for choice in response["choices"].as_array().unwrap_or_else(|| panic!("choices of {response}")) {
+    for choice in response["choices"].as_array().unwrap_or_else(|| panic!("choices of {response}"))
+    {
         assert!(choice["index"].is_u64() && choice["finish_reason"].is_string(), "{response}");
-        assert!(choice["message"]["role"].is_string() && choice["message"]["content"].is_string(), "{response}");
+        assert!(
+            choice["message"]["role"].is_string() && choice["message"]["content"].is_string(),
+            "{response}"
+        );
     }
-    let counts = ["prompt_tokens", "completion_tokens", "total_tokens"].map(|name| response["usage"][name].as_u64());
-    let [Some(prompt), Some(completion), Some(total)] = counts else { panic!("usage of {response}") };
+    let counts = ["prompt_tokens", "completion_tokens", "total_tokens"]
+        .map(|name| response["usage"][name].as_u64());
+    let [Some(prompt), Some(completion), Some(total)] = counts else {
+        panic!("usage of {response}")
+    };
     assert!(total >= prompt.max(completion), "{response}");
 }
 
 /// Chat goes to the one, messages to the other.
 fn document(open: &Provider, claude: &Provider) -> String {
-    let claude = provider("claude", &claude.url(), "sk-ant-upstream").replace("protocol: openai", "protocol: anthropic");
+    let claude = provider("claude", &claude.url(), "sk-ant-upstream")
+        .replace("protocol: openai", "protocol: anthropic");
     format!(
         "providers:\n{}{claude}recipes:\n  main:\n    rules: [ {{ name: default, targets: [ {{ target: open/gpt }}, {{ target: claude/opus }} ] }} ]\n\
          aliases: {{ auto: main }}\n",
@@ -35,7 +43,8 @@ fn document(open: &Provider, claude: &Provider) -> String {
 
 /// A capture of a request of this path, answered plainly.
 async fn captured(gateway: &Gateway, key: &Key, path: &str) -> String {
-    let body = r#"{"model":"auto","max_tokens":64,"messages":[{"role":"user","content":"Say a word."}]}"#;
+    let body =
+        r#"{"model":"auto","max_tokens":64,"messages":[{"role":"user","content":"Say a word."}]}"#;
     let answer = post(gateway, key, path, &[], body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     gateway.capture(&answer.request_id()).await;
@@ -43,7 +52,8 @@ async fn captured(gateway: &Gateway, key: &Key, path: &str) -> String {
 }
 
 async fn reroute(gateway: &Gateway, key: &Key, id: &str) -> Value {
-    let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let answer =
+        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
 }
@@ -76,8 +86,13 @@ const MESSAGES: [&str; 6] = [
 
 /// The first answer is plain, as it is captured; then come these, one for each reroute.
 async fn odd(first: &'static str, then: &'static [&'static str]) -> Provider {
-    let answer = |body: &str| scripted::answer(200, &[("content-type", "application/json")], body.as_bytes());
-    Provider::start(move |_: &Received, number| answer(number.checked_sub(1).map_or(first, |at| then[at]))).await
+    let answer = |body: &str| {
+        scripted::answer(200, &[("content-type", "application/json")], body.as_bytes())
+    };
+    Provider::start(move |_: &Received, number| {
+        answer(number.checked_sub(1).map_or(first, |at| then[at]))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -87,7 +102,8 @@ async fn a_reroute_has_its_shape_whatever_the_provider_left_out() {
     let gateway = Gateway::start(&document(&open, &claude)).await;
     let key = gateway.create_key().await;
     let mut said = Vec::new();
-    for (path, answers) in [("/v1/chat/completions", CHAT.len()), ("/v1/messages", MESSAGES.len())] {
+    for (path, answers) in [("/v1/chat/completions", CHAT.len()), ("/v1/messages", MESSAGES.len())]
+    {
         let id = captured(&gateway, &key, path).await;
         for _ in 0..answers {
             let rerouted = reroute(&gateway, &key, &id).await;
@@ -102,26 +118,53 @@ async fn a_reroute_has_its_shape_whatever_the_provider_left_out() {
     assert_eq!(ours, CHAT.len() + 2, "an id of ours where the provider gave none");
     said.retain(Value::is_object);
     let choice = |at: usize| &said[at]["choices"][0];
-    assert_eq!((&choice(5)["message"]["content"], &said[5]["model"]), (&json!("twelve bytes"), &json!("gpt")));
-    assert_eq!((&said[5]["usage"]["completion_tokens"], &said[5]["usage"]["estimated"]), (&json!(3), &json!(true)));
-    assert_eq!((&choice(6)["message"]["content"], &choice(6)["finish_reason"]), (&json!(""), &json!("tool_calls")));
+    assert_eq!(
+        (&choice(5)["message"]["content"], &said[5]["model"]),
+        (&json!("twelve bytes"), &json!("gpt"))
+    );
+    assert_eq!(
+        (&said[5]["usage"]["completion_tokens"], &said[5]["usage"]["estimated"]),
+        (&json!(3), &json!(true))
+    );
+    assert_eq!(
+        (&choice(6)["message"]["content"], &choice(6)["finish_reason"]),
+        (&json!(""), &json!("tool_calls"))
+    );
     assert_eq!(choice(6)["message"]["tool_calls"][0]["function"]["name"], "f");
-    assert_eq!((&choice(7)["message"]["content"], &choice(7)["finish_reason"]), (&json!("ab"), &json!("stop")));
+    assert_eq!(
+        (&choice(7)["message"]["content"], &choice(7)["finish_reason"]),
+        (&json!("ab"), &json!("stop"))
+    );
     assert_eq!(choice(8)["message"]["content"], "{\"value\":42}");
-    assert_eq!((&said[9]["usage"]["prompt_tokens"], &said[9]["usage"]["estimated"]), (&json!(5), &json!(true)));
+    assert_eq!(
+        (&said[9]["usage"]["prompt_tokens"], &said[9]["usage"]["estimated"]),
+        (&json!(5), &json!(true))
+    );
     for at in [10, 11, 13] {
         let usage = &said[at]["usage"];
-        assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]), (&json!(5), &json!(2), &json!(7)));
+        assert_eq!(
+            (&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]),
+            (&json!(5), &json!(2), &json!(7))
+        );
         assert_eq!(usage.get("estimated"), None, "it was told: {usage}");
     }
-    assert_eq!((&choice(13)["message"]["content"], &choice(13)["finish_reason"]), (&json!("hi"), &json!("length")));
+    assert_eq!(
+        (&choice(13)["message"]["content"], &choice(13)["finish_reason"]),
+        (&json!("hi"), &json!("length"))
+    );
     let messages = &said[CHAT.len()..];
     assert_eq!(messages[2]["choices"][0]["finish_reason"], "tool_calls");
     assert_eq!(
-        (&messages[3]["choices"][0]["message"]["content"], &messages[3]["usage"]["completion_tokens"]),
+        (
+            &messages[3]["choices"][0]["message"]["content"],
+            &messages[3]["usage"]["completion_tokens"]
+        ),
         (&json!("plain"), &json!(3))
     );
-    assert_eq!((&messages[5]["usage"]["total_tokens"], messages[5]["usage"].get("estimated")), (&json!(5), None));
+    assert_eq!(
+        (&messages[5]["usage"]["total_tokens"], messages[5]["usage"].get("estimated")),
+        (&json!(5), None)
+    );
 }
 
 /// Some providers stream whatever they are asked for.
@@ -129,7 +172,10 @@ async fn a_reroute_has_its_shape_whatever_the_provider_left_out() {
 async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
     let chunks = |texts: &[&str]| -> Vec<Step> {
         let texts = texts.iter().map(|text| Step::Chunk(format!("data: {text}\n\n").into_bytes()));
-        std::iter::once(scripted::stream_head()).chain(texts).chain([Step::Chunk(Vec::new())]).collect()
+        std::iter::once(scripted::stream_head())
+            .chain(texts)
+            .chain([Step::Chunk(Vec::new())])
+            .collect()
     };
     let streams = [
         chunks(&[
@@ -137,7 +183,10 @@ async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
             "[DONE]",
         ]),
-        chunks(&[r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}"#, "[DONE]"]),
+        chunks(&[
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}"#,
+            "[DONE]",
+        ]),
         chunks(&["[DONE]"]),
     ];
     let open = Provider::start(move |_, number| match number.checked_sub(1) {
@@ -166,10 +215,16 @@ async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
         for _ in 0..times {
             let rerouted = reroute(&gateway, &key, &id).await;
             check_shape(&rerouted["response"]);
-            assert_eq!((&rerouted["response"]["id"], &rerouted["response"]["usage"]["estimated"]), (&rerouted["new_id"], &json!(true)));
+            assert_eq!(
+                (&rerouted["response"]["id"], &rerouted["response"]["usage"]["estimated"]),
+                (&rerouted["new_id"], &json!(true))
+            );
             let replay = gateway.capture(rerouted["new_id"].as_str().unwrap()).await;
             for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
-                assert_eq!(rerouted["response"]["usage"][count], replay["usage"][count], "as its capture has it: {rerouted}");
+                assert_eq!(
+                    rerouted["response"]["usage"][count], replay["usage"][count],
+                    "as its capture has it: {rerouted}"
+                );
             }
             said.push(rerouted["response"]["choices"][0].clone());
         }
@@ -189,12 +244,20 @@ async fn a_reroute_that_was_refused_says_with_which_status() {
             _ => scripted::failure(status, "not with this key"),
         })
         .await;
-        let gateway = Gateway::start(&crate::support::documents::in_order(&[("a", &provider.url())], "")).await;
+        let gateway =
+            Gateway::start(&crate::support::documents::in_order(&[("a", &provider.url())], ""))
+                .await;
         let key = gateway.create_key().await;
         let id = captured(&gateway, &key, "/v1/chat/completions").await;
-        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+        let answer = gateway
+            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
+            .await;
         let told = answer.json();
         assert_eq!((answer.status, &told["error"]), (502, &json!("provider_failed")), "{told}");
-        assert_eq!((&told["upstream_status"], &told["response"]), (&json!(status), &Value::Null), "{told}");
+        assert_eq!(
+            (&told["upstream_status"], &told["response"]),
+            (&json!(status), &Value::Null),
+            "{told}"
+        );
     }
 }

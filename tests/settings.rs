@@ -22,8 +22,14 @@ use crate::support::{PATIENCE, until};
 const SHOWN: &[(&str, &str)] = &[
     ("access_log.format", "access_log::an_access_log_that_is_off_says_nothing"),
     ("agent.call_untrusted", "agents::untrusted_agents_are_called_where_the_document_says_so"),
-    ("audit.retention.age", "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away"),
-    ("audit.retention.rows", "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away"),
+    (
+        "audit.retention.age",
+        "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away",
+    ),
+    (
+        "audit.retention.rows",
+        "audit::what_is_beyond_the_retention_leaves_and_strangers_wash_nothing_away",
+    ),
     ("capture.bodies", "settings::without_bodies_a_capture_is_its_head"),
     ("capture.client_opt_out", "settings::a_client_keeps_its_bodies_out_where_it_may"),
     ("capture.enabled", "settings::captures_that_are_off_leave_nothing"),
@@ -38,12 +44,24 @@ const SHOWN: &[(&str, &str)] = &[
     ("hosts", "refusals::a_host_that_is_not_ours_is_421"),
     ("limits.body_memory", "body_memory::a_body_that_finds_no_room_is_503_and_the_others_go_on"),
     ("limits.body_min_rate", "settings::a_body_slower_than_the_rate_is_408"),
-    ("limits.connections", "connections::health_and_management_are_answered_where_there_is_no_place_left"),
-    ("limits.connections_per_address", "connections::an_address_has_its_share_of_connections_and_a_trusted_proxy_all"),
+    (
+        "limits.connections",
+        "connections::health_and_management_are_answered_where_there_is_no_place_left",
+    ),
+    (
+        "limits.connections_per_address",
+        "connections::an_address_has_its_share_of_connections_and_a_trusted_proxy_all",
+    ),
     ("limits.header_timeout", "refusals::a_slow_head_is_cut_off"),
     ("limits.request_body", "bodies::a_body_over_the_limit_is_413_and_the_connection_closes"),
-    ("listeners[].address", "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener"),
-    ("listeners[].interfaces", "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener"),
+    (
+        "listeners[].address",
+        "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener",
+    ),
+    (
+        "listeners[].interfaces",
+        "examples::the_production_documents_keep_accounts_and_agents_on_the_private_listener",
+    ),
     ("listeners[].tls.cert", "settings::a_certificate_is_shown_and_read_again"),
     ("listeners[].tls.key", "settings::a_certificate_is_shown_and_read_again"),
     ("metrics.address", "settings::metrics_are_at_their_address_only"),
@@ -52,9 +70,15 @@ const SHOWN: &[(&str, &str)] = &[
     ("pin.registration", "settings::registration_is_open_or_closed"),
     ("public_url", "settings::the_public_url_makes_cookies_secure_and_its_host_known"),
     ("routing.env_allow", "settings::only_allowed_variables_get_into_the_routing_document"),
-    ("routing.file", "tour::the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_changes_nothing"),
+    (
+        "routing.file",
+        "tour::the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_changes_nothing",
+    ),
     ("routing.signal_headers", "settings::expressions_see_listed_headers_only"),
-    ("routing.store", "configuration::in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart"),
+    (
+        "routing.store",
+        "configuration::in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart",
+    ),
     ("session.absolute", "settings::a_session_in_use_ends_all_the_same"),
     ("session.idle", "settings::a_session_that_is_silent_ends"),
     ("store.url", "settings::what_this_version_does_not_do_is_refused"),
@@ -67,8 +91,16 @@ fn every_key_has_a_test_that_shows_what_it_does() {
     let known: BTreeSet<String> = rerouter::config::server_keys().into_iter().collect();
     let shown: BTreeSet<String> = SHOWN.iter().map(|(key, _)| (*key).to_owned()).collect();
     assert_eq!(shown.len(), SHOWN.len(), "a key stands twice");
-    assert_eq!(known.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new(), "keys whose effect no test shows");
-    assert_eq!(shown.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new(), "keys that the reader does not know");
+    assert_eq!(
+        known.difference(&shown).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "keys whose effect no test shows"
+    );
+    assert_eq!(
+        shown.difference(&known).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "keys that the reader does not know"
+    );
     for (key, test) in SHOWN {
         let (module, name) = test.split_once("::").unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{module}.rs"));
@@ -76,7 +108,9 @@ fn every_key_has_a_test_that_shows_what_it_does() {
         let is_it = |item: &syn::Item| {
             let syn::Item::Fn(found) = item else { return false };
             found.sig.ident == name
-                && found.attrs.iter().any(|attribute| attribute.path().segments.last().is_some_and(|end| end.ident == "test"))
+                && found.attrs.iter().any(|attribute| {
+                    attribute.path().segments.last().is_some_and(|end| end.ident == "test")
+                })
         };
         assert!(tree.items.iter().any(is_it), "{key}: there is no test {test}");
     }
@@ -88,7 +122,8 @@ fn what_this_version_does_not_do_is_refused() {
     let check = |line: &str| {
         std::fs::write(dir.path().join("s.yaml"), line).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        let output = command.args(["check", "--config", "s.yaml"]).current_dir(dir.path()).output().unwrap();
+        let output =
+            command.args(["check", "--config", "s.yaml"]).current_dir(dir.path()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (taken, refused, key) in [
@@ -98,7 +133,10 @@ fn what_this_version_does_not_do_is_refused() {
         assert_eq!(check(taken).0, Some(0), "{taken}: {}", check(taken).1);
         let (code, said) = check(refused);
         assert_eq!(code, Some(1), "{refused}");
-        assert!(said.contains(&format!("{key}: not supported by this version")), "{refused}: {said}");
+        assert!(
+            said.contains(&format!("{key}: not supported by this version")),
+            "{refused}: {said}"
+        );
     }
 }
 
@@ -130,7 +168,8 @@ async fn a_certificate_is_shown_and_read_again() {
     let (address, old) = gateway.tls();
     let mut kept = H2::open((address, old)).await;
     let new = Tls::make(gateway.dir());
-    let mut fresh = until("the new certificate", async || H2::try_open((address, &new)).await).await;
+    let mut fresh =
+        until("the new certificate", async || H2::try_open((address, &new)).await).await;
     for connection in [&mut kept, &mut fresh] {
         assert_eq!(connection.send("GET", "/health", &[], b"", false).await.status, 200);
     }
@@ -141,28 +180,57 @@ async fn a_certificate_is_shown_and_read_again() {
 async fn metrics_are_at_their_address_only() {
     let (gateway, _provider) = start(|setup| setup).await;
     let metrics = gateway.metrics_address();
-    for (path, expected) in [("/metrics", "rerouter_routing_info{"), ("/livez", "ok"), ("/readyz", "ok")] {
-        for name in [metrics.to_string(), format!("localhost:{}", metrics.port()), "metrics.test".to_owned()] {
+    for (path, expected) in
+        [("/metrics", "rerouter_routing_info{"), ("/livez", "ok"), ("/readyz", "ok")]
+    {
+        for name in [
+            metrics.to_string(),
+            format!("localhost:{}", metrics.port()),
+            "metrics.test".to_owned(),
+        ] {
             let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
             let answer = connection.exchange(&client::request("GET", path, &name, &[], None)).await;
-            assert!(answer.status == 200 && answer.text().contains(expected), "{path} of {name}: {}", answer.text());
+            assert!(
+                answer.status == 200 && answer.text().contains(expected),
+                "{path} of {name}: {}",
+                answer.text()
+            );
         }
         // The same without a body: what follows on the connection is the next answer.
         let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
         for _ in 0..2 {
-            let head = connection.exchange(&client::request("HEAD", path, &metrics.to_string(), &[], None)).await;
+            let head = connection
+                .exchange(&client::request("HEAD", path, &metrics.to_string(), &[], None))
+                .await;
             assert_eq!((head.status, head.body.len()), (200, 0), "{path}: {head:?}");
-            assert!(head.header("content-length").unwrap().parse::<usize>().unwrap() > 0, "{path}: {head:?}");
-            let answer = connection.exchange(&client::request("GET", path, &metrics.to_string(), &[], None)).await;
-            assert!(answer.status == 200 && answer.text().contains(expected), "{path}: {}", answer.text());
+            assert!(
+                head.header("content-length").unwrap().parse::<usize>().unwrap() > 0,
+                "{path}: {head:?}"
+            );
+            let answer = connection
+                .exchange(&client::request("GET", path, &metrics.to_string(), &[], None))
+                .await;
+            assert!(
+                answer.status == 200 && answer.text().contains(expected),
+                "{path}: {}",
+                answer.text()
+            );
             assert_eq!(head.header("content-type"), answer.header("content-type"));
         }
-        assert_eq!(gateway.send("GET", path, &[], None).await.status, 404, "{path} where clients are");
+        assert_eq!(
+            gateway.send("GET", path, &[], None).await.status,
+            404,
+            "{path} where clients are"
+        );
         // As a page does whose name leads to loopback.
         let mut connection = Connection::try_open(metrics).await.expect("the metrics listener");
         let evil = format!("evil.example:{}", metrics.port());
         let answer = connection.exchange(&client::request("GET", path, &evil, &[], None)).await;
-        assert!(answer.status == 421 && !answer.text().contains("rerouter"), "{path}: {}", answer.text());
+        assert!(
+            answer.status == 421 && !answer.text().contains("rerouter"),
+            "{path}: {}",
+            answer.text()
+        );
     }
 }
 
@@ -171,7 +239,9 @@ async fn there_are_as_many_workers_as_asked_for() {
     // Workers have the name of the service, as the process and its first thread have; so have threads that come and go.
     let workers = |gateway: &Gateway| {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.process())).unwrap();
-        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+        let names = tasks.map(|task| {
+            std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+        });
         names.filter(|name| name.trim() == "rerouter").count()
     };
     let (one, five) = (start(|setup| setup).await.0, start(|setup| setup.threads(5)).await.0);
@@ -180,12 +250,20 @@ async fn there_are_as_many_workers_as_asked_for() {
 
 #[tokio::test]
 async fn the_public_url_makes_cookies_secure_and_its_host_known() {
-    let (gateway, _provider) = start(|setup| setup.server("public_url: https://gw.example.com")).await;
+    let (gateway, _provider) =
+        start(|setup| setup.server("public_url: https://gw.example.com")).await;
     let login = login(&gateway).await;
     let cookie = login.header("set-cookie").expect("a cookie");
-    assert!(cookie.starts_with("__Host-rerouter_session=") && cookie.contains("Secure"), "{cookie}");
+    assert!(
+        cookie.starts_with("__Host-rerouter_session=") && cookie.contains("Secure"),
+        "{cookie}"
+    );
     for (host, status) in [("gw.example.com", 200), ("other.example.com", 421)] {
-        let answer = gateway.connect().await.exchange(&client::request("GET", "/health", host, &[], None)).await;
+        let answer = gateway
+            .connect()
+            .await
+            .exchange(&client::request("GET", "/health", host, &[], None))
+            .await;
         assert_eq!(answer.status, status, "{host}");
     }
 }
@@ -193,7 +271,8 @@ async fn the_public_url_makes_cookies_secure_and_its_host_known() {
 #[tokio::test]
 async fn registration_is_open_or_closed() {
     for (word, status) in [("open", 201), ("closed", 403)] {
-        let (gateway, _provider) = start(|setup| setup.server(&format!("pin: {{ registration: {word} }}"))).await;
+        let (gateway, _provider) =
+            start(|setup| setup.server(&format!("pin: {{ registration: {word} }}"))).await;
         let answer = gateway.send("POST", "/v1/auth/register", &[JSON], Some(&account())).await;
         assert_eq!(answer.status, status, "{word}: {}", answer.text());
         // Where nobody may register, nobody is told what would be wrong with it.
@@ -233,7 +312,8 @@ async fn a_session_that_is_silent_ends() {
 
 #[tokio::test]
 async fn a_session_in_use_ends_all_the_same() {
-    let (gateway, _provider) = start(|setup| setup.server("session: { idle: 1s, absolute: 1s }")).await;
+    let (gateway, _provider) =
+        start(|setup| setup.server("session: { idle: 1s, absolute: 1s }")).await;
     let login = login(&gateway).await;
     assert!(login.header("set-cookie").unwrap().contains("Max-Age=1;"), "{login:?}");
     until_over(&gateway, &login).await;
@@ -273,19 +353,34 @@ async fn a_body_slower_than_the_rate_is_408() {
 #[tokio::test]
 async fn a_denied_network_is_not_connected_to() {
     for (deny, status) in [("[]", 200), ("[127.0.0.0/8]", 502)] {
-        let (gateway, provider) = start(|setup| setup.server(&format!("egress: {{ deny: {deny} }}"))).await;
+        let (gateway, provider) =
+            start(|setup| setup.server(&format!("egress: {{ deny: {deny} }}"))).await;
         let key = gateway.create_key().await;
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
-        assert_eq!((answer.status, provider.count()), (status, usize::from(status == 200)), "{deny}: {}", answer.text());
+        assert_eq!(
+            (answer.status, provider.count()),
+            (status, usize::from(status == 200)),
+            "{deny}: {}",
+            answer.text()
+        );
     }
 }
 
 #[tokio::test]
 async fn only_trusted_proxies_say_who_the_client_is() {
-    for (networks, client) in [("[10.0.0.0/8]", "127.0.0.1"), ("[10.0.0.0/8, 127.0.0.1/32]", "203.0.113.9")] {
-        let (gateway, _provider) = start(|setup| setup.server(&format!("trusted_proxies: {networks}"))).await;
-        let id = gateway.send("GET", "/health", &[("x-forwarded-for", "203.0.113.9")], None).await.request_id();
-        let line = until("the access line", async || gateway.log().lines().find(|line| line.contains(&id)).map(str::to_owned)).await;
+    for (networks, client) in
+        [("[10.0.0.0/8]", "127.0.0.1"), ("[10.0.0.0/8, 127.0.0.1/32]", "203.0.113.9")]
+    {
+        let (gateway, _provider) =
+            start(|setup| setup.server(&format!("trusted_proxies: {networks}"))).await;
+        let id = gateway
+            .send("GET", "/health", &[("x-forwarded-for", "203.0.113.9")], None)
+            .await
+            .request_id();
+        let line = until("the access line", async || {
+            gateway.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
+        })
+        .await;
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["client"], client, "{networks}");
     }
 }
@@ -293,8 +388,13 @@ async fn only_trusted_proxies_say_who_the_client_is() {
 #[tokio::test]
 async fn only_allowed_variables_get_into_the_routing_document() {
     let provider = Provider::always(scripted::completion("well")).await;
-    let document = |variable: &str| in_order(&[("a", &provider.url())], "").replace("${UPSTREAM_API_KEY:-sk-upstream}", variable);
-    let setup = Setup::new(&document("${ALLOWED_ONE}")).routing("env_allow: [ALLOWED_*]").env("ALLOWED_ONE", "sk-one");
+    let document = |variable: &str| {
+        in_order(&[("a", &provider.url())], "")
+            .replace("${UPSTREAM_API_KEY:-sk-upstream}", variable)
+    };
+    let setup = Setup::new(&document("${ALLOWED_ONE}"))
+        .routing("env_allow: [ALLOWED_*]")
+        .env("ALLOWED_ONE", "sk-one");
     let gateway = setup.env("OTHER_API_KEY", "sk-other").start().await;
     let key = gateway.create_key().await;
     let ask = async || {
@@ -304,7 +404,13 @@ async fn only_allowed_variables_get_into_the_routing_document() {
     };
     assert_eq!(ask().await, "Bearer sk-one");
     gateway.replace_routing(&document("${OTHER_API_KEY}"));
-    until("the refusal", async || gateway.log().contains("`OTHER_API_KEY` fits no pattern of `routing.env_allow`").then_some(())).await;
+    until("the refusal", async || {
+        gateway
+            .log()
+            .contains("`OTHER_API_KEY` fits no pattern of `routing.env_allow`")
+            .then_some(())
+    })
+    .await;
     assert_eq!(ask().await, "Bearer sk-one", "a refused document changes nothing");
 }
 
@@ -312,7 +418,9 @@ async fn only_allowed_variables_get_into_the_routing_document() {
 async fn expressions_see_listed_headers_only() {
     let provider = Provider::always(scripted::completion("well")).await;
     let document = |header: &str| {
-        let gold = format!("{{ name: gold, when: \"headers['{header}'] == 'gold'\", targets: [ {{ target: a/gold }} ] }}");
+        let gold = format!(
+            "{{ name: gold, when: \"headers['{header}'] == 'gold'\", targets: [ {{ target: a/gold }} ] }}"
+        );
         let rules = format!("rules:\n      - {gold}\n      - name: default");
         in_order(&[("a", &provider.url())], "").replace("rules:\n      - name: default", &rules)
     };
@@ -320,19 +428,30 @@ async fn expressions_see_listed_headers_only() {
     let bearer = format!("Bearer {}", gateway.create_key().await.secret);
     for (header, model) in [("x-tier", "gold"), ("x-other", "model")] {
         let headers = [("authorization", bearer.as_str()), (header, "gold"), JSON];
-        let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+        let answer = gateway
+            .send(
+                "POST",
+                "/v1/chat/completions",
+                &headers,
+                Some(chat_body("auto", false).as_bytes()),
+            )
+            .await;
         assert_eq!(answer.header("x-rerouter-model"), Some(model), "{header}: {}", answer.text());
         let inputs = &gateway.capture(&answer.request_id()).await["inputs"]["request"]["headers"];
         assert_eq!(inputs.to_string().contains("gold"), header == "x-tier", "{header}: {inputs}");
     }
     gateway.replace_routing(&document("x-other"));
-    until("the refusal", async || gateway.log().contains("`x-other` is not in `routing.signal_headers`").then_some(())).await;
+    until("the refusal", async || {
+        gateway.log().contains("`x-other` is not in `routing.signal_headers`").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn captures_that_are_off_leave_nothing() {
     for enabled in [true, false] {
-        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ enabled: {enabled} }}"))).await;
+        let (gateway, _provider) =
+            start(|setup| setup.server(&format!("capture: {{ enabled: {enabled} }}"))).await;
         let key = gateway.create_key().await;
         assert_eq!(gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status, 200);
         // The list waits for what is on its way.
@@ -347,23 +466,46 @@ async fn without_bodies_a_capture_is_its_head() {
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     let capture = gateway.capture(&id).await;
-    assert_eq!((&capture["status"], &capture["replayable"]), (&json!(200), &json!(false)), "{capture}");
+    assert_eq!(
+        (&capture["status"], &capture["replayable"]),
+        (&json!(200), &json!(false)),
+        "{capture}"
+    );
     assert!(!capture.to_string().contains("Say a word."), "{capture}");
-    let reroute = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let reroute =
+        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
     envelope::management(&reroute, 409, "not_captured");
 }
 
 #[tokio::test]
 async fn a_client_keeps_its_bodies_out_where_it_may() {
     for may in [true, false] {
-        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ client_opt_out: {may} }}"))).await;
+        let (gateway, _provider) =
+            start(|setup| setup.server(&format!("capture: {{ client_opt_out: {may} }}"))).await;
         let bearer = format!("Bearer {}", gateway.create_key().await.secret);
-        for (lines, says) in [(&["off"][..], true), (&["Off "], true), (&["on", "OFF"], true), (&["on, off"], true), (&["offer"], false)] {
+        for (lines, says) in [
+            (&["off"][..], true),
+            (&["Off "], true),
+            (&["on", "OFF"], true),
+            (&["on, off"], true),
+            (&["offer"], false),
+        ] {
             let mut headers = vec![("authorization", bearer.as_str()), JSON];
             headers.extend(lines.iter().map(|line| ("x-rerouter-capture", *line)));
-            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+            let answer = gateway
+                .send(
+                    "POST",
+                    "/v1/chat/completions",
+                    &headers,
+                    Some(chat_body("auto", false).as_bytes()),
+                )
+                .await;
             let capture = gateway.capture(&answer.request_id()).await;
-            assert_eq!(capture.to_string().contains("Say a word."), !(may && says), "client_opt_out: {may}, {lines:?}: {capture}");
+            assert_eq!(
+                capture.to_string().contains("Say a word."),
+                !(may && says),
+                "client_opt_out: {may}, {lines:?}: {capture}"
+            );
         }
     }
 }
@@ -373,16 +515,31 @@ async fn of_a_key_as_much_is_captured_as_its_label_says() {
     let (gateway, _provider) = start(|setup| setup).await;
     for (word, captures, bodies) in [("on", 1, true), ("heads", 1, false), ("off", 0, false)] {
         let asked = json!({ "labels": { "capture": word } });
-        let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&asked)).await.json();
+        let made = gateway
+            .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&asked))
+            .await
+            .json();
         let (secret, id) = (made["key"].as_str().unwrap(), made["id"].as_str().unwrap());
         // What it makes is captured no more than itself.
         let child = gateway.manage("POST", "/v1/router/keys", secret, None).await.json();
-        for (key, id) in [(secret, id), (child["key"].as_str().unwrap(), child["id"].as_str().unwrap())] {
+        for (key, id) in
+            [(secret, id), (child["key"].as_str().unwrap(), child["id"].as_str().unwrap())]
+        {
             let headers = [("authorization", format!("Bearer {key}"))];
             let headers = [(headers[0].0, headers[0].1.as_str()), JSON];
-            let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+            let answer = gateway
+                .send(
+                    "POST",
+                    "/v1/chat/completions",
+                    &headers,
+                    Some(chat_body("auto", false).as_bytes()),
+                )
+                .await;
             assert_eq!(answer.status, 200, "{}", answer.text());
-            let list = gateway.manage("GET", &format!("/v1/router/replay?key={id}"), &gateway.admin_key, None).await.json();
+            let list = gateway
+                .manage("GET", &format!("/v1/router/replay?key={id}"), &gateway.admin_key, None)
+                .await
+                .json();
             assert_eq!(list["data"].as_array().map(Vec::len), Some(captures), "{word}: {list}");
             if captures > 0 {
                 let capture = gateway.capture(&answer.request_id()).await;
@@ -406,17 +563,22 @@ async fn of_a_replay_no_more_is_captured_than_of_its_caller_and_of_its_original_
     let labels = |word: &str| json!({ "labels": { "capture": word } });
     let mut keys = Vec::new();
     for word in ["on", "heads", "off"] {
-        keys.push(gateway.manage("POST", "/v1/router/keys", admin, Some(&labels(word))).await.json());
+        keys.push(
+            gateway.manage("POST", "/v1/router/keys", admin, Some(&labels(word))).await.json(),
+        );
     }
     let secret = |at: usize| keys[at]["key"].as_str().unwrap();
     let bearer = format!("Bearer {}", secret(0));
     let headers = [("authorization", bearer.as_str()), JSON];
-    let answer = gateway.send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes())).await;
+    let answer = gateway
+        .send("POST", "/v1/chat/completions", &headers, Some(chat_body("auto", false).as_bytes()))
+        .await;
     let id = answer.request_id();
     gateway.capture(&id).await;
     // Whether the replay may be run again; none where it was not captured.
     let reroute = async |key: &str| {
-        let answer = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), key, None).await;
+        let answer =
+            gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), key, None).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let new = answer.json()["new_id"].as_str().unwrap().to_owned();
         let capture = gateway.manage("GET", &format!("/v1/router/replay/{new}"), admin, None).await;
@@ -436,21 +598,29 @@ async fn of_a_replay_no_more_is_captured_than_of_its_caller_and_of_its_original_
 #[tokio::test]
 async fn bodies_are_on_disk_in_clear_only_when_asked() {
     for (encrypt, clear) in [(true, false), (false, true)] {
-        let (gateway, _provider) = start(|setup| setup.server(&format!("capture: {{ encrypt: {encrypt} }}"))).await;
+        let (gateway, _provider) =
+            start(|setup| setup.server(&format!("capture: {{ encrypt: {encrypt} }}"))).await;
         let key = gateway.create_key().await;
         let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
         assert_eq!(gateway.capture(&id).await["request"]["body"], chat_body("auto", false));
         let in_clear = |bytes: &[u8]| {
             let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
-            let mut read = frames.filter_map(|at| zstd::stream::Decoder::new(&bytes[at..]).ok()).map(|frame| {
-                let mut whole = Vec::new();
-                let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
-                whole
-            });
-            find(bytes, b"Say a word.").is_some() || read.any(|bytes| find(&bytes, b"Say a word.").is_some())
+            let mut read = frames
+                .filter_map(|at| zstd::stream::Decoder::new(&bytes[at..]).ok())
+                .map(|frame| {
+                    let mut whole = Vec::new();
+                    let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
+                    whole
+                });
+            find(bytes, b"Say a word.").is_some()
+                || read.any(|bytes| find(&bytes, b"Say a word.").is_some())
         };
         let files = crate::captures::files(&gateway.dir().join("data"));
-        assert_eq!(files.iter().any(|path| in_clear(&std::fs::read(path).unwrap())), clear, "encrypt: {encrypt}");
+        assert_eq!(
+            files.iter().any(|path| in_clear(&std::fs::read(path).unwrap())),
+            clear,
+            "encrypt: {encrypt}"
+        );
     }
 }
 
@@ -466,11 +636,13 @@ async fn captures_beyond_their_retention_go() {
         gateway.restart().await;
         gateway.capture(&id).await;
         let document = gateway.dir().join("rerouter.yaml");
-        let text = std::fs::read_to_string(&document).unwrap().replace(&lines(wide), &lines(narrow));
+        let text =
+            std::fs::read_to_string(&document).unwrap().replace(&lines(wide), &lines(narrow));
         std::fs::write(&document, text).unwrap();
         gateway.restart().await;
         until("the capture to go", async || {
-            let answer = gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
+            let answer =
+                gateway.manage("GET", &format!("/v1/router/replay/{id}"), &key.secret, None).await;
             (answer.status == 404).then_some(())
         })
         .await;

@@ -13,7 +13,8 @@ use crate::support::until;
 const KEYS: &str = "/v1/router/keys";
 /// An answer of seven tokens and three costs ten cents.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 31000 }\n";
-const BODY: &[u8] = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
+const BODY: &[u8] =
+    br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 
 async fn make(gateway: &Gateway, by: &str, body: Value) -> Key {
     let made = gateway.manage("POST", KEYS, by, Some(&body)).await;
@@ -23,13 +24,17 @@ async fn make(gateway: &Gateway, by: &str, body: Value) -> Key {
 }
 
 async fn rotate(gateway: &Gateway, key: &mut Key) {
-    let rotated = gateway.manage("POST", &format!("{KEYS}/{}/rotate", key.id), &gateway.admin_key, None).await;
+    let rotated = gateway
+        .manage("POST", &format!("{KEYS}/{}/rotate", key.id), &gateway.admin_key, None)
+        .await;
     assert_eq!(rotated.status, 200, "{}", rotated.text());
     key.secret = rotated.json()["key"].as_str().unwrap().to_owned();
 }
 
 async fn patch(gateway: &Gateway, key: &Key, body: Value) -> Value {
-    let patched = gateway.manage("PATCH", &format!("{KEYS}/{}", key.id), &gateway.admin_key, Some(&body)).await;
+    let patched = gateway
+        .manage("PATCH", &format!("{KEYS}/{}", key.id), &gateway.admin_key, Some(&body))
+        .await;
     assert_eq!(patched.status, 200, "{}", patched.text());
     patched.json()
 }
@@ -37,15 +42,31 @@ async fn patch(gateway: &Gateway, key: &Key, body: Value) -> Value {
 /// One key with ten dollars, and ninety-nine below it, three deep, as there may be a hundred; all owned by a user, whose own limits are none.
 async fn family(gateway: &Gateway) -> (Key, Vec<Key>) {
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
-    let ann = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.json()["id"].clone();
+    let ann = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.json()
+        ["id"]
+        .clone();
     let budget = json!({"budget": {"usd": 10, "per": "month"}});
-    let top = make(gateway, &gateway.admin_key, json!({"scopes": ["admin", "keys", "inference"], "limits": budget})).await;
+    let top = make(
+        gateway,
+        &gateway.admin_key,
+        json!({"scopes": ["admin", "keys", "inference"], "limits": budget}),
+    )
+    .await;
     let mut below: Vec<Key> = Vec::new();
     for n in 0..99 {
         let made = match n % 3 {
             // A budget of its own as large as that above it is no second one.
-            0 => make(gateway, &top.secret, json!({"owner": ann, "scopes": ["inference", "keys"], "limits": budget})).await,
-            _ => make(gateway, &below[n - 1].secret, json!({"scopes": ["inference", "keys"]})).await,
+            0 => {
+                make(
+                    gateway,
+                    &top.secret,
+                    json!({"owner": ann, "scopes": ["inference", "keys"], "limits": budget}),
+                )
+                .await
+            }
+            _ => {
+                make(gateway, &below[n - 1].secret, json!({"scopes": ["inference", "keys"]})).await
+            }
         };
         below.push(made);
     }
@@ -93,7 +114,12 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     assert_eq!(answered, 30);
     // What is changed of the parent but its budget changes nothing of that; nor does a budget that is narrower for a while, or one
     // that is taken away and given again.
-    patch(&gateway, &top, json!({"name": "another", "metadata": {"a": "b"}, "limits": {"rpm": 100_000}})).await;
+    patch(
+        &gateway,
+        &top,
+        json!({"name": "another", "metadata": {"a": "b"}, "limits": {"rpm": 100_000}}),
+    )
+    .await;
     patch(&gateway, &top, json!({"status": "inactive"})).await;
     patch(&gateway, &top, json!({"status": "active"})).await;
     patch(&gateway, &top, json!({"limits": {"budget": {"usd": 1}}})).await;

@@ -27,7 +27,10 @@ async fn ask(gateway: &Gateway, key: &Key, words: &str) -> Value {
 }
 
 async fn rerouted(gateway: &Gateway, key: &Key, capture: &Value) -> String {
-    let path = format!("/v1/router/replay/{}/reroute?dry_run=true", capture["id"].as_str().expect("an id"));
+    let path = format!(
+        "/v1/router/replay/{}/reroute?dry_run=true",
+        capture["id"].as_str().expect("an id")
+    );
     let answer = gateway.manage("POST", &path, &key.secret, None).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()["decision"]["rule"].as_str().expect("a rule").to_owned()
@@ -35,24 +38,58 @@ async fn rerouted(gateway: &Gateway, key: &Key, capture: &Value) -> String {
 
 #[tokio::test]
 async fn keywords_and_language_decide_live_and_again() {
-    let mut gateway = Gateway::start(&document("code: [Refactor, \"stack trace\"], law: [contract]", "'code' in keywords")).await;
+    let mut gateway = Gateway::start(&document(
+        "code: [Refactor, \"stack trace\"], law: [contract]",
+        "'code' in keywords",
+    ))
+    .await;
     let key = gateway.create_key().await;
-    let hit = ask(&gateway, &key, "Please REFACTOR the following function, so that its name tells what it does.").await;
-    let german = ask(&gateway, &key, "Bitte fasse den folgenden Text in drei Sätzen zusammen und nenne die wichtigsten Fristen.").await;
-    assert_eq!((&hit["decision"]["rule"], &german["decision"]["rule"]), (&json!("special"), &json!("default")));
+    let hit = ask(
+        &gateway,
+        &key,
+        "Please REFACTOR the following function, so that its name tells what it does.",
+    )
+    .await;
+    let german = ask(
+        &gateway,
+        &key,
+        "Bitte fasse den folgenden Text in drei Sätzen zusammen und nenne die wichtigsten Fristen.",
+    )
+    .await;
+    assert_eq!(
+        (&hit["decision"]["rule"], &german["decision"]["rule"]),
+        (&json!("special"), &json!("default"))
+    );
     assert_eq!(hit["inputs"]["keywords"]["code"]["hit"], true);
     assert_eq!(hit["inputs"]["keywords"]["law"]["hit"], false);
     assert_eq!(hit["inputs"]["request"]["language"], Value::Null, "nobody asked for it");
 
     // The same words in a set of another name: the stored hit. Others: by the captured text.
     gateway.write_routing(&document("work: ['STACK TRACE', refactor]", "'work' in keywords")).await;
-    assert_eq!((rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await), ("special".into(), "default".into()));
+    assert_eq!(
+        (rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await),
+        ("special".into(), "default".into())
+    );
     gateway.write_routing(&document("terms: [frist, function]", "'terms' in keywords")).await;
-    assert_eq!((rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await), ("special".into(), "special".into()));
+    assert_eq!(
+        (rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await),
+        ("special".into(), "special".into())
+    );
     gateway.write_routing(&document("terms: [frist]", "language == 'de' && agent == ''")).await;
-    assert_eq!((rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await), ("default".into(), "special".into()));
-    let english = ask(&gateway, &key, "Please summarise the following text in three sentences and name the key deadlines.").await;
-    assert_eq!((&english["inputs"]["request"]["language"], &english["inputs"]["keywords"]), (&json!("en"), &json!({})));
+    assert_eq!(
+        (rerouted(&gateway, &key, &hit).await, rerouted(&gateway, &key, &german).await),
+        ("default".into(), "special".into())
+    );
+    let english = ask(
+        &gateway,
+        &key,
+        "Please summarise the following text in three sentences and name the key deadlines.",
+    )
+    .await;
+    assert_eq!(
+        (&english["inputs"]["request"]["language"], &english["inputs"]["keywords"]),
+        (&json!("en"), &json!({}))
+    );
     gateway.restart().await;
     assert_eq!(rerouted(&gateway, &key, &english).await, "default");
 }

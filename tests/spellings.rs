@@ -38,9 +38,16 @@ async fn lenient_provider(bytes_a_token: u64) -> (Provider, Billed) {
     let provider = Provider::start(move |request, _| {
         let (prompt, answers) = bill(request, bytes_a_token);
         let user = request.json()["user"].as_str().unwrap().to_owned();
-        *sums.lock().unwrap().entry(user).or_default() += prompt * PRICES.0 * 1_000 + answers * PRICES.1 * 1_000;
+        *sums.lock().unwrap().entry(user).or_default() +=
+            prompt * PRICES.0 * 1_000 + answers * PRICES.1 * 1_000;
         let steps = scripted::json_answer(200, &answer(request, prompt, answers));
-        let late = |step| if let Step::Write(bytes) = step { Step::Later(Duration::from_millis(300), bytes) } else { step };
+        let late = |step| {
+            if let Step::Write(bytes) = step {
+                Step::Later(Duration::from_millis(300), bytes)
+            } else {
+                step
+            }
+        };
         steps.into_iter().map(late).collect()
     })
     .await;
@@ -77,9 +84,11 @@ fn answer(request: &Received, prompt: u64, answers: u64) -> Value {
 
 async fn gateway(provider_url: &str) -> Gateway {
     let open = provider("o", provider_url, "k");
-    let anthropic = provider("a", provider_url, "k").replace("protocol: openai", "protocol: anthropic");
+    let anthropic =
+        provider("a", provider_url, "k").replace("protocol: openai", "protocol: anthropic");
     let (input, output) = PRICES;
-    let model = format!("{{ input_per_mtok: {input}, output_per_mtok: {output}, context: {CONTEXT} }}");
+    let model =
+        format!("{{ input_per_mtok: {input}, output_per_mtok: {output}, context: {CONTEXT} }}");
     Setup::new(&format!(
         "providers:\n{open}{anthropic}recipes:\n  open: {{ rules: [{{ name: x, targets: [{{ target: o/m }}] }}] }}\n  \
          claude: {{ rules: [{{ name: x, targets: [{{ target: a/m }}] }}] }}\naliases: {{ open: open, claude: claude }}\n\
@@ -96,12 +105,19 @@ async fn key(gateway: &Gateway) -> Key {
     let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&limits)).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let made = made.json();
-    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 async fn ask(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {}", key.secret);
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("anthropic-version", "2023-06-01")];
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("anthropic-version", "2023-06-01"),
+    ];
     gateway.send("POST", path, &headers, Some(body.as_bytes())).await
 }
 
@@ -161,28 +177,49 @@ const MISSPELLED: [(&str, &str, &str); 21] = [
     (RESPONSES, r#","max_output_tokens":"100000""#, "max_output_tokens"),
     (RESPONSES, r#","MAX_OUTPUT_TOKENS":100000"#, "max_output_tokens"),
     (MESSAGES, r#","max_tokens":"100000""#, "max_tokens"),
-    (MESSAGES, r#","max_tokens":5,"thinking":{"budget_tokens":"100000"}"#, "thinking.budget_tokens"),
+    (
+        MESSAGES,
+        r#","max_tokens":5,"thinking":{"budget_tokens":"100000"}"#,
+        "thinking.budget_tokens",
+    ),
     (MESSAGES, r#","max_tokens":5,"thinking":{"BUDGET_TOKENS":100000}"#, "thinking.budget_tokens"),
 ];
 
 /// Requests that cost more than they seem to.
 fn dear() -> Vec<(&'static str, &'static str, String)> {
-    let prose = "The members agreed to postpone the vote until next month. ".repeat((400 << 10) / 58);
+    let prose =
+        "The members agreed to postpone the vote until next month. ".repeat((400 << 10) / 58);
     let pdf = format!("JVBERi0xLjQK{}", "A".repeat(200 << 10));
     let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pdf}});
     let function = json!({"name": "f", "description": prose, "parameters": {}});
-    let saying = |message: Value| json!({"model": "open", "max_tokens": 5, "messages": [message]}).to_string();
+    let saying = |message: Value| {
+        json!({"model": "open", "max_tokens": 5, "messages": [message]}).to_string()
+    };
     let document = json!({"model": "claude", "max_tokens": 5, "messages": [{"role": "user", "content": [pdf]}]}).to_string();
     vec![
         ("max_tokens 50000", CHAT, with(CHAT, r#","max_tokens":50000"#)),
         ("max_new_tokens 100000", CHAT, with(CHAT, r#","max_tokens":5,"max_new_tokens":100000"#)),
         ("thinking_budget 100000", CHAT, with(CHAT, r#","max_tokens":5,"thinking_budget":100000"#)),
         ("best_of 128", CHAT, with(CHAT, r#","best_of":128"#)),
-        ("previous_response_id", RESPONSES, with(RESPONSES, r#","previous_response_id":"resp_1","max_output_tokens":5"#)),
+        (
+            "previous_response_id",
+            RESPONSES,
+            with(RESPONSES, r#","previous_response_id":"resp_1","max_output_tokens":5"#),
+        ),
         ("a PDF", MESSAGES, document),
         ("functions", CHAT, with(CHAT, &format!(r#","max_tokens":5,"functions":[{function}]"#))),
-        ("prediction", CHAT, with(CHAT, &format!(r#","max_tokens":5,"prediction":{{"content":"{prose}"}}"#))),
-        ("refusal parts", CHAT, saying(json!({"role": "assistant", "content": [{"type": "refusal", "refusal": prose}]}))),
+        (
+            "prediction",
+            CHAT,
+            with(CHAT, &format!(r#","max_tokens":5,"prediction":{{"content":"{prose}"}}"#)),
+        ),
+        (
+            "refusal parts",
+            CHAT,
+            saying(
+                json!({"role": "assistant", "content": [{"type": "refusal", "refusal": prose}]}),
+            ),
+        ),
         ("text", CHAT, saying(json!({"role": "user", "content": prose}))),
     ]
 }
@@ -198,7 +235,12 @@ async fn a_number_in_another_spelling_is_refused_and_no_provider_is_asked() {
             MESSAGES => envelope::anthropic(&answer, 400, "invalid_request_error"),
             _ => envelope::openai(&answer, 400, "invalid_request_error", None),
         }
-        assert!(answer.text().contains(&format!("`{field}`")) || answer.json()["error"]["param"] == field, "{more}: {}", answer.text());
+        assert!(
+            answer.text().contains(&format!("`{field}`"))
+                || answer.json()["error"]["param"] == field,
+            "{more}: {}",
+            answer.text()
+        );
     }
     assert_eq!(provider.count(), 0);
 }
@@ -209,11 +251,13 @@ async fn no_burst_costs_more_than_the_budget() {
     let gateway = gateway(&provider.url()).await;
     let gateway = &gateway;
     let misspelled = MISSPELLED.into_iter().map(|(path, more, _)| (more, path, with(path, more)));
-    let ends = futures::stream::iter(dear().into_iter().chain(misspelled)).map(async |(name, path, body)| {
-        let member = format!(r#","user":{}}}"#, json!(name));
-        let body = format!("{}{member}", body.strip_suffix('}').unwrap());
-        (name, burst(gateway, path, &body).await)
-    });
+    let ends = futures::stream::iter(dear().into_iter().chain(misspelled)).map(
+        async |(name, path, body)| {
+            let member = format!(r#","user":{}}}"#, json!(name));
+            let body = format!("{}{member}", body.strip_suffix('}').unwrap());
+            (name, burst(gateway, path, &body).await)
+        },
+    );
     let ends: Vec<_> = ends.buffered(6).collect().await;
     let billed = billed.lock().unwrap();
     let mut beyond = Vec::new();
@@ -264,7 +308,8 @@ fn spelled(name: &str, how: u8) -> String {
 
 /// A number in the spellings that some reader takes for one.
 fn count() -> impl Strategy<Value = String> {
-    let number = prop_oneof![0u64..10, 900u64..100_000, Just(u64::MAX), Just(1 << 63), Just((1 << 63) - 1)];
+    let number =
+        prop_oneof![0u64..10, 900u64..100_000, Just(u64::MAX), Just(1 << 63), Just((1 << 63) - 1)];
     (number, 0u8..16).prop_map(|(number, how)| match how {
         0 => format!("\"{number}\""),
         1 => format!("{number}.0"),
@@ -283,7 +328,8 @@ fn count() -> impl Strategy<Value = String> {
 /// What stands in a prompt.
 fn told() -> impl Strategy<Value = String> {
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAMgAAADICAIAAAAiOjnJ";
-    let text = prop_oneof!["[ -~]{0,20}", "\\PC{0,12}", Just("\u{7}\t\u{2028}".to_owned())].prop_map(|text| json!(text).to_string());
+    let text = prop_oneof!["[ -~]{0,20}", "\\PC{0,12}", Just("\u{7}\t\u{2028}".to_owned())]
+        .prop_map(|text| json!(text).to_string());
     let wrapped = prop::sample::select(
         &[
             "TEXT",
@@ -335,7 +381,9 @@ fn member() -> impl Strategy<Value = String> {
         ][..],
     );
     let nested = nested.prop_flat_map(move |(outer, inner)| (name(outer), name(inner), count()));
-    let nested = nested.prop_map(|(outer, inner, count)| format!("\"{outer}\":{{\"{inner}\":{count},\"type\":\"enabled\"}}"));
+    let nested = nested.prop_map(|(outer, inner, count)| {
+        format!("\"{outer}\":{{\"{inner}\":{count},\"type\":\"enabled\"}}")
+    });
     let content = (name("content"), told()).prop_map(|(name, told)| format!("\"{name}\":{told}"));
     let message = prop_oneof![
         4 => content,
@@ -345,13 +393,29 @@ fn member() -> impl Strategy<Value = String> {
         1 => told().prop_map(|told| format!("\"type\":\"function_call_output\",\"output\":{told}")),
         1 => Just("\"type\":\"item_reference\",\"id\":\"msg_1\"".to_owned()),
     ];
-    let message = prop::collection::vec(message, 0..3)
-        .prop_map(|members| ["{\"role\":\"user\"".to_owned()].into_iter().chain(members).collect::<Vec<_>>().join(",") + "}");
-    let conversation = (prop::sample::select(&["messages", "input", "MESSAGES", "system"][..]), prop::collection::vec(message, 0..4));
-    let conversation = conversation.prop_map(|(name, messages)| format!("\"{name}\":[{}]", messages.join(",")));
+    let message = prop::collection::vec(message, 0..3).prop_map(|members| {
+        ["{\"role\":\"user\"".to_owned()].into_iter().chain(members).collect::<Vec<_>>().join(",")
+            + "}"
+    });
+    let conversation = (
+        prop::sample::select(&["messages", "input", "MESSAGES", "system"][..]),
+        prop::collection::vec(message, 0..4),
+    );
+    let conversation =
+        conversation.prop_map(|(name, messages)| format!("\"{name}\":[{}]", messages.join(",")));
     let beside = (
         prop::sample::select(
-            &["functions", "tools", "prediction", "system", "instructions", "input", "response_format", "metadata", "Tools"][..],
+            &[
+                "functions",
+                "tools",
+                "prediction",
+                "system",
+                "instructions",
+                "input",
+                "response_format",
+                "metadata",
+                "Tools",
+            ][..],
         ),
         told(),
     );
@@ -397,13 +461,21 @@ proptest! {
 fn no_recorded_prompt_took_more_than_its_ceiling() {
     let (mut closed, mut beyond) = (0, Vec::new());
     for exchange in recorded::all().into_iter().filter(|exchange| exchange.status == 200) {
-        let request = openai::read_request(exchange.request.get().as_bytes(), exchange.endpoint()).unwrap();
+        let request =
+            openai::read_request(exchange.request.get().as_bytes(), exchange.endpoint()).unwrap();
         let Some(counted) = exchange.counted() else { continue };
-        let ceiling = request.ceiling.prompt_tokens(1_000_000, tokens::dearest_image(&request.model));
+        let ceiling =
+            request.ceiling.prompt_tokens(1_000_000, tokens::dearest_image(&request.model));
         closed += u64::from(ceiling < 1_000_000);
-        let adds = request.model.starts_with("compound") || exchange.request.get().contains("\"models\"");
+        let adds =
+            request.model.starts_with("compound") || exchange.request.get().contains("\"models\"");
         if counted > ceiling && !adds {
-            beyond.push(format!("{} {}: {counted} of {ceiling}: {:.900}", exchange.id, request.model, exchange.request.get()));
+            beyond.push(format!(
+                "{} {}: {counted} of {ceiling}: {:.900}",
+                exchange.id,
+                request.model,
+                exchange.request.get()
+            ));
         }
     }
     assert!(beyond.is_empty(), "{}", beyond.join("\n"));

@@ -40,13 +40,25 @@ impl World {
     async fn start() -> World {
         let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::default());
         let provider = Provider::always(scripted::completion("well")).await;
-        let document = in_order(&[("up", &provider.url())], "").replace("\"${UPSTREAM_API_KEY:-sk-upstream}\"", "\"${UP_API_KEY}\"");
+        let document = in_order(&[("up", &provider.url())], "")
+            .replace("\"${UPSTREAM_API_KEY:-sk-upstream}\"", "\"${UP_API_KEY}\"");
         let document = document.replace("    api_key: \"${UP_API_KEY}\"\n", "");
-        let host = Host::start_failing(dir.path(), provider.address(), &document, faults.clone()).await;
+        let host =
+            Host::start_failing(dir.path(), provider.address(), &document, faults.clone()).await;
         let account = json!({"email": "ann@example.com", "password": PASSWORD}).to_string();
-        let user = host.ask("POST", "/v1/auth/register", None, Some(&account)).await.json()["user"]["id"].as_str().unwrap().to_owned();
-        let token = host.ask("POST", "/v1/auth/login", None, Some(&account)).await.json()["token"].as_str().unwrap().to_owned();
-        let revision = host.ask("GET", "/health", None, None).await.json()["revision"].as_str().unwrap().to_owned();
+        let user = host.ask("POST", "/v1/auth/register", None, Some(&account)).await.json()["user"]
+            ["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let token = host.ask("POST", "/v1/auth/login", None, Some(&account)).await.json()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let revision = host.ask("GET", "/health", None, None).await.json()["revision"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         World { host, faults, dir, provider, token, user, revision }
     }
 
@@ -65,7 +77,15 @@ impl World {
     /// All that can be seen of what can be changed.
     async fn seen(&self) -> Vec<String> {
         let mut seen = Vec::new();
-        for path in ["/v1/users", "/v1/apikeys", "/v1/router/keys", "/v1/nodes", "/v1/audit", "/v1/router/config", "/v1/router/replay"] {
+        for path in [
+            "/v1/users",
+            "/v1/apikeys",
+            "/v1/router/keys",
+            "/v1/nodes",
+            "/v1/audit",
+            "/v1/router/config",
+            "/v1/router/replay",
+        ] {
             let answer = self.host.ask("GET", path, Some(ADMIN), None).await;
             assert_eq!(answer.status, 200, "{path}: {}", answer.text());
             seen.push(answer.text());
@@ -81,8 +101,15 @@ impl World {
     /// Everything that the audit is told of, in an order in which all of it can be done.
     async fn changes(&self) -> Vec<Change> {
         let mut changes = Vec::new();
-        let mut add = |route: (&'static str, &'static str), target: &str, by: Option<&str>, body: Option<Value>| {
-            let (target, by, ends) = (target.to_owned(), by.map(str::to_owned), route.0 == "DELETE" && route.1.contains("keys"));
+        let mut add = |route: (&'static str, &'static str),
+                       target: &str,
+                       by: Option<&str>,
+                       body: Option<Value>| {
+            let (target, by, ends) = (
+                target.to_owned(),
+                by.map(str::to_owned),
+                route.0 == "DELETE" && route.1.contains("keys"),
+            );
             changes.push(Change { route, target, by, body, ends });
         };
         let (admin, session) = (Some(ADMIN), Some(self.token.as_str()));
@@ -91,24 +118,43 @@ impl World {
         add(("POST", "/v1/auth/login"), "/v1/auth/login", None, account("ann@example.com"));
         add(("POST", "/v1/users"), "/v1/users", admin, account("bob@example.com"));
         let user = format!("/v1/users/{}", self.user);
-        add(("PATCH", "/v1/users/{id}"), &user, admin, Some(json!({"name": "Ann", "role": "admin", "limits": {"rpm": 5}})));
+        add(
+            ("PATCH", "/v1/users/{id}"),
+            &user,
+            admin,
+            Some(json!({"name": "Ann", "role": "admin", "limits": {"rpm": 5}})),
+        );
         for (path, one, rotate) in [
             ("/v1/apikeys", "/v1/apikeys/{id}", "/v1/apikeys/{id}/rotate"),
             ("/v1/router/keys", "/v1/router/keys/{id}", "/v1/router/keys/{id}/rotate"),
             ("/v1/api-keys", "/v1/api-keys/{id}", "/v1/api-keys/{id}/rotate"),
         ] {
             let by = if path == "/v1/api-keys" { None } else { admin };
-            let target = format!("{path}/{}", self.make(path, json!({})).await["id"].as_str().unwrap());
+            let target =
+                format!("{path}/{}", self.make(path, json!({})).await["id"].as_str().unwrap());
             add(("POST", path), path, by, Some(json!({"name": "another"})));
             add(("PATCH", one), &target, by, Some(json!({"name": "other", "status": "inactive"})));
             add(("POST", rotate), &format!("{target}/rotate"), by, None);
             add(("DELETE", one), &target, by, None);
         }
         self.make("/v1/agents", json!({"name": "reviewer", "model": "auto"})).await;
-        add(("POST", "/v1/agents"), "/v1/agents", None, Some(json!({"name": "writer", "model": "auto"})));
-        add(("PATCH", "/v1/agents/{id}"), "/v1/agents/reviewer", None, Some(json!({"instructions": "Be brief."})));
+        add(
+            ("POST", "/v1/agents"),
+            "/v1/agents",
+            None,
+            Some(json!({"name": "writer", "model": "auto"})),
+        );
+        add(
+            ("PATCH", "/v1/agents/{id}"),
+            "/v1/agents/reviewer",
+            None,
+            Some(json!({"instructions": "Be brief."})),
+        );
         add(("DELETE", "/v1/agents/{id}"), "/v1/agents/reviewer", None, None);
-        let node = format!("/v1/nodes/{}", self.make("/v1/nodes", json!({"name": "rack"})).await["id"].as_str().unwrap());
+        let node = format!(
+            "/v1/nodes/{}",
+            self.make("/v1/nodes", json!({"name": "rack"})).await["id"].as_str().unwrap()
+        );
         add(("POST", "/v1/nodes"), "/v1/nodes", admin, Some(json!({"name": "shelf"})));
         add(("POST", "/v1/nodes/{id}/rotate"), &format!("{node}/rotate"), admin, None);
         add(("DELETE", "/v1/nodes/{id}"), &node, admin, None);
@@ -117,7 +163,12 @@ impl World {
         add(("DELETE", "/v1/router/replay/{id}"), &format!("/v1/router/replay/{id}"), admin, None);
         let target = "/v1/router/config";
         add(("PUT", target), target, admin, Some(self.document()));
-        add(("POST", "/v1/router/config/rollback"), "/v1/router/config/rollback", admin, Some(json!({"revision": self.revision})));
+        add(
+            ("POST", "/v1/router/config/rollback"),
+            "/v1/router/config/rollback",
+            admin,
+            Some(json!({"revision": self.revision})),
+        );
         let passwords = json!({"current_password": PASSWORD, "new_password": "battery staple"});
         add(("POST", "/v1/auth/password"), "/v1/auth/password", session, Some(passwords));
         add(("POST", "/v1/auth/logout"), "/v1/auth/logout", session, None);
@@ -126,7 +177,11 @@ impl World {
 
     /// A capture of the user's, as exports have it.
     async fn capture(&self) -> (String, Value) {
-        let id = self.host.ask("POST", "/v1/chat/completions", Some(&self.token), Some(&chat_body("auto", false))).await.request_id();
+        let id = self
+            .host
+            .ask("POST", "/v1/chat/completions", Some(&self.token), Some(&chat_body("auto", false)))
+            .await
+            .request_id();
         let path = format!("/v1/router/replay/{id}");
         let capture = until("the capture", async || {
             let found = self.host.ask("GET", &path, Some(&self.token), None).await;
@@ -149,7 +204,11 @@ fn check_503(change: &Change, answer: &Answer) {
         Surface::Agent => envelope::agent(answer, 503, "Service Unavailable"),
         _ => envelope::management(answer, 503, "unavailable"),
     }
-    assert!(answer.header("set-cookie").is_none() && answer.header("location").is_none(), "{:?}", change.route);
+    assert!(
+        answer.header("set-cookie").is_none() && answer.header("location").is_none(),
+        "{:?}",
+        change.route
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,7 +216,11 @@ async fn no_change_is_taken_that_cannot_be_written() {
     let world = World::start().await;
     let changes = world.changes().await;
     let routes: BTreeSet<(&str, &str)> = changes.iter().map(|change| change.route).collect();
-    assert_eq!(routes, NOTED.iter().map(|(method, path, _)| (*method, *path)).collect(), "every change that is noted");
+    assert_eq!(
+        routes,
+        NOTED.iter().map(|(method, path, _)| (*method, *path)).collect(),
+        "every change that is noted"
+    );
     let before = world.seen().await;
     world.faults.fail_every_write();
     for change in changes.iter().filter(|change| !change.ends) {
@@ -180,14 +243,26 @@ async fn no_change_is_taken_that_cannot_be_written() {
 async fn what_ends_a_credential_ends_it_whatever_the_store_says() {
     let world = World::start().await;
     let mut keys = Vec::new();
-    for (path, probe, by) in [("/v1/apikeys", "/v1/auth/me", Some(ADMIN)), ("/v1/router/keys", "/v1/models", Some(ADMIN))] {
+    for (path, probe, by) in [
+        ("/v1/apikeys", "/v1/auth/me", Some(ADMIN)),
+        ("/v1/router/keys", "/v1/models", Some(ADMIN)),
+    ] {
         let key = world.make(path, json!({})).await;
-        keys.push((format!("{path}/{}", key["id"].as_str().unwrap()), probe, by, key["key"].as_str().unwrap().to_owned()));
+        keys.push((
+            format!("{path}/{}", key["id"].as_str().unwrap()),
+            probe,
+            by,
+            key["key"].as_str().unwrap().to_owned(),
+        ));
     }
     world.faults.fail_every_write();
     for (target, probe, by, secret) in &keys {
         assert_eq!(world.host.ask("GET", probe, Some(secret), None).await.status, 200);
-        envelope::management(&world.host.ask("DELETE", target, *by, None).await, 503, "unavailable");
+        envelope::management(
+            &world.host.ask("DELETE", target, *by, None).await,
+            503,
+            "unavailable",
+        );
         assert_eq!(world.host.ask("GET", probe, Some(secret), None).await.status, 401, "{target}");
     }
     let user = format!("/v1/users/{}", world.user);
@@ -197,7 +272,16 @@ async fn what_ends_a_credential_ends_it_whatever_the_store_says() {
     world.faults.clear();
     // It is tried until it is written.
     until("the disabling to be durable", async || {
-        let rows = world.host.ask("GET", &format!("/v1/audit?target={}&action=user.disable", world.user), Some(ADMIN), None).await.json();
+        let rows = world
+            .host
+            .ask(
+                "GET",
+                &format!("/v1/audit?target={}&action=user.disable", world.user),
+                Some(ADMIN),
+                None,
+            )
+            .await
+            .json();
         (rows["data"].as_array().unwrap().len() == 1).then_some(())
     })
     .await;
@@ -215,12 +299,14 @@ async fn a_key_of_agent_ends_too_whatever_the_store_says() {
     let provider = Provider::always(scripted::completion("well")).await;
     let document = in_order(&[("up", &provider.url())], "");
     let extras = Extras { agent_key: Some(CLOUD), ..Extras::default() };
-    let host = Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
+    let host =
+        Host::start_with(dir.path(), provider.address(), &document, faults.clone(), extras).await;
     let mut keys = Vec::new();
     for _ in 0..2 {
         let made = host.ask("POST", "/v1/api-keys", Some(CLOUD), Some("{}")).await;
         assert_eq!(made.status, 201, "{}", made.text());
-        let (made, part) = (made.json(), |made: &Value, name: &str| made[name].as_str().unwrap().to_owned());
+        let (made, part) =
+            (made.json(), |made: &Value, name: &str| made[name].as_str().unwrap().to_owned());
         keys.push((format!("/v1/api-keys/{}", part(&made, "id")), part(&made, "key")));
     }
     let probe = async |secret: &str| host.ask("GET", "/v1/agents", Some(secret), None).await.status;
@@ -229,7 +315,11 @@ async fn a_key_of_agent_ends_too_whatever_the_store_says() {
     for ((target, secret), by) in keys.iter().zip([None, Some(())]) {
         assert_eq!(probe(secret).await, 200);
         let by = by.map_or(CLOUD, |()| secret.as_str());
-        envelope::agent(&host.ask("DELETE", target, Some(by), None).await, 503, "Service Unavailable");
+        envelope::agent(
+            &host.ask("DELETE", target, Some(by), None).await,
+            503,
+            "Service Unavailable",
+        );
         assert_eq!(probe(secret).await, 401, "{target}");
     }
     faults.clear();

@@ -10,23 +10,36 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
-const USAGE: &str =
-    "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
+const USAGE: &str = "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
 
 /// The stream as it is without the question, in any framing of lines: a comment, content, a comment, the end.
 fn events(line_end: &str) -> [String; 3] {
-    let first = [": keep-alive\n\n", &scripted::role_event(), &scripted::content_event("well"), ": keep-alive\n\n"].concat();
-    [first, scripted::last_events().replace("data: [DONE]\n\n", ""), "data: [DONE]\n\n".to_owned()].map(|text| text.replace('\n', line_end))
+    let first = [
+        ": keep-alive\n\n",
+        &scripted::role_event(),
+        &scripted::content_event("well"),
+        ": keep-alive\n\n",
+    ]
+    .concat();
+    [first, scripted::last_events().replace("data: [DONE]\n\n", ""), "data: [DONE]\n\n".to_owned()]
+        .map(|text| text.replace('\n', line_end))
 }
 
 /// Tells the usage when it is asked for it, as OpenAI does; its body is cut in pieces of `size`.
 fn telling(request: &Received, line_end: &str, size: usize) -> Vec<Step> {
     let [first, finish, done] = events(line_end);
     let asked = request.json()["stream_options"]["include_usage"] == true;
-    let usage = if asked { [USAGE, "\n\n: after\n\n"].concat().replace('\n', line_end) } else { ": after\n\n".replace('\n', line_end) };
+    let usage = if asked {
+        [USAGE, "\n\n: after\n\n"].concat().replace('\n', line_end)
+    } else {
+        ": after\n\n".replace('\n', line_end)
+    };
     let body = [first, finish, usage, done].concat();
     let chunks = body.as_bytes().chunks(size).map(|chunk| Step::Chunk(chunk.to_vec()));
-    std::iter::once(scripted::stream_head()).chain(chunks).chain([Step::Chunk(Vec::new())]).collect()
+    std::iter::once(scripted::stream_head())
+        .chain(chunks)
+        .chain([Step::Chunk(Vec::new())])
+        .collect()
 }
 
 fn untold(line_end: &str) -> String {
@@ -35,14 +48,21 @@ fn untold(line_end: &str) -> String {
 }
 
 fn body(options: &str) -> String {
-    format!(r#"{{"model":"auto", "stream":true{options},"messages":[{{"role":"user","content":"Say a word."}}],"max_tokens":3}}"#)
+    format!(
+        r#"{{"model":"auto", "stream":true{options},"messages":[{{"role":"user","content":"Say a word."}}],"max_tokens":3}}"#
+    )
 }
 
 async fn key(gateway: &Gateway, limits: Value) -> Key {
-    let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "limits": limits }))).await;
+    let made = gateway
+        .manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&json!({ "limits": limits })))
+        .await;
     assert_eq!(made.status, 201, "{}", made.text());
     let made = made.json();
-    Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() }
+    Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    }
 }
 
 fn told(usage: &Value) -> bool {
@@ -55,29 +75,49 @@ async fn the_client_sees_the_stream_of_a_provider_that_was_not_asked() {
     for (line_end, size) in [("\n", 10_000), ("\r\n", 1), ("\n", 61), ("\r\n", 300)] {
         let provider = Provider::start(move |request, _| telling(request, line_end, size)).await;
         let gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
-        let (free, limited) = (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
+        let (free, limited) =
+            (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
         let plain = gateway.chat(&free, body("").as_bytes()).await;
         assert_eq!((plain.status, plain.text()), (200, untold(line_end)));
-        assert_eq!(provider.last().body, body("").replace("auto", "model").as_bytes(), "nothing is asked for nobody");
+        assert_eq!(
+            provider.last().body,
+            body("").replace("auto", "model").as_bytes(),
+            "nothing is asked for nobody"
+        );
         assert_eq!(gateway.capture(&plain.request_id()).await["usage"]["estimated"], true);
         for (written, sent) in [
             ("", r#","stream_options":{"include_usage":true}"#),
             (r#","stream_options":null"#, r#","stream_options":{"include_usage":true}"#),
             (r#","stream_options":{}"#, r#","stream_options":{"include_usage":true}"#),
-            (r#","stream_options":{"include_usage":false}"#, r#","stream_options":{"include_usage":true}"#),
-            (r#","stream_options":{"x":1.0}"#, r#","stream_options":{"include_usage":true,"x":1.0}"#),
+            (
+                r#","stream_options":{"include_usage":false}"#,
+                r#","stream_options":{"include_usage":true}"#,
+            ),
+            (
+                r#","stream_options":{"x":1.0}"#,
+                r#","stream_options":{"include_usage":true,"x":1.0}"#,
+            ),
         ] {
             let answer = gateway.chat(&limited, body(written).as_bytes()).await;
             assert_eq!((answer.status, answer.text()), (200, plain.text()), "{written}, {size}");
-            assert_eq!(String::from_utf8_lossy(&provider.last().body), body(sent).replace("auto", "model"), "{written}");
+            assert_eq!(
+                String::from_utf8_lossy(&provider.last().body),
+                body(sent).replace("auto", "model"),
+                "{written}"
+            );
             let capture = gateway.capture(&answer.request_id()).await;
             assert!(told(&capture["usage"]), "{written}: {}", capture["usage"]);
             assert_eq!(capture["cost_usd"], 0.5, "{written}");
             assert_eq!(capture["request"]["body"], body(written), "the client's words are kept");
         }
-        let asked = gateway.chat(&limited, body(r#","stream_options":{"include_usage":true}"#).as_bytes()).await;
+        let asked = gateway
+            .chat(&limited, body(r#","stream_options":{"include_usage":true}"#).as_bytes())
+            .await;
         assert!(asked.text().contains(&USAGE.replace('\n', line_end)), "who asks is told");
-        assert_eq!(asked.text().replace(&[USAGE, "\n\n"].concat().replace('\n', line_end), ""), plain.text());
+        assert_eq!(
+            asked.text().replace(&[USAGE, "\n\n"].concat().replace('\n', line_end), ""),
+            plain.text()
+        );
     }
 }
 
@@ -87,10 +127,20 @@ async fn limits_of_every_kind_and_place_are_settled_with_what_the_provider_told(
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
     let money = key(&gateway, json!({"budget": {"usd": 10.0, "per": "month"}})).await;
     let above = key(&gateway, json!({"tpm": 10_000})).await;
-    let made = gateway.manage("POST", "/v1/router/keys", &above.secret, Some(&json!({"name": "below"}))).await.json();
-    let below = Key { id: made["id"].as_str().unwrap().to_owned(), secret: made["key"].as_str().unwrap().to_owned() };
+    let made = gateway
+        .manage("POST", "/v1/router/keys", &above.secret, Some(&json!({"name": "below"})))
+        .await
+        .json();
+    let below = Key {
+        id: made["id"].as_str().unwrap().to_owned(),
+        secret: made["key"].as_str().unwrap().to_owned(),
+    };
     let begun = Instant::now();
-    for (key, asks) in [(&money, true), (&below, true), (&self::key(&gateway, json!({"rpm": 10, "concurrency": 5})).await, false)] {
+    for (key, asks) in [
+        (&money, true),
+        (&below, true),
+        (&self::key(&gateway, json!({"rpm": 10, "concurrency": 5})).await, false),
+    ] {
         let answer = gateway.chat(key, body("").as_bytes()).await;
         assert_eq!(answer.text(), untold("\n"));
         assert_eq!(provider.last().json()["stream_options"].is_object(), asks);
@@ -101,7 +151,8 @@ async fn limits_of_every_kind_and_place_are_settled_with_what_the_provider_told(
     let left: u64 = next.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap();
     let refilled = begun.elapsed().as_millis() as u64 * 10 / 60;
     assert!((9_000..9_900 + refilled).contains(&left), "{left}");
-    let used = gateway.manage("GET", "/v1/router/usage?group_by=key", &money.secret, None).await.json();
+    let used =
+        gateway.manage("GET", "/v1/router/usage?group_by=key", &money.secret, None).await.json();
     assert!((used["data"][0]["cost_usd"].as_f64().unwrap() - 0.5).abs() < 1e-9, "{used}");
 }
 
@@ -116,13 +167,20 @@ async fn the_document_says_of_a_provider_that_it_is_always_asked_or_never() {
         provider("never", &never.url(), "sk-x"),
     );
     let gateway = Gateway::start(&document).await;
-    let (free, limited) = (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
-    let ask = async |key: &Key, model: &str| -> Answer { gateway.chat(key, body("").replace("auto", model).as_bytes()).await };
+    let (free, limited) =
+        (gateway.create_key().await, key(&gateway, json!({"tpm": 1_000_000})).await);
+    let ask = async |key: &Key, model: &str| -> Answer {
+        gateway.chat(key, body("").replace("auto", model).as_bytes()).await
+    };
     for (model, told_by) in [("one", true), ("two", false)] {
         for key in [&free, &limited] {
             let answer = ask(key, model).await;
             assert_eq!((answer.status, answer.text()), (200, untold("\n")), "{model}");
-            assert_eq!(told(&gateway.capture(&answer.request_id()).await["usage"]), told_by, "{model}");
+            assert_eq!(
+                told(&gateway.capture(&answer.request_id()).await["usage"]),
+                told_by,
+                "{model}"
+            );
         }
     }
     // What is no stream is never touched.
@@ -142,7 +200,10 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
             scripted::last_events().replace("data: [DONE]", &format!("{USAGE}\n\ndata: [DONE]")),
         ];
         let chunks = chunks.into_iter().map(|event| Step::Chunk(event.into_bytes()));
-        std::iter::once(scripted::stream_head()).chain(chunks).chain([Step::Chunk(Vec::new())]).collect()
+        std::iter::once(scripted::stream_head())
+            .chain(chunks)
+            .chain([Step::Chunk(Vec::new())])
+            .collect()
     })
     .await;
     let document = in_order(&[("a", &failing.url()), ("b", &telling_anyway.url())], "");
@@ -161,8 +222,17 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
 #[tokio::test]
 async fn chunks_with_content_pass_as_they_are() {
     let last = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}\n\n";
-    let stream = [&scripted::content_event("x").replace("\"created\"", "\"usage\":null,\"created\""), last, "data: [DONE]\n\n"].concat();
-    let chunks = vec![scripted::stream_head(), Step::Chunk(stream.clone().into_bytes()), Step::Chunk(Vec::new())];
+    let stream = [
+        &scripted::content_event("x").replace("\"created\"", "\"usage\":null,\"created\""),
+        last,
+        "data: [DONE]\n\n",
+    ]
+    .concat();
+    let chunks = vec![
+        scripted::stream_head(),
+        Step::Chunk(stream.clone().into_bytes()),
+        Step::Chunk(Vec::new()),
+    ];
     let provider = Provider::always(chunks).await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let limited = key(&gateway, json!({"tpm": 1_000_000})).await;

@@ -25,28 +25,48 @@ fn chunk(text: impl Into<String>) -> Step {
 
 /// A completion whose `usage` is this text.
 fn counting(usage: &str) -> Vec<Step> {
-    let body = format!(r#"{{"id":"c","choices":[{{"message":{{"role":"assistant","content":"Hi"}}}}],"usage":{usage}}}"#);
+    let body = format!(
+        r#"{{"id":"c","choices":[{{"message":{{"role":"assistant","content":"Hi"}}}}],"usage":{usage}}}"#
+    );
     scripted::answer(200, &[("content-type", "application/json")], body.as_bytes())
 }
 
 /// A stream whose last chunk has this `usage`.
 fn counting_stream(usage: &str) -> Vec<Step> {
     let last = format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n");
-    let events =
-        [scripted::content_event("twelve bytes"), scripted::last_events().replace("data: [DONE]\n\n", &last), "data: [DONE]\n\n".into()];
+    let events = [
+        scripted::content_event("twelve bytes"),
+        scripted::last_events().replace("data: [DONE]\n\n", &last),
+        "data: [DONE]\n\n".into(),
+    ];
     std::iter::once(scripted::stream_head()).chain(events.map(chunk)).chain([chunk("")]).collect()
 }
 
 #[tokio::test]
 async fn what_an_answer_says_that_it_used_is_captured_and_priced() {
     let usages = [
-        (r#"{"prompt_tokens":100,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":40}}"#, (100, 40, 10, 110), 240.0),
-        (r#"{"prompt_tokens":100,"completion_tokens":10,"prompt_cache_hit_tokens":40}"#, (100, 40, 10, 110), 240.0),
+        (
+            r#"{"prompt_tokens":100,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":40}}"#,
+            (100, 40, 10, 110),
+            240.0,
+        ),
+        (
+            r#"{"prompt_tokens":100,"completion_tokens":10,"prompt_cache_hit_tokens":40}"#,
+            (100, 40, 10, 110),
+            240.0,
+        ),
         // The total has thoughts that the completion has not: they cost too.
-        (r#"{"prompt_tokens":100,"completion_tokens":10,"total_tokens":150,"cached_tokens":0}"#, (100, 0, 10, 150), 700.0),
+        (
+            r#"{"prompt_tokens":100,"completion_tokens":10,"total_tokens":150,"cached_tokens":0}"#,
+            (100, 0, 10, 150),
+            700.0,
+        ),
     ];
     let answers = usages.map(|(usage, ..)| usage);
-    let provider = Provider::start(move |_, n| if n % 2 == 0 { counting(answers[n / 2]) } else { counting_stream(answers[n / 2]) }).await;
+    let provider = Provider::start(move |_, n| {
+        if n % 2 == 0 { counting(answers[n / 2]) } else { counting_stream(answers[n / 2]) }
+    })
+    .await;
     let (gateway, key) = over(&provider).await;
     for (usage, (prompt, cached, completion, total), micro_usd) in usages {
         for stream in [false, true] {
@@ -69,11 +89,18 @@ async fn absurd_counts_poison_nothing() {
         r#"{"prompt_tokens":"7","completion_tokens":"8"}"#,
         r#"{"prompt_tokens":{},"completion_tokens":[]}"#,
     ];
-    let provider = Provider::start(|_, n| if n % 2 == 0 { counting(ABSURD[n / 2]) } else { counting_stream(ABSURD[n / 2]) }).await;
+    let provider = Provider::start(|_, n| {
+        if n % 2 == 0 { counting(ABSURD[n / 2]) } else { counting_stream(ABSURD[n / 2]) }
+    })
+    .await;
     let (gateway, key) = over(&provider).await;
     for usage in ABSURD {
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
-        assert!(answer.text().contains(usage), "the client's bytes are the provider's: {}", answer.text());
+        assert!(
+            answer.text().contains(usage),
+            "the client's bytes are the provider's: {}",
+            answer.text()
+        );
         let capture = gateway.capture(&answer.request_id()).await;
         assert_eq!(
             (&capture["state"], &capture["usage"], &capture["cost_usd"]),
@@ -99,11 +126,23 @@ async fn what_was_seen_of_a_stream_that_broke_off_or_was_left_is_accounted() {
     .await;
     let (gateway, key) = over(&provider).await;
     let cut = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
-    assert!(cut.whole && cut.text().contains("\"error\"") && !cut.text().contains("[DONE]"), "{}", cut.text());
+    assert!(
+        cut.whole && cut.text().contains("\"error\"") && !cut.text().contains("[DONE]"),
+        "{}",
+        cut.text()
+    );
     let bearer = format!("Bearer {}", key.secret);
     let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
     let mut connection = gateway.connect().await;
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    connection
+        .send(&client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(body.as_bytes()),
+        ))
+        .await;
     let head = connection.head().await.unwrap();
     connection.piece().await.expect("the first event");
     connection.abandon();
@@ -111,9 +150,18 @@ async fn what_was_seen_of_a_stream_that_broke_off_or_was_left_is_accounted() {
     for (id, state) in [(cut.request_id(), "failed"), (head.request_id(), "aborted")] {
         let capture = gateway.capture(&id).await;
         let usage = &capture["usage"];
-        assert_eq!((&capture["state"], &usage["completion_tokens"], &usage["estimated"]), (&json!(state), &json!(3), &json!(true)));
-        assert!(usage["prompt_tokens"].as_u64().unwrap() > 0 && capture["cost_usd"].as_f64().unwrap() > 0.0);
-        assert_eq!(capture["response"]["assembled"]["choices"][0]["message"]["content"], "twelve bytes");
+        assert_eq!(
+            (&capture["state"], &usage["completion_tokens"], &usage["estimated"]),
+            (&json!(state), &json!(3), &json!(true))
+        );
+        assert!(
+            usage["prompt_tokens"].as_u64().unwrap() > 0
+                && capture["cost_usd"].as_f64().unwrap() > 0.0
+        );
+        assert_eq!(
+            capture["response"]["assembled"]["choices"][0]["message"]["content"],
+            "twelve bytes"
+        );
     }
 }
 
@@ -124,7 +172,11 @@ async fn a_chat_is_whole_by_done_or_by_its_ended_choices_and_a_proper_end() {
     let ended = scripted::last_events().replace("data: [DONE]\n\n", "");
     let done = "data: [DONE]\n\n";
     let provider = Provider::start(move |_, n| {
-        let said = [scripted::stream_head(), chunk(scripted::content_event("twelve bytes")), chunk(ended.clone())];
+        let said = [
+            scripted::stream_head(),
+            chunk(scripted::content_event("twelve bytes")),
+            chunk(ended.clone()),
+        ];
         let wait = Step::Wait(Arc::clone(&never));
         let end = match n {
             0 => vec![chunk("")],
@@ -141,14 +193,27 @@ async fn a_chat_is_whole_by_done_or_by_its_ended_choices_and_a_proper_end() {
     for (broken, has_done) in [(false, false), (true, false), (false, true)] {
         let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
         assert!(answer.whole && answer.text().contains("\"stop\""), "{}", answer.text());
-        assert_eq!((answer.text().contains("\"error\""), answer.text().contains("[DONE]")), (broken, has_done), "{}", answer.text());
+        assert_eq!(
+            (answer.text().contains("\"error\""), answer.text().contains("[DONE]")),
+            (broken, has_done),
+            "{}",
+            answer.text()
+        );
         ids.push(answer.request_id());
     }
     let bearer = format!("Bearer {}", key.secret);
     let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
     for last in ["\"stop\"", "[DONE]"] {
         let mut connection = gateway.connect().await;
-        connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+        connection
+            .send(&client::request(
+                "POST",
+                "/v1/chat/completions",
+                &gateway.host(),
+                &headers,
+                Some(body.as_bytes()),
+            ))
+            .await;
         ids.push(connection.head().await.unwrap().request_id());
         let mut text = String::new();
         while !text.contains(last) {
@@ -176,7 +241,10 @@ async fn a_document_of_success_that_holds_an_error_is_a_failed_call() {
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
     assert_eq!((answer.status, answer.text()), (200, body.to_string()), "it passes as it is");
     let capture = gateway.capture(&answer.request_id()).await;
-    assert_eq!((&capture["state"], &capture["error"], &capture["status"]), (&json!("failed"), &json!("in_band_error"), &json!(200)));
+    assert_eq!(
+        (&capture["state"], &capture["error"], &capture["status"]),
+        (&json!("failed"), &json!("in_band_error"), &json!(200))
+    );
 }
 
 #[tokio::test]
@@ -195,7 +263,10 @@ async fn a_document_that_is_an_error_or_breaks_off_goes_to_the_next() {
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         assert_eq!((answer.status, answer.json()), (200, scripted::completion_body("from b")));
         let capture = gateway.capture(&answer.request_id()).await;
-        assert_eq!((&capture["state"], &capture["decision"]["attempts"][0]["error"]), (&json!("completed"), &json!(word)));
+        assert_eq!(
+            (&capture["state"], &capture["decision"]["attempts"][0]["error"]),
+            (&json!("completed"), &json!(word))
+        );
     }
 }
 
@@ -221,13 +292,26 @@ async fn comments_pass_and_none_are_added() {
     let bearer = format!("Bearer {}", key.secret);
     let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
     let mut connection = gateway.connect().await;
-    connection.send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()))).await;
+    connection
+        .send(&client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(body.as_bytes()),
+        ))
+        .await;
     let head = connection.head().await.unwrap();
-    assert_eq!((head.header("cache-control"), head.header("x-accel-buffering")), (Some("no-cache"), Some("no")));
+    assert_eq!(
+        (head.header("cache-control"), head.header("x-accel-buffering")),
+        (Some("no-cache"), Some("no"))
+    );
     let held = [comment, &scripted::role_event(), comment, &scripted::content_event("On")].concat();
     let mut text = String::new();
     while text.len() < held.len() {
-        text.push_str(&String::from_utf8(connection.piece().await.expect("what was held")).unwrap());
+        text.push_str(
+            &String::from_utf8(connection.piece().await.expect("what was held")).unwrap(),
+        );
     }
     assert_eq!(text, held);
     gate.notify_one();
@@ -245,10 +329,24 @@ async fn an_answer_that_is_compressed_all_the_same_passes_as_it_is() {
     // A gzip member with one stored block.
     let packed = |text: &str| {
         let length = u16::try_from(text.len()).unwrap();
-        let head = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1][..], &length.to_le_bytes(), &(!length).to_le_bytes()].concat();
-        [head.as_slice(), text.as_bytes(), &crc32fast::hash(text.as_bytes()).to_le_bytes(), &u32::from(length).to_le_bytes()].concat()
+        let head = [
+            &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1][..],
+            &length.to_le_bytes(),
+            &(!length).to_le_bytes(),
+        ]
+        .concat();
+        [
+            head.as_slice(),
+            text.as_bytes(),
+            &crc32fast::hash(text.as_bytes()).to_le_bytes(),
+            &u32::from(length).to_le_bytes(),
+        ]
+        .concat()
     };
-    let bodies = [packed(&scripted::completion_body("Hi").to_string()), packed(&scripted::stream_body("Hi"))];
+    let bodies = [
+        packed(&scripted::completion_body("Hi").to_string()),
+        packed(&scripted::stream_body("Hi")),
+    ];
     let answers = bodies.clone();
     let provider = Provider::start(move |_, n| {
         let kind = ["application/json", "text/event-stream"][n];
@@ -260,15 +358,33 @@ async fn an_answer_that_is_compressed_all_the_same_passes_as_it_is() {
     let headers = [("authorization", bearer.as_str())];
     for (stream, body) in [false, true].into_iter().zip(bodies) {
         let request = chat_body("auto", stream);
-        let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(request.as_bytes()));
+        let request = client::request(
+            "POST",
+            "/v1/chat/completions",
+            &gateway.host(),
+            &headers,
+            Some(request.as_bytes()),
+        );
         let answer = gateway.connect().await.exchange(&request).await;
-        assert_eq!((answer.status, answer.header("content-encoding"), &answer.body), (200, Some("gzip"), &body));
+        assert_eq!(
+            (answer.status, answer.header("content-encoding"), &answer.body),
+            (200, Some("gzip"), &body)
+        );
         let capture = gateway.capture(&answer.request_id()).await;
         let response = &capture["response"];
-        assert_eq!((&capture["state"], &response["assembled"]), (&json!("completed"), &Value::Null));
+        assert_eq!(
+            (&capture["state"], &response["assembled"]),
+            (&json!("completed"), &Value::Null)
+        );
         // The document tells; the stream does not.
         assert_eq!(capture["usage"]["estimated"], stream, "{}", capture["usage"]);
-        assert_eq!((&response["headers"]["content-encoding"], &response["body"]), (&json!("gzip"), &Value::Null));
-        assert_eq!(response["body_base64"], base64::engine::general_purpose::STANDARD.encode(&body));
+        assert_eq!(
+            (&response["headers"]["content-encoding"], &response["body"]),
+            (&json!("gzip"), &Value::Null)
+        );
+        assert_eq!(
+            response["body_base64"],
+            base64::engine::general_purpose::STANDARD.encode(&body)
+        );
     }
 }

@@ -32,18 +32,32 @@ fn check_rerouted(answer: &Answer, of: &str, revision: &str) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let body = answer.json();
     let decision = &body["decision"];
-    assert_eq!((&decision["provider"], &decision["model"], &decision["recipe"]), (&json!("b"), &json!("model"), &json!("after")), "{body}");
+    assert_eq!(
+        (&decision["provider"], &decision["model"], &decision["recipe"]),
+        (&json!("b"), &json!("model"), &json!("after")),
+        "{body}"
+    );
     assert_eq!(decision["revision"], revision);
     assert_eq!(body["replay_of"], of);
     let response = &body["response"];
     assert_eq!(response["object"], "chat.completion", "{body}");
     assert!(response["id"].is_string());
     assert_eq!(response["choices"][0]["index"], 0);
-    assert_eq!(response["choices"][0]["message"], json!({"role": "assistant", "content": "from b"}));
+    assert_eq!(
+        response["choices"][0]["message"],
+        json!({"role": "assistant", "content": "from b"})
+    );
     assert_eq!(response["choices"][0]["finish_reason"], "stop");
-    assert_eq!(response["usage"], json!({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}));
+    assert_eq!(
+        response["usage"],
+        json!({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
+    );
     let original = &body["original"];
-    assert_eq!((&original["decision"]["provider"], &original["status"]), (&json!("a"), &json!(200)), "{body}");
+    assert_eq!(
+        (&original["decision"]["provider"], &original["status"]),
+        (&json!("a"), &json!(200)),
+        "{body}"
+    );
     let id = body["new_id"].as_str().expect("new_id").to_owned();
     assert!(id.starts_with("req_") && id != of, "{id}");
     id
@@ -65,32 +79,74 @@ async fn captured_under_one_document_rerouted_under_the_next() {
     let rerouted = gateway.manage("POST", &path, &key.secret, None).await;
     let new_id = check_rerouted(&rerouted, &id, &revision);
     let replayed = gateway.capture(&new_id).await;
-    assert_eq!((&replayed["replay_of"], &replayed["decision"]["provider"]), (&json!(id), &json!("b")), "{replayed}");
+    assert_eq!(
+        (&replayed["replay_of"], &replayed["decision"]["provider"]),
+        (&json!(id), &json!("b")),
+        "{replayed}"
+    );
     assert_eq!(replayed["key"], key.id.as_str(), "the capture belongs to the owner of the first");
     let mut expected: Value = serde_json::from_str(&chat_body("model", false)).unwrap();
     expected.as_object_mut().unwrap().remove("stream");
     assert_eq!(b.last().json(), expected, "stream is dropped, the rest is the client's");
 
     let listed = gateway.manage("GET", "/v1/router/replay?limit=1", &key.secret, None).await.json();
-    assert_eq!((&listed["object"], &listed["has_more"]), (&json!("list"), &json!(true)), "{listed}");
+    assert_eq!(
+        (&listed["object"], &listed["has_more"]),
+        (&json!("list"), &json!(true)),
+        "{listed}"
+    );
     assert_eq!(listed["data"][0]["id"], new_id.as_str(), "newest first");
     let next = listed["next"].as_str().expect("a cursor");
-    let rest = gateway.manage("GET", &format!("/v1/router/replay?after={next}"), &key.secret, None).await.json();
-    assert_eq!((&rest["data"][0]["id"], &rest["has_more"], &rest["next"]), (&json!(id), &json!(false), &Value::Null), "{rest}");
-    let of = gateway.manage("GET", &format!("/v1/router/replay?replay_of={id}"), &key.secret, None).await.json();
+    let rest = gateway
+        .manage("GET", &format!("/v1/router/replay?after={next}"), &key.secret, None)
+        .await
+        .json();
+    assert_eq!(
+        (&rest["data"][0]["id"], &rest["has_more"], &rest["next"]),
+        (&json!(id), &json!(false), &Value::Null),
+        "{rest}"
+    );
+    let of = gateway
+        .manage("GET", &format!("/v1/router/replay?replay_of={id}"), &key.secret, None)
+        .await
+        .json();
     assert_eq!(of["data"].as_array().map(Vec::len), Some(1), "{of}");
-    for (method, path) in [("GET", "/v1/router/replay/req_00000000000000000000000000"), ("POST", "/v1/router/replay/nonsense/reroute")] {
-        envelope::management(&gateway.manage(method, path, &key.secret, None).await, 404, "not_found");
+    for (method, path) in [
+        ("GET", "/v1/router/replay/req_00000000000000000000000000"),
+        ("POST", "/v1/router/replay/nonsense/reroute"),
+    ] {
+        envelope::management(
+            &gateway.manage(method, path, &key.secret, None).await,
+            404,
+            "not_found",
+        );
     }
-    envelope::management(&gateway.manage("GET", "/v1/router/replay?colour=red", &key.secret, None).await, 400, "invalid_request");
+    envelope::management(
+        &gateway.manage("GET", "/v1/router/replay?colour=red", &key.secret, None).await,
+        400,
+        "invalid_request",
+    );
 }
 
 fn check_capture(capture: &Value, id: &str, key: &Key) {
-    assert_eq!((&capture["object"], &capture["id"], &capture["state"]), (&json!("replay"), &json!(id), &json!("completed")), "{capture}");
-    assert_eq!((&capture["endpoint"], &capture["model"], &capture["key"]), (&json!("chat.completions"), &json!("auto"), &json!(key.id)));
-    assert_eq!((&capture["status"], &capture["stream"], &capture["replayable"]), (&json!(200), &json!(false), &json!(true)));
+    assert_eq!(
+        (&capture["object"], &capture["id"], &capture["state"]),
+        (&json!("replay"), &json!(id), &json!("completed")),
+        "{capture}"
+    );
+    assert_eq!(
+        (&capture["endpoint"], &capture["model"], &capture["key"]),
+        (&json!("chat.completions"), &json!("auto"), &json!(key.id))
+    );
+    assert_eq!(
+        (&capture["status"], &capture["stream"], &capture["replayable"]),
+        (&json!(200), &json!(false), &json!(true))
+    );
     let served = json!({"provider": "a", "model": "model"});
-    assert!(served.as_object().unwrap().iter().all(|(name, value)| capture["served"][name] == *value), "{capture}");
+    assert!(
+        served.as_object().unwrap().iter().all(|(name, value)| capture["served"][name] == *value),
+        "{capture}"
+    );
     assert_eq!(capture["usage"]["total_tokens"], 10);
     assert!(capture["cost_usd"].is_null(), "an unknown price is null, never 0");
     for latency in ["routing_us", "total_ms"] {
@@ -99,17 +155,24 @@ fn check_capture(capture: &Value, id: &str, key: &Key) {
     assert_eq!(capture["request"]["body"], chat_body("auto", false));
     assert_eq!(capture["response"]["body"], scripted::completion_body("from a").to_string());
     assert_eq!(capture["response"]["status"], 200);
-    assert!(capture["replay_of"].is_null() && capture["inputs"]["seed"].is_string() && capture["decision"]["plan"].is_array(), "{capture}");
+    assert!(
+        capture["replay_of"].is_null()
+            && capture["inputs"]["seed"].is_string()
+            && capture["decision"]["plan"].is_array(),
+        "{capture}"
+    );
 }
 
 #[tokio::test]
 async fn by_session_cookie_and_by_session_token() {
     let (a, b) = providers().await;
     let gateway = Gateway::start(&document(&a, &b, "before", "a")).await;
-    let account = json!({"email": "tour@example.com", "password": "a long enough password", "name": "Tour"});
+    let account =
+        json!({"email": "tour@example.com", "password": "a long enough password", "name": "Tour"});
     let credentials = json!({"email": "tour@example.com", "password": "a long enough password"});
     let post = async |path: &str, body: &Value, headers: &[(&str, &str)]| {
-        let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().copied().chain([("content-type", "application/json")]).collect();
         gateway.send("POST", path, &headers, Some(body.to_string().as_bytes())).await
     };
     let registered = post("/v1/auth/register", &account, &[]).await;
@@ -122,17 +185,31 @@ async fn by_session_cookie_and_by_session_token() {
     assert_eq!(login.status, 200, "{}", login.text());
     let set_cookie = login.header("set-cookie").expect("a cookie");
     assert!(
-        set_cookie.starts_with("rerouter_session=") && set_cookie.contains("HttpOnly") && set_cookie.contains("SameSite=Lax"),
+        set_cookie.starts_with("rerouter_session=")
+            && set_cookie.contains("HttpOnly")
+            && set_cookie.contains("SameSite=Lax"),
         "{set_cookie}"
     );
     assert!(set_cookie.contains("Path=/") && !set_cookie.contains("Secure"), "{set_cookie}");
     let cookie = set_cookie.split(';').next().unwrap();
     let token = login.json()["token"].as_str().unwrap().to_owned();
-    assert!(token.starts_with("ses_") && !cookie.contains(&token), "token and cookie are different secrets");
+    assert!(
+        token.starts_with("ses_") && !cookie.contains(&token),
+        "token and cookie are different secrets"
+    );
     let me = gateway.send("GET", "/v1/auth/me", &[("cookie", cookie)], None).await.json();
-    assert_eq!((&me["id"], &me["role"], &me["auth"]["type"]), (&json!(user), &json!("user"), &json!("session")), "{me}");
+    assert_eq!(
+        (&me["id"], &me["role"], &me["auth"]["type"]),
+        (&json!(user), &json!("user"), &json!("session")),
+        "{me}"
+    );
 
-    let chat = post("/v1/chat/completions", &serde_json::from_str(&chat_body("auto", false)).unwrap(), &[("cookie", cookie)]).await;
+    let chat = post(
+        "/v1/chat/completions",
+        &serde_json::from_str(&chat_body("auto", false)).unwrap(),
+        &[("cookie", cookie)],
+    )
+    .await;
     assert_eq!(chat.status, 200, "{}", chat.text());
     let id = chat.request_id();
     let capture = gateway.capture(&id).await;
@@ -147,7 +224,10 @@ async fn by_session_cookie_and_by_session_token() {
     let stranger = gateway.create_key().await;
     let other = gateway.chat(&stranger, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&other).await;
-    for (method, path) in [("GET", format!("/v1/router/replay/{other}")), ("POST", format!("/v1/router/replay/{other}/reroute"))] {
+    for (method, path) in [
+        ("GET", format!("/v1/router/replay/{other}")),
+        ("POST", format!("/v1/router/replay/{other}/reroute")),
+    ] {
         envelope::management(&gateway.manage(method, &path, &token, None).await, 404, "not_found");
     }
 }
@@ -161,16 +241,27 @@ async fn a_streamed_capture_is_decided_as_live_traffic_would_be() {
     assert_eq!(streamed.text(), scripted::stream_body("from a"));
     let id = streamed.request_id();
     let capture = gateway.capture(&id).await;
-    assert_eq!((&capture["stream"], &capture["response"]["body"]), (&json!(true), &json!(scripted::stream_body("from a"))));
+    assert_eq!(
+        (&capture["stream"], &capture["response"]["body"]),
+        (&json!(true), &json!(scripted::stream_body("from a")))
+    );
 
     let rules = "rules: [ { name: plain, when: \"!stream\", targets: [ { target: a/model } ] }, { name: streams, targets: [ { target: b/model } ] } ]";
-    let split = document(&a, &b, "after", "b").replace("rules: [ { name: only, targets: [ { target: b/model } ] } ]", rules);
+    let split = document(&a, &b, "after", "b")
+        .replace("rules: [ { name: only, targets: [ { target: b/model } ] } ]", rules);
     assert!(split.contains("streams"));
     gateway.write_routing(&split).await;
     let live = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     assert_eq!(live.header("x-rerouter-provider"), Some("b"));
-    let rerouted = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await.json();
-    assert_eq!((&rerouted["decision"]["provider"], &rerouted["decision"]["rule"]), (&json!("b"), &json!("streams")), "{rerouted}");
+    let rerouted = gateway
+        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
+        .await
+        .json();
+    assert_eq!(
+        (&rerouted["decision"]["provider"], &rerouted["decision"]["rule"]),
+        (&json!("b"), &json!("streams")),
+        "{rerouted}"
+    );
     assert_eq!(rerouted["response"]["object"], "chat.completion");
     assert_eq!(rerouted["response"]["choices"][0]["message"]["content"], "from b");
     assert_eq!(b.last().json().get("stream"), None, "the provider is asked for no stream");
@@ -185,7 +276,8 @@ async fn a_reroute_whose_provider_fails_is_502_and_captured() {
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
     gateway.write_routing(&document(&a, &b, "after", "b")).await;
-    let failed = gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let failed =
+        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
     assert_eq!(failed.status, 502, "{}", failed.text());
     let body = failed.json();
     assert_eq!(
@@ -204,7 +296,13 @@ async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
     let bearer = format!("Bearer {}", key.secret);
     let body = chat_body("auto", false);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let request = client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    let request = client::request(
+        "POST",
+        "/v1/chat/completions",
+        &gateway.host(),
+        &headers,
+        Some(body.as_bytes()),
+    );
     let mut open = gateway.connect().await;
     let first = open.exchange(&request).await;
     assert_eq!(first.status, 200);
@@ -215,7 +313,12 @@ async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
         let revoked = gateway.manage("DELETE", &path, &kept.secret, None).await;
         assert_eq!((revoked.status, revoked.body.len()), (204, 0), "again 204");
     }
-    envelope::openai(&open.exchange(&request).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    envelope::openai(
+        &open.exchange(&request).await,
+        401,
+        "invalid_request_error",
+        Some("invalid_api_key"),
+    );
     assert_eq!(a.count(), 1);
     let record = gateway.manage("GET", &path, &kept.secret, None).await.json();
     assert!(record["revoked_at"].is_string() && record.get("key").is_none(), "{record}");
@@ -223,11 +326,24 @@ async fn a_revoked_key_is_dead_at_once_and_stays_dead_after_kill_9() {
     let latest = gateway.create_key().await;
     gateway.kill_9();
     gateway.start_again().await;
-    envelope::openai(&gateway.chat(&key, body.as_bytes()).await, 401, "invalid_request_error", Some("invalid_api_key"));
+    envelope::openai(
+        &gateway.chat(&key, body.as_bytes()).await,
+        401,
+        "invalid_request_error",
+        Some("invalid_api_key"),
+    );
     for key in [&kept, &latest] {
-        assert_eq!(gateway.chat(key, body.as_bytes()).await.status, 200, "an acknowledged key is there");
+        assert_eq!(
+            gateway.chat(key, body.as_bytes()).await.status,
+            200,
+            "an acknowledged key is there"
+        );
     }
-    assert_eq!(gateway.capture(&id).await["response"]["body"], first.text(), "a listed capture is there, bodies readable");
+    assert_eq!(
+        gateway.capture(&id).await["response"]["body"],
+        first.text(),
+        "a listed capture is there, bodies readable"
+    );
 }
 
 #[tokio::test]
@@ -238,14 +354,21 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     let who = async |gateway: &Gateway| {
         let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        (answer.header("x-rerouter-provider").unwrap().to_owned(), answer.header("x-rerouter-revision").unwrap().to_owned())
+        (
+            answer.header("x-rerouter-provider").unwrap().to_owned(),
+            answer.header("x-rerouter-revision").unwrap().to_owned(),
+        )
     };
     let first = gateway.revision().await;
     assert_eq!(who(&gateway).await, ("a".to_owned(), first.clone()));
     let second = gateway.write_routing(&document(&a, &b, "after", "b")).await;
     assert_eq!(who(&gateway).await, ("b".to_owned(), second.clone()));
     let health = gateway.send("GET", "/health", &[], None).await.json();
-    assert_eq!((&health["status"], &health["revision"]), (&json!("ok"), &json!(second)), "{health}");
+    assert_eq!(
+        (&health["status"], &health["revision"]),
+        (&json!("ok"), &json!(second)),
+        "{health}"
+    );
 
     // The same document with comments is the same revision.
     let all = async |gateway: &Gateway| reloads(&gateway.metrics().await, &[]);
@@ -257,26 +380,47 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
 
     // Whatever word the counter has for a good document: a bad one is counted under another.
     let metrics = gateway.metrics().await;
-    let good: Vec<&str> =
-        metrics.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(_, value)| *value != "0").map(|(series, _)| series).collect();
+    let good: Vec<&str> = metrics
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter(|(_, value)| *value != "0")
+        .map(|(series, _)| series)
+        .collect();
     let refused = async |gateway: &Gateway| reloads(&gateway.metrics().await, &good);
-    for bad in ["recipes: [", "providers: {}\nrecipes: {}\naliases: { auto: missing }\n", &document(&a, &b, "after", "unknown")] {
+    for bad in [
+        "recipes: [",
+        "providers: {}\nrecipes: {}\naliases: { auto: missing }\n",
+        &document(&a, &b, "after", "unknown"),
+    ] {
         let counted = refused(&gateway).await;
         gateway.replace_routing(bad);
         gateway.hup().await;
-        until("the reload to be refused", async || (refused(&gateway).await > counted).then_some(())).await;
+        until("the reload to be refused", async || {
+            (refused(&gateway).await > counted).then_some(())
+        })
+        .await;
         assert_eq!(gateway.revision().await, second, "{bad:?}");
         assert_eq!(who(&gateway).await, ("b".to_owned(), second.clone()));
     }
-    assert_eq!(gateway.write_routing(&document(&a, &b, "before", "a")).await, first, "one document, one revision");
+    assert_eq!(
+        gateway.write_routing(&document(&a, &b, "before", "a")).await,
+        first,
+        "one document, one revision"
+    );
     gateway.restart().await;
     assert_eq!(who(&gateway).await, ("a".to_owned(), first));
 }
 
 /// The sum of `rerouter_reloads_total` over the series that are not among `except`.
 fn reloads(metrics: &str, except: &[&str]) -> f64 {
-    let series = metrics.lines().filter(|line| line.starts_with("rerouter_reloads_total{")).filter_map(|line| line.rsplit_once(' '));
-    series.filter(|(series, _)| !except.contains(series)).map(|(_, value)| value.parse::<f64>().unwrap()).sum()
+    let series = metrics
+        .lines()
+        .filter(|line| line.starts_with("rerouter_reloads_total{"))
+        .filter_map(|line| line.rsplit_once(' '));
+    series
+        .filter(|(series, _)| !except.contains(series))
+        .map(|(_, value)| value.parse::<f64>().unwrap())
+        .sum()
 }
 
 #[tokio::test]
@@ -285,7 +429,8 @@ async fn a_body_held_back_does_not_outlive_its_credential() {
     let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).start().await;
     for path in ["/v1/chat/completions", "/v1/router/keys"] {
         let key = gateway.create_key().await;
-        let body = if path == "/v1/router/keys" { "{}".to_owned() } else { chat_body("auto", false) };
+        let body =
+            if path == "/v1/router/keys" { "{}".to_owned() } else { chat_body("auto", false) };
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             gateway.host(),
@@ -296,7 +441,9 @@ async fn a_body_held_back_does_not_outlive_its_credential() {
         connection.send(format!("{head}{}", &body[..1]).as_bytes()).await;
         // Time for the head to be let in; were it slower, it would be refused all the same.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        let ended = gateway.manage("DELETE", &format!("/v1/router/keys/{}", key.id), &gateway.admin_key, None).await;
+        let ended = gateway
+            .manage("DELETE", &format!("/v1/router/keys/{}", key.id), &gateway.admin_key, None)
+            .await;
         assert_eq!(ended.status, 204);
         connection.send(&body.as_bytes()[1..]).await;
         let answer = connection.answer().await.expect("an answer");

@@ -69,18 +69,35 @@ fn routing(text: &str) -> Routing {
 const LONG: (u32, u32) = (3_600, 3_200);
 
 pub async fn measure(load: &Load) {
-    let (then, moved, other_words) =
-        (document("refactor, lint", LONG.0), document("refactor, lint", LONG.1), document("refactor, debug", LONG.0));
+    let (then, moved, other_words) = (
+        document("refactor, lint", LONG.0),
+        document("refactor, lint", LONG.1),
+        document("refactor, debug", LONG.0),
+    );
     run("heads", load.heads, None, (&then, &moved), PROMISED.0).await;
-    run("bodies, as the words of a keyword set are others", load.bodies, Some(load.bytes), (&then, &other_words), PROMISED.1).await;
+    run(
+        "bodies, as the words of a keyword set are others",
+        load.bodies,
+        Some(load.bytes),
+        (&then, &other_words),
+        PROMISED.1,
+    )
+    .await;
 }
 
-async fn run(what: &str, count: u64, bytes: Option<usize>, (then, candidate): (&str, &str), promised: f64) {
+async fn run(
+    what: &str,
+    count: u64,
+    bytes: Option<usize>,
+    (then, candidate): (&str, &str),
+    promised: f64,
+) {
     let dir = directory();
     std::fs::write(dir.path().join("routing.yaml"), then).expect("written");
     std::fs::write(dir.path().join("candidate.yaml"), candidate).expect("written");
     let began = Instant::now();
-    let changed = fill(&dir.path().join("data"), count, bytes, (&routing(then), &routing(candidate))).await;
+    let changed =
+        fill(&dir.path().join("data"), count, bytes, (&routing(then), &routing(candidate))).await;
     println!(
         "{count} captures, decided again by {what}; filled in {:.0} s, and {changed} of them will change",
         began.elapsed().as_secs_f64()
@@ -90,7 +107,11 @@ async fn run(what: &str, count: u64, bytes: Option<usize>, (then, candidate): (&
     let (report, client) = gateway.evaluate(dir.path(), count);
     let (took, used) = (began.elapsed().as_secs_f64(), gateway.cpu() - before);
     let number = |name: &str| report.get(name).and_then(Value::as_u64).unwrap_or(u64::MAX);
-    assert_eq!((number("evaluated"), number("changed"), number("inexact")), (count, changed, 0), "{report}");
+    assert_eq!(
+        (number("evaluated"), number("changed"), number("inexact")),
+        (count, changed, 0),
+        "{report}"
+    );
     println!(
         "  {:.0}/s a core (promised: {promised:.0}), {:.0}/s on the clock: {took:.1} s, of which the gateway had a core for {used:.1} s",
         count as f64 / used,
@@ -107,10 +128,17 @@ async fn run(what: &str, count: u64, bytes: Option<usize>, (then, candidate): (&
 }
 
 /// Fills the archive of a data directory as the gateway with that master key would have; how many change under the candidate.
-async fn fill(data: &Path, count: u64, bytes: Option<usize>, (then, candidate): (&Routing, &Routing)) -> u64 {
+async fn fill(
+    data: &Path,
+    count: u64,
+    bytes: Option<usize>,
+    (then, candidate): (&Routing, &Routing),
+) -> u64 {
     std::fs::create_dir(data).expect("a directory");
     let master = SecretBytes::new(MASTER);
-    let store = Store::open(data, derive(&master, "rerouter master key fingerprint v1").expose()).await.expect("a store");
+    let store = Store::open(data, derive(&master, "rerouter master key fingerprint v1").expose())
+        .await
+        .expect("a store");
     let archive = Archive::new(store, &master, Random::System, true);
     let (mut prose, random, mut changed) = (Prose::new(9), Random::seeded(10), 0);
     let begin = Timestamp::now() - Duration::from_micros(count * 50);
@@ -118,7 +146,13 @@ async fn fill(data: &Path, count: u64, bytes: Option<usize>, (then, candidate): 
     for first in (0..count).step_by(BATCH) {
         let mut batch = Vec::with_capacity(BATCH);
         for number in first..count.min(first + BATCH as u64) {
-            let made = capture(begin + Duration::from_micros(number * 50), bytes, then, &mut prose, &random);
+            let made = capture(
+                begin + Duration::from_micros(number * 50),
+                bytes,
+                then,
+                &mut prose,
+                &random,
+            );
             changed += u64::from(changes(&made, candidate));
             batch.push(made);
         }
@@ -142,7 +176,13 @@ fn question(capture: &Capture) -> Option<String> {
     Some(body.pointer("/messages/0/content")?.as_str()?.to_owned())
 }
 
-fn capture(at: Timestamp, bytes: Option<usize>, then: &Routing, prose: &mut Prose, random: &Random) -> Capture {
+fn capture(
+    at: Timestamp,
+    bytes: Option<usize>,
+    then: &Routing,
+    prose: &mut Prose,
+    random: &Random,
+) -> Capture {
     let mut made = queue::capture(at, UserId::admin(), Bodies::default(), random);
     let draw = prose.next();
     let words = ["Please refactor", "Please debug", "Please lint", "Say"];
@@ -150,9 +190,11 @@ fn capture(at: Timestamp, bytes: Option<usize>, then: &Routing, prose: &mut Pros
     if let Some(bytes) = bytes {
         made.bodies = queue::bodies(bytes, word, prose);
     }
-    let mut inputs = Inputs { seed: random.next_u64(), at, ..made.head.inputs.take().expect("inputs") };
+    let mut inputs =
+        Inputs { seed: random.next_u64(), at, ..made.head.inputs.take().expect("inputs") };
     let request = &mut inputs.request;
-    (request.prompt_tokens, request.max_tokens, request.stream) = (draw >> 8 & 0xfff, Some(draw >> 20 & 0x7ff), draw >> 32 & 3 == 0);
+    (request.prompt_tokens, request.max_tokens, request.stream) =
+        (draw >> 8 & 0xfff, Some(draw >> 20 & 0x7ff), draw >> 32 & 3 == 0);
     (request.messages, request.tools) = (1 + (draw >> 34 & 7), draw >> 37 & 3);
     inputs.principal.user = Some(UserId::admin().to_string());
     assert!(inputs.complete(then, || Some(word.to_owned())));
@@ -171,7 +213,9 @@ fn capture(at: Timestamp, bytes: Option<usize>, then: &Routing, prose: &mut Pros
 
 /// Whether another target comes first under the candidate: by the same `decide`, and what the words are.
 fn changes(made: &Capture, candidate: &Routing) -> bool {
-    let (Some(inputs), Some(decision)) = (&made.head.inputs, &made.head.decision) else { return false };
+    let (Some(inputs), Some(decision)) = (&made.head.inputs, &made.head.decision) else {
+        return false;
+    };
     let mut inputs = inputs.clone();
     inputs.complete(candidate, || question(made));
     let after = decide(candidate, &inputs).expect("a decision");
@@ -194,8 +238,9 @@ impl Drop for Gateway {
 
 impl Gateway {
     fn start(dir: &Path) -> Gateway {
-        let [address, metrics] =
-            [0, 0].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).map(|held| held.local_addr().expect("its address"));
+        let [address, metrics] = [0, 0]
+            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+            .map(|held| held.local_addr().expect("its address"));
         let text = format!(
             "listeners: [ {{ address: {address} }} ]\nmetrics: {{ address: {metrics} }}\ndata_dir: {}\nrouting: {{ file: {} }}\n\
              capture: {{ retention: {{ age: 30d, size: 100GiB }} }}\n",
@@ -204,13 +249,23 @@ impl Gateway {
         );
         std::fs::write(dir.join("rerouter.yaml"), text).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        command.arg("serve").arg("--config").arg(dir.join("rerouter.yaml")).env_clear().env("ADMIN_API_KEY", ADMIN).env("RUST_LOG", "warn");
-        command.env("REROUTER_MASTER_KEY", base64::engine::general_purpose::STANDARD.encode(MASTER));
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(dir.join("rerouter.yaml"))
+            .env_clear()
+            .env("ADMIN_API_KEY", ADMIN)
+            .env("RUST_LOG", "warn");
+        command
+            .env("REROUTER_MASTER_KEY", base64::engine::general_purpose::STANDARD.encode(MASTER));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("started");
         let mut gateway = Gateway { child, address };
         let begun = Instant::now();
         while !gateway.is_well() {
-            assert!(gateway.child.try_wait().expect("waited").is_none(), "the gateway left instead of serving");
+            assert!(
+                gateway.child.try_wait().expect("waited").is_none(),
+                "the gateway left instead of serving"
+            );
             assert!(begun.elapsed() < Duration::from_secs(60), "the gateway does not serve");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -219,17 +274,26 @@ impl Gateway {
 
     fn is_well(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.address) else { return false };
-        let request = format!("GET /health HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        let request =
+            format!("GET /health HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
         let mut answer = String::new();
-        stream.write_all(request.as_bytes()).is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+        stream.write_all(request.as_bytes()).is_ok()
+            && stream.read_to_string(&mut answer).is_ok()
+            && answer.starts_with("HTTP/1.1 200")
     }
 
     /// The report, and the peak of the command line's memory in bytes.
     fn evaluate(&mut self, dir: &Path, count: u64) -> (Value, usize) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        command.args(["replay", "evaluate", "--json", "--limit", &count.to_string(), "--document"]).arg(dir.join("candidate.yaml"));
-        command.env_clear().env("REROUTER_URL", format!("http://{}", self.address)).env("REROUTER_API_KEY", ADMIN);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("started");
+        command
+            .args(["replay", "evaluate", "--json", "--limit", &count.to_string(), "--document"])
+            .arg(dir.join("candidate.yaml"));
+        command
+            .env_clear()
+            .env("REROUTER_URL", format!("http://{}", self.address))
+            .env("REROUTER_API_KEY", ADMIN);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("started");
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
         // The report comes at its end; it is still there while that is read.
         let waits = out.fill_buf().map(|begun| !begun.is_empty());
@@ -243,10 +307,17 @@ impl Gateway {
 
     /// Seconds of a core that it has had, its threads that ended counted.
     fn cpu(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("/proc");
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("/proc");
         let (_, fields) = stat.rsplit_once(')').expect("a name");
         // utime and stime, in ticks of 10 ms (proc_pid_stat(5)).
-        fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+        fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|ticks| ticks.parse::<f64>().ok())
+            .sum::<f64>()
+            / 100.0
     }
 }
 

@@ -62,7 +62,9 @@ struct Traffic {
 
 impl Traffic {
     fn at(&self, number: u64) -> Timestamp {
-        self.begin.saturating_add(self.apart * u32::try_from(number).unwrap_or(u32::MAX)).expect("a time")
+        self.begin
+            .saturating_add(self.apart * u32::try_from(number).unwrap_or(u32::MAX))
+            .expect("a time")
     }
 
     fn is_read(&self, number: u64) -> bool {
@@ -74,7 +76,8 @@ impl Traffic {
         let draw = self.prose.next();
         let user = draw % USERS;
         let bodied = (number % self.every).abs_diff(self.every / 2) < BODIED / 2;
-        let bodies = if bodied { queue::bodies(BODIES, "", &mut self.prose) } else { Bodies::default() };
+        let bodies =
+            if bodied { queue::bodies(BODIES, "", &mut self.prose) } else { Bodies::default() };
         let mut made = queue::capture(self.at(number), user_id(user), bodies, &self.random);
         let head = &mut made.head;
         head.key = Some(key_id(user, draw >> 20 & 1));
@@ -113,8 +116,15 @@ pub async fn measure(load: &Load) -> Vec<String> {
     let dir = directory();
     let begin = Timestamp::now() - Span::new().hours(i64::try_from(load.days * 24).expect("days"));
     let clock = Clock::manual(begin);
-    let apart = Duration::from_secs(load.days * 24 * 3600) / u32::try_from(load.heads.max(1)).expect("fewer heads");
-    let mut traffic = Traffic { begin, apart, prose: Prose::new(5), random: Random::seeded(6), every: (load.heads / READS).max(1) };
+    let apart = Duration::from_secs(load.days * 24 * 3600)
+        / u32::try_from(load.heads.max(1)).expect("fewer heads");
+    let mut traffic = Traffic {
+        begin,
+        apart,
+        prose: Prose::new(5),
+        random: Random::seeded(6),
+        every: (load.heads / READS).max(1),
+    };
     let filled = archive(dir.path(), clock.clone()).await;
     let sample = fill(&filled, &clock, &mut traffic, load.heads).await;
     // As after a kill: nobody closes the segment that is written to.
@@ -148,20 +158,39 @@ async fn read(archive: &Archive, sample: &[RequestId]) -> Option<String> {
         let from = Instant::now();
         let capture = archive.get(id).await.expect("read").expect("it is there");
         reads.push(from.elapsed());
-        assert!(capture.bodies.request.len() + capture.bodies.response.len() > BODIES / 2, "with its bodies");
+        assert!(
+            capture.bodies.request.len() + capture.bodies.response.len() > BODIES / 2,
+            "with its bodies"
+        );
     }
     let median = process::median(&reads);
-    println!("one capture with its bodies, {} of them once each: {} (promised: {PROMISED:?})", sample.len(), process::spread(reads));
+    println!(
+        "one capture with its bodies, {} of them once each: {} (promised: {PROMISED:?})",
+        sample.len(),
+        process::spread(reads)
+    );
     (median > PROMISED).then(|| format!("a capture is read in {median:.1?}"))
 }
 
 /// Fills the archive, as a gateway does in that time; gives some of the ids.
-async fn fill(archive: &Archive, clock: &Clock, traffic: &mut Traffic, heads: u64) -> Vec<RequestId> {
+async fn fill(
+    archive: &Archive,
+    clock: &Clock,
+    traffic: &mut Traffic,
+    heads: u64,
+) -> Vec<RequestId> {
     let (start, mut sample) = (Instant::now(), Vec::new());
     let mut writing: Option<JoinHandle<Result<usize, StoreError>>> = None;
     for first in (0..heads).step_by(BATCH) {
-        let batch: Vec<Capture> = (first..heads.min(first + BATCH as u64)).map(|number| traffic.capture(number)).collect();
-        sample.extend((first..).zip(&batch).filter(|(number, _)| traffic.is_read(*number)).map(|(_, made)| made.head.id.clone()));
+        let batch: Vec<Capture> = (first..heads.min(first + BATCH as u64))
+            .map(|number| traffic.capture(number))
+            .collect();
+        sample.extend(
+            (first..)
+                .zip(&batch)
+                .filter(|(number, _)| traffic.is_read(*number))
+                .map(|(_, made)| made.head.id.clone()),
+        );
         if let Some(writing) = writing.take() {
             writing.await.expect("joined").expect("appended");
         }
@@ -180,18 +209,39 @@ async fn fill(archive: &Archive, clock: &Clock, traffic: &mut Traffic, heads: u6
 /// The newest fifty by filters.
 async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String> {
     let all = CaptureFilter::default;
-    let (owner, us) = (Some(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
+    let (owner, us) =
+        (Some(user_id(SOMEBODY)), |number: u64| Some(traffic.at(number).as_microsecond()));
     let of = |statuses: &[(u16, u16)]| CaptureFilter { statuses: statuses.to_vec(), ..all() };
     let questions = [
         ("all", all()),
         ("one of five models", CaptureFilter { model: Some("o5".into()), ..all() }),
         ("up to the middle", CaptureFilter { until_us: us(heads / 2), ..all() }),
-        ("a span, a model", CaptureFilter { since_us: us(heads / 4), until_us: us(heads / 2), model: Some("o5".into()), ..all() }),
+        (
+            "a span, a model",
+            CaptureFilter {
+                since_us: us(heads / 4),
+                until_us: us(heads / 2),
+                model: Some("o5".into()),
+                ..all()
+            },
+        ),
         ("a user", CaptureFilter { owner: owner.clone(), ..all() }),
-        ("a user, a model", CaptureFilter { owner: owner.clone(), model: Some("o5".into()), ..all() }),
-        ("a user, a key", CaptureFilter { owner: owner.clone(), key: Some(key_id(SOMEBODY, 1)), ..all() }),
-        ("a user, status 4xx,5xx", CaptureFilter { owner: owner.clone(), ..of(&[(400, 499), (500, 599)]) }),
-        ("a user, a rare model", CaptureFilter { owner: owner.clone(), model: Some("rare".into()), ..all() }),
+        (
+            "a user, a model",
+            CaptureFilter { owner: owner.clone(), model: Some("o5".into()), ..all() },
+        ),
+        (
+            "a user, a key",
+            CaptureFilter { owner: owner.clone(), key: Some(key_id(SOMEBODY, 1)), ..all() },
+        ),
+        (
+            "a user, status 4xx,5xx",
+            CaptureFilter { owner: owner.clone(), ..of(&[(400, 499), (500, 599)]) },
+        ),
+        (
+            "a user, a rare model",
+            CaptureFilter { owner: owner.clone(), model: Some("rare".into()), ..all() },
+        ),
         ("a user, aborted", CaptureFilter { owner, state: Some("aborted".into()), ..all() }),
         ("a key", CaptureFilter { key: Some(key_id(SOMEBODY, 0)), ..all() }),
         ("status 502", of(&[(502, 502)])),
@@ -213,19 +263,33 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String>
         if process::median(&times) > PROMISED {
             over.push(name);
         }
-        println!("  {name:<28} {found:>2} found{}: {}", if more { ", more" } else { "" }, process::spread(times));
+        println!(
+            "  {name:<28} {found:>2} found{}: {}",
+            if more { ", more" } else { "" },
+            process::spread(times)
+        );
     }
-    (!over.is_empty()).then(|| format!("lists longer than {PROMISED:?} by their median: {}", over.join(", ")))
+    (!over.is_empty())
+        .then(|| format!("lists longer than {PROMISED:?} by their median: {}", over.join(", ")))
 }
 
 /// A day leaves while captures are written.
-async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &Load) -> Option<String> {
+async fn retire(
+    archive: &Archive,
+    traffic: &mut Traffic,
+    clock: &Clock,
+    load: &Load,
+) -> Option<String> {
     let (mut next, mut most) = (load.heads, Duration::ZERO);
     for tending in [false, true] {
         let done = Arc::new(AtomicBool::new(!tending));
         let work = tokio::spawn({
             let (archive, done, now) = (archive.clone(), done.clone(), clock.now());
-            let before = traffic.begin.saturating_add(Duration::from_secs(24 * 3600)).expect("a time").as_microsecond();
+            let before = traffic
+                .begin
+                .saturating_add(Duration::from_secs(24 * 3600))
+                .expect("a time")
+                .as_microsecond();
             async move {
                 let from = Instant::now();
                 if tending {
@@ -236,9 +300,11 @@ async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &
             }
         });
         let (mut times, from) = (Vec::new(), Instant::now());
-        let least = if load.heads < RARE { Duration::from_millis(50) } else { Duration::from_secs(3) };
+        let least =
+            if load.heads < RARE { Duration::from_millis(50) } else { Duration::from_secs(3) };
         while !done.load(Ordering::Acquire) || from.elapsed() < least {
-            let batch: Vec<Capture> = (0..100).map(|number| traffic.capture(next + number)).collect();
+            let batch: Vec<Capture> =
+                (0..100).map(|number| traffic.capture(next + number)).collect();
             next += 100;
             let began = Instant::now();
             archive.append(Arc::new(batch)).await.expect("appended");
@@ -246,11 +312,21 @@ async fn retire(archive: &Archive, traffic: &mut Traffic, clock: &Clock, load: &
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let took = work.await.expect("joined");
-        let what = if tending { format!("while a day leaves, which takes {took:.1?}") } else { "with nothing else to do".to_owned() };
+        let what = if tending {
+            format!("while a day leaves, which takes {took:.1?}")
+        } else {
+            "with nothing else to do".to_owned()
+        };
         most = most.max(times.iter().copied().max().unwrap_or_default());
-        println!("100 captures at a time are written, {what}: {} (promised: {STALL:?} at most)", process::spread(times));
+        println!(
+            "100 captures at a time are written, {what}: {} (promised: {STALL:?} at most)",
+            process::spread(times)
+        );
     }
-    let oldest = CaptureFilter { until_us: Some(traffic.begin.as_microsecond() + 23 * 3600 * 1_000_000), ..CaptureFilter::default() };
+    let oldest = CaptureFilter {
+        until_us: Some(traffic.begin.as_microsecond() + 23 * 3600 * 1_000_000),
+        ..CaptureFilter::default()
+    };
     let left = archive.page(oldest, 50, None).await.expect("a page");
     assert!(left.heads.is_empty(), "the day has left");
     (most > STALL).then(|| format!("the writer waited for {most:.1?}"))

@@ -3,7 +3,14 @@
 //! `cargo bench` measures and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
 
 // Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
-#![allow(clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub, missing_docs)]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs
+)]
 
 mod evaluate;
 mod index;
@@ -62,16 +69,26 @@ fn kept(broken: &[String]) {
 
 /// What `cargo test` runs.
 async fn try_small(arguments: &[String]) {
-    const NAMES: [&str; 3] = ["captures_through_the_queue", "captures_in_the_index", "captures_decided_again"];
-    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
+    const NAMES: [&str; 3] =
+        ["captures_through_the_queue", "captures_in_the_index", "captures_decided_again"];
+    let names: Vec<&String> =
+        arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen =
+        |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
     for name in NAMES.into_iter().filter(|name| chosen(name)) {
         println!("\nrunning 1 test");
         match name {
-            "captures_through_the_queue" => kept(&queue::measure(&queue::Load { rate: 1_000, bytes: 6144, seconds: 1.0 }, false).await),
+            "captures_through_the_queue" => kept(
+                &queue::measure(&queue::Load { rate: 1_000, bytes: 6144, seconds: 1.0 }, false)
+                    .await,
+            ),
             // What it promises of time is for runs that are alone on a machine.
-            "captures_in_the_index" => drop(index::measure(&index::Load { heads: 6_000, days: 3 }).await),
-            _ => evaluate::measure(&evaluate::Load { heads: 3_000, bodies: 300, bytes: 6144 }).await,
+            "captures_in_the_index" => {
+                drop(index::measure(&index::Load { heads: 6_000, days: 3 }).await)
+            }
+            _ => {
+                evaluate::measure(&evaluate::Load { heads: 3_000, bodies: 300, bytes: 6144 }).await
+            }
         }
         println!("test {name} ... ok\n\ntest result: ok. 1 passed; 0 failed");
     }

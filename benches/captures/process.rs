@@ -4,11 +4,16 @@ use std::path::Path;
 
 /// What this process's threads took of a core, but for those of this name, and how long they waited for one, in seconds.
 pub fn cpu_but(name: &str) -> (f64, f64) {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc").filter_map(|task| Some(task.ok()?.path()));
-    let others = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() != name));
+    let tasks = std::fs::read_dir("/proc/self/task")
+        .expect("/proc")
+        .filter_map(|task| Some(task.ok()?.path()));
+    let others = tasks.filter(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() != name)
+    });
     others.fold((0.0, 0.0), |(used, waited), task| {
         let times = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-        let mut times = times.split_whitespace().filter_map(|nanos| Some(nanos.parse::<f64>().ok()? / 1e9));
+        let mut times =
+            times.split_whitespace().filter_map(|nanos| Some(nanos.parse::<f64>().ok()? / 1e9));
         (used + times.next().unwrap_or(0.0), waited + times.next().unwrap_or(0.0))
     })
 }
@@ -24,10 +29,18 @@ pub fn memory() -> usize {
 pub fn disk(dir: &Path) -> (u64, u64, usize) {
     let files = |path: &Path| -> Vec<(String, u64)> {
         let entries = std::fs::read_dir(path).expect("the directory").filter_map(Result::ok);
-        entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.metadata().ok()?.len()))).collect()
+        entries
+            .filter_map(|entry| {
+                Some((entry.file_name().to_str()?.to_owned(), entry.metadata().ok()?.len()))
+            })
+            .collect()
     };
     let segments = files(&dir.join("captures"));
-    let index = files(dir).into_iter().filter(|(name, _)| name.starts_with("captures.db")).map(|(_, bytes)| bytes).sum();
+    let index = files(dir)
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("captures.db"))
+        .map(|(_, bytes)| bytes)
+        .sum();
     (segments.iter().map(|(_, bytes)| bytes).sum(), index, segments.len())
 }
 
@@ -41,6 +54,10 @@ pub fn median(times: &[std::time::Duration]) -> std::time::Duration {
 /// The median, the 99 % quantile and the largest of these, in milliseconds.
 pub fn spread(mut times: Vec<std::time::Duration>) -> String {
     times.sort_unstable();
-    let at = |part: f64| times.get(((times.len().max(1) - 1) as f64 * part).round() as usize).map_or(0.0, |time| time.as_secs_f64() * 1e3);
+    let at = |part: f64| {
+        times
+            .get(((times.len().max(1) - 1) as f64 * part).round() as usize)
+            .map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    };
     format!("median {:.2} ms, 99 % {:.2} ms, most {:.2} ms", at(0.5), at(0.99), at(1.0))
 }

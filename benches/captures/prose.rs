@@ -24,7 +24,11 @@ impl Prose {
         // Zipf's law, with Mandelbrot's shift for the first few.
         let weight = |rank: usize| 1.0 / (rank as f64 + 2.7);
         let scale = 65_536.0 / (0..WORDS).map(weight).sum::<f64>();
-        prose.drawn = (0..WORDS).flat_map(|rank| std::iter::repeat_n(rank as u16, (weight(rank) * scale).round() as usize)).collect();
+        prose.drawn = (0..WORDS)
+            .flat_map(|rank| {
+                std::iter::repeat_n(rank as u16, (weight(rank) * scale).round() as usize)
+            })
+            .collect();
         prose
     }
 
@@ -44,13 +48,17 @@ impl Prose {
 
     /// The often used are short. Numbered ones are told apart where two came out alike.
     fn word(&mut self, number: usize) -> String {
-        const BEGIN: [&str; 21] =
-            ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "w", "st", "tr", "ch", "pl", "sh", "th", ""];
+        const BEGIN: [&str; 21] = [
+            "b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "w", "st", "tr", "ch",
+            "pl", "sh", "th", "",
+        ];
         const MIDDLE: [&str; 8] = ["a", "e", "i", "o", "u", "ea", "ou", "ai"];
         const END: [&str; 10] = ["", "n", "r", "s", "t", "l", "nd", "ng", "st", "m"];
         loop {
             let syllables = if number < 80 { 1 } else { 1 + self.next() % 3 };
-            let word: String = (0..syllables).flat_map(|_| [self.one(&BEGIN), self.one(&MIDDLE), self.one(&END)]).collect();
+            let word: String = (0..syllables)
+                .flat_map(|_| [self.one(&BEGIN), self.one(&MIDDLE), self.one(&END)])
+                .collect();
             if !self.words.contains(&word) {
                 return word;
             }
@@ -63,9 +71,16 @@ impl Prose {
         let (mut last, mut left) = (0_usize, 0);
         while out.len() < bytes {
             let random = self.next();
-            let draw = |bits: u64| self.drawn.get(bits as usize % self.drawn.len()).copied().unwrap_or_default() as usize;
+            let draw = |bits: u64| {
+                self.drawn.get(bits as usize % self.drawn.len()).copied().unwrap_or_default()
+                    as usize
+            };
             let together = random & 0xff < TOGETHER;
-            let word = if together { draw((last as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) } else { draw(random >> 8 & 0xff_ffff) };
+            let word = if together {
+                draw((last as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40)
+            } else {
+                draw(random >> 8 & 0xff_ffff)
+            };
             let text = self.words.get(word).map_or("", String::as_str);
             if left == 0 {
                 left = 6 + (random >> 40) % 13;

@@ -80,7 +80,11 @@ impl Room {
         self.queue.flush().await;
         self.archive.close().await.expect("closed");
         let count = |outcome| self.metrics.captures_so_far(outcome);
-        let (stored, full, refused) = (count("stored"), count("dropped_full"), count("dropped_store") + count("dropped_disk_full"));
+        let (stored, full, refused) = (
+            count("stored"),
+            count("dropped_full"),
+            count("dropped_store") + count("dropped_disk_full"),
+        );
         println!("  stored {stored}, dropped {full} for a full queue and {refused} by the store");
         assert_eq!(stored + full + refused, offered, "each is counted once");
         (stored, full + refused)
@@ -95,8 +99,12 @@ impl Room {
 /// A capture of an answered chat completion, with what is known of any: inputs, a decision, an attempt.
 pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) -> Capture {
     let mut head = Head::new(RequestId::new(at, random), at, owner, "chat.completions");
-    let request =
-        RequestFacts { endpoint: "chat.completions".into(), model: "auto".into(), name: "auto".into(), ..RequestFacts::default() };
+    let request = RequestFacts {
+        endpoint: "chat.completions".into(),
+        model: "auto".into(),
+        name: "auto".into(),
+        ..RequestFacts::default()
+    };
     let seed = random.next_u64();
     head.inputs = Some(Inputs {
         version: Inputs::VERSION,
@@ -107,7 +115,8 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         seed,
         health: Default::default(),
     });
-    let targets = [("openai", "gpt-5"), ("anthropic", "claude-opus-5")].map(|(provider, model)| (provider.into(), model.into()));
+    let targets = [("openai", "gpt-5"), ("anthropic", "claude-opus-5")]
+        .map(|(provider, model)| (provider.into(), model.into()));
     head.decision = Some(Arc::new(Decision {
         provider: "openai".into(),
         model: "gpt-5".into(),
@@ -119,15 +128,29 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         seed,
         propensity: 1.0,
         plan: targets.clone().map(|(provider, model)| Choice { provider, model }).to_vec(),
-        candidates: targets.map(|(provider, model)| Candidate { provider, model, eligible: true, reason: None }).to_vec(),
+        candidates: targets
+            .map(|(provider, model)| Candidate { provider, model, eligible: true, reason: None })
+            .to_vec(),
         trace: Vec::new(),
     }));
     let took = 200 + seed % 4000;
-    head.attempts =
-        vec![Attempt { provider: "openai".into(), model: "gpt-5".into(), node: None, status: Some(200), error: None, duration_ms: took }];
+    head.attempts = vec![Attempt {
+        provider: "openai".into(),
+        model: "gpt-5".into(),
+        node: None,
+        status: Some(200),
+        error: None,
+        duration_ms: took,
+    }];
     head.served = Some(Served { provider: "openai".into(), model: "gpt-5".into(), node: None });
-    head.request_headers = vec![("content-type".into(), "application/json".into()), ("user-agent".into(), "OpenAI/Python 2.8.0".into())];
-    head.response_headers = vec![("content-type".into(), "application/json".into()), ("x-request-id".into(), format!("{seed:016x}"))];
+    head.request_headers = vec![
+        ("content-type".into(), "application/json".into()),
+        ("user-agent".into(), "OpenAI/Python 2.8.0".into()),
+    ];
+    head.response_headers = vec![
+        ("content-type".into(), "application/json".into()),
+        ("x-request-id".into(), format!("{seed:016x}")),
+    ];
     (head.state, head.status, head.request_captured) = (State::Completed, 200, true);
     (head.routing_us, head.total_ms) = (3 + seed % 9, took);
     Capture { head, bodies }
@@ -135,12 +158,17 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
 
 /// Bodies of so many bytes in all: a question that begins with these words, and an answer of three times its length.
 pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
-    let (ask, said) =
-        (r#"{"model":"auto","messages":[{"role":"user","content":""#, r#"{"choices":[{"message":{"role":"assistant","content":""#);
+    let (ask, said) = (
+        r#"{"model":"auto","messages":[{"role":"user","content":""#,
+        r#"{"choices":[{"message":{"role":"assistant","content":""#,
+    );
     let words = bytes.saturating_sub(ask.len() + said.len() + begin.len() + 9);
     let (question, answer) = (prose.text(words / 4), prose.text(words - words / 4));
     // Without room to spare, which would be memory that no bound knows of.
-    Bodies { request: [ask, begin, &question, "\"}]}"].concat().into(), response: [said, &answer, "\"}}]}"].concat().into() }
+    Bodies {
+        request: [ask, begin, &question, "\"}]}"].concat().into(),
+        response: [said, &answer, "\"}}]}"].concat().into(),
+    }
 }
 
 /// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with the head.
@@ -166,21 +194,35 @@ fn share(dir: &Path, bodies: u64, all: u64) -> (f64, f64) {
 async fn generated(load: &Load, judged: bool) -> Vec<String> {
     let room = Room::new().await;
     let total = (load.rate as f64 * load.seconds) as u64;
-    let (peak, bodies_bytes, all_bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    println!("generated, nothing of it twice: {total} captures of {} bytes at {}/s", load.bytes, load.rate);
+    let (peak, bodies_bytes, all_bytes) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    println!(
+        "generated, nothing of it twice: {total} captures of {} bytes at {}/s",
+        load.bytes, load.rate
+    );
     let before = process::cpu_but(PRODUCER);
     let start = Instant::now();
     let produce = {
-        let (queue, metrics, rate, bytes) = (room.queue.clone(), room.metrics.clone(), load.rate.max(1), load.bytes);
-        let (peak, bodies_bytes, all_bytes) = (peak.clone(), bodies_bytes.clone(), all_bytes.clone());
+        let (queue, metrics, rate, bytes) =
+            (room.queue.clone(), room.metrics.clone(), load.rate.max(1), load.bytes);
+        let (peak, bodies_bytes, all_bytes) =
+            (peak.clone(), bodies_bytes.clone(), all_bytes.clone());
         move || {
-            let (mut prose, random, mut offering) = (Prose::new(1), Random::seeded(2), Duration::ZERO);
+            let (mut prose, random, mut offering) =
+                (Prose::new(1), Random::seeded(2), Duration::ZERO);
             for number in 0..total {
                 let due = Duration::from_nanos(number * 1_000_000_000 / rate);
                 while start.elapsed() < due {
-                    std::thread::park_timeout(due.saturating_sub(start.elapsed()).min(Duration::from_millis(1)));
+                    std::thread::park_timeout(
+                        due.saturating_sub(start.elapsed()).min(Duration::from_millis(1)),
+                    );
                 }
-                let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, "", &mut prose), &random);
+                let made = capture(
+                    Timestamp::now(),
+                    UserId::admin(),
+                    bodies(bytes, "", &mut prose),
+                    &random,
+                );
                 let sizes = if number % 64 == 0 { Some(raw(&made)) } else { None };
                 let from = Instant::now();
                 queue.offer(made);
@@ -194,8 +236,12 @@ async fn generated(load: &Load, judged: bool) -> Vec<String> {
             (start.elapsed(), offering)
         }
     };
-    let producer = std::thread::Builder::new().name(PRODUCER.into()).spawn(produce).expect("a thread");
-    let (took, offering) = tokio::task::spawn_blocking(move || producer.join()).await.expect("joined").expect("a producer");
+    let producer =
+        std::thread::Builder::new().name(PRODUCER.into()).spawn(produce).expect("a thread");
+    let (took, offering) = tokio::task::spawn_blocking(move || producer.join())
+        .await
+        .expect("joined")
+        .expect("a producer");
     let settling = Instant::now();
     let (stored, dropped) = room.settle(total).await;
     let after = process::cpu_but(PRODUCER);
@@ -210,9 +256,14 @@ async fn generated(load: &Load, judged: bool) -> Vec<String> {
         offering.as_secs_f64() / total.max(1) as f64 * 1e6,
         settling.elapsed().as_secs_f64()
     );
-    println!("  queue: {} bytes at most, of {}", peak.load(Ordering::Relaxed), bounds::CAPTURE_QUEUE_BYTES);
+    println!(
+        "  queue: {} bytes at most, of {}",
+        peak.load(Ordering::Relaxed),
+        bounds::CAPTURE_QUEUE_BYTES
+    );
     // One of 64 was measured.
-    let whole = |sampled: &AtomicU64| sampled.load(Ordering::Relaxed) * stored / total.div_ceil(64).max(1);
+    let whole =
+        |sampled: &AtomicU64| sampled.load(Ordering::Relaxed) * stored / total.div_ceil(64).max(1);
     // Beside little the index is large: its journal alone is a megabyte.
     let (alone, both) = share(room.dir.path(), whole(&bodies_bytes), whole(&all_bytes));
     let share = if judged { both } else { alone };
@@ -220,8 +271,14 @@ async fn generated(load: &Load, judged: bool) -> Vec<String> {
     room.end().await;
     let kept = [
         (share <= SHARE, format!("{share:.1} % of raw bytes on the disk, not {SHARE:.0}")),
-        (core <= CORE || load.rate > RATE || !judged, format!("{core:.0} % of a core, not {CORE:.0}")),
-        (dropped == 0 || load.rate > RATE, format!("{dropped} captures dropped at {}/s", load.rate)),
+        (
+            core <= CORE || load.rate > RATE || !judged,
+            format!("{core:.0} % of a core, not {CORE:.0}"),
+        ),
+        (
+            dropped == 0 || load.rate > RATE,
+            format!("{dropped} captures dropped at {}/s", load.rate),
+        ),
     ];
     kept.into_iter().filter(|(kept, _)| !kept).map(|(_, broken)| broken).collect()
 }
@@ -231,7 +288,8 @@ async fn recorded() {
     let (mut offered, mut sizes) = (0, (0, 0));
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     for kind in ["chat", "embeddings", "messages", "responses"] {
-        let lines = std::fs::read_to_string(data.join(format!("recorded_{kind}.jsonl"))).expect("recorded exchanges");
+        let lines = std::fs::read_to_string(data.join(format!("recorded_{kind}.jsonl")))
+            .expect("recorded exchanges");
         for line in lines.lines() {
             let exchange: Value = serde_json::from_str(line).expect("an exchange");
             let part = |name: &str| exchange.get(name).cloned().unwrap_or_default();
@@ -265,7 +323,8 @@ async fn stalled(bytes: usize) {
     let offered = (4 * bounds::CAPTURE_QUEUE_BYTES / bytes) as u64;
     let mut taken = 0;
     for _ in 0..offered {
-        let made = capture(Timestamp::now(), UserId::admin(), bodies(bytes, "", &mut prose), &random);
+        let made =
+            capture(Timestamp::now(), UserId::admin(), bodies(bytes, "", &mut prose), &random);
         taken += u64::from(room.queue.offer(made));
         peak = peak.max(room.metrics.capture_queue_bytes_now());
     }

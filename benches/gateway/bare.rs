@@ -31,7 +31,9 @@ impl ProxyHttp for Bare {
 
 /// Serves until standard input ends, which it does with the process that measures.
 pub fn serve(arguments: &[String]) -> Result<()> {
-    let [listen, upstream, threads] = arguments else { return Err("bare LISTEN UPSTREAM THREADS".into()) };
+    let [listen, upstream, threads] = arguments else {
+        return Err("bare LISTEN UPSTREAM THREADS".into());
+    };
     let upstream = upstream.parse()?;
     let conf = ServerConf { threads: threads.parse()?, ..ServerConf::default() };
     std::thread::Builder::new().name("parent".to_owned()).spawn(|| {

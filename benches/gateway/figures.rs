@@ -19,7 +19,8 @@ pub struct Figures {
 
 impl Figures {
     pub fn of(ran: &Ran, before: Cpu, after: Cpu) -> Figures {
-        let each = |before: u64, after: u64| (after - before) as f64 / 1000.0 / ran.answered() as f64;
+        let each =
+            |before: u64, after: u64| (after - before) as f64 / 1000.0 / ran.answered() as f64;
         let micros = |part| ran.quantile(part).as_nanos() as f64 / 1000.0;
         let values = [
             ran.answered() as f64 / ran.elapsed.as_secs_f64(),
@@ -58,7 +59,9 @@ impl Row {
     }
 
     fn medians(&self, of: impl Fn(&(Figures, Figures), usize) -> f64) -> [f64; COLUMNS.len()] {
-        std::array::from_fn(|column| median(self.pairs.iter().map(|pair| of(pair, column)).collect()))
+        std::array::from_fn(|column| {
+            median(self.pairs.iter().map(|pair| of(pair, column)).collect())
+        })
     }
 
     /// Whether the figures can be true, on a machine of any speed.
@@ -66,9 +69,18 @@ impl Row {
         for (bare, gateway) in &self.pairs {
             for side in [bare, gateway] {
                 let [rate, data_path, process, p50, p99] = side.values;
-                let sane = side.answered > 0 && rate > 0.0 && 0.0 < data_path && data_path <= process && 0.0 < p50 && p50 <= p99;
+                let sane = side.answered > 0
+                    && rate > 0.0
+                    && 0.0 < data_path
+                    && data_path <= process
+                    && 0.0 < p50
+                    && p50 <= p99;
                 if !sane {
-                    return Err(format!("figures that cannot be: {:?} of {} answers", side.values, side.answered).into());
+                    return Err(format!(
+                        "figures that cannot be: {:?} of {} answers",
+                        side.values, side.answered
+                    )
+                    .into());
                 }
             }
         }
@@ -84,15 +96,35 @@ pub fn heading() -> String {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line =
-            |values: [f64; COLUMNS.len()], digits: usize| -> String { values.iter().map(|value| format!("{value:>14.digits$}")).collect() };
-        let value = |side: &Figures, column: usize| side.values.get(column).copied().unwrap_or_default();
-        writeln!(f, "{:>7} B  {:<9}{}", self.bytes, self.beside, line(self.medians(|(bare, _), column| value(bare, column)), 1))?;
-        writeln!(f, "{:>9}  {:<9}{}", "", "rerouter", line(self.medians(|(_, gateway), column| value(gateway, column)), 1))?;
-        let ratios = self.medians(|(bare, gateway), column| value(gateway, column) / value(bare, column));
+        let line = |values: [f64; COLUMNS.len()], digits: usize| -> String {
+            values.iter().map(|value| format!("{value:>14.digits$}")).collect()
+        };
+        let value =
+            |side: &Figures, column: usize| side.values.get(column).copied().unwrap_or_default();
+        writeln!(
+            f,
+            "{:>7} B  {:<9}{}",
+            self.bytes,
+            self.beside,
+            line(self.medians(|(bare, _), column| value(bare, column)), 1)
+        )?;
+        writeln!(
+            f,
+            "{:>9}  {:<9}{}",
+            "",
+            "rerouter",
+            line(self.medians(|(_, gateway), column| value(gateway, column)), 1)
+        )?;
+        let ratios =
+            self.medians(|(bare, gateway), column| value(gateway, column) / value(bare, column));
         writeln!(f, "{:>9}  {:<9}{}", "", "ratio", line(ratios, 2))?;
         let answered: u64 = self.pairs.iter().map(|(_, gateway)| gateway.answered).sum();
-        write!(f, "{:>9}  {} pairs of windows, captures stored = requests answered = {answered}", "", self.pairs.len())?;
+        write!(
+            f,
+            "{:>9}  {} pairs of windows, captures stored = requests answered = {answered}",
+            "",
+            self.pairs.len()
+        )?;
         if let Some(pace) = self.pace {
             write!(
                 f,
@@ -109,5 +141,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-    if values.len().is_multiple_of(2) { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 } else { at(middle) }
+    if values.len().is_multiple_of(2) {
+        (at(middle.wrapping_sub(1)) + at(middle)) / 2.0
+    } else {
+        at(middle)
+    }
 }

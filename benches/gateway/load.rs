@@ -39,7 +39,8 @@ impl Ran {
 
 impl Load {
     pub fn open(address: SocketAddr, connections: usize) -> Result<Load> {
-        let connections = (0..connections).map(|_| connect(address)).collect::<std::io::Result<_>>()?;
+        let connections =
+            (0..connections).map(|_| connect(address)).collect::<std::io::Result<_>>()?;
         Ok(Load { connections })
     }
 
@@ -48,9 +49,15 @@ impl Load {
         let gap = pace.map(|pace| Duration::from_secs_f64(self.connections.len() as f64 / pace));
         let start = Instant::now();
         let many: Vec<std::io::Result<Vec<Duration>>> = std::thread::scope(|scope| {
-            let sending = |stream| scope.spawn(move || send(stream, request, start, start + time, gap));
+            let sending =
+                |stream| scope.spawn(move || send(stream, request, start, start + time, gap));
             let threads: Vec<_> = self.connections.iter_mut().map(sending).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Error::other("a sender panicked")))).collect()
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(Error::other("a sender panicked")))
+                })
+                .collect()
         });
         let elapsed = start.elapsed();
         let mut latencies = Vec::new();
@@ -79,7 +86,11 @@ fn send(
         let answer = exchange(stream, request)?;
         latencies.push(start.elapsed());
         if answer.status != 200 {
-            return Err(Error::other(format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body))));
+            return Err(Error::other(format!(
+                "{} {}",
+                answer.status,
+                String::from_utf8_lossy(&answer.body)
+            )));
         }
     }
     Ok(latencies)
@@ -108,16 +119,27 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<Answe
         let mut piece = [0; 8192];
         let n = stream.read(&mut piece)?;
         if n == 0 {
-            return Err(Error::new(ErrorKind::UnexpectedEof, format!("closed within an answer: {}", String::from_utf8_lossy(&come))));
+            return Err(Error::new(
+                ErrorKind::UnexpectedEof,
+                format!("closed within an answer: {}", String::from_utf8_lossy(&come)),
+            ));
         }
         come.extend_from_slice(piece.get(..n).unwrap_or_default());
         if whole.is_none()
             && let Some(end) = head_end(&come)
         {
             let head = come.get(..end).unwrap_or_default();
-            let length = content_length(head).ok_or_else(|| Error::other("an answer without content-length"))?;
-            let status = head.get(9..12).and_then(|status| std::str::from_utf8(status).ok()).and_then(|status| status.parse().ok());
-            whole = Some((status.ok_or_else(|| Error::other("not an HTTP/1.1 answer"))?, end, end + length));
+            let length = content_length(head)
+                .ok_or_else(|| Error::other("an answer without content-length"))?;
+            let status = head
+                .get(9..12)
+                .and_then(|status| std::str::from_utf8(status).ok())
+                .and_then(|status| status.parse().ok());
+            whole = Some((
+                status.ok_or_else(|| Error::other("not an HTTP/1.1 answer"))?,
+                end,
+                end + length,
+            ));
         }
         if let Some((status, end, length)) = whole
             && come.len() >= length
@@ -136,7 +158,8 @@ pub fn head_end(bytes: &[u8]) -> Option<usize> {
 pub fn content_length(head: &[u8]) -> Option<usize> {
     let line = |line: &[u8]| {
         let (name, value) = line.split_at_checked(15)?;
-        name.eq_ignore_ascii_case(b"content-length:").then(|| std::str::from_utf8(value).ok()?.trim().parse().ok())?
+        name.eq_ignore_ascii_case(b"content-length:")
+            .then(|| std::str::from_utf8(value).ok()?.trim().parse().ok())?
     };
     head.split(|byte| *byte == b'\n').find_map(line)
 }
@@ -144,10 +167,11 @@ pub fn content_length(head: &[u8]) -> Option<usize> {
 /// A chat request of exactly `bytes`, of words that are not all the same.
 pub fn chat_body(bytes: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
-        "the", "gateway", "routes", "a", "request", "to", "some", "model", "and", "keeps", "what", "went", "through", "for", "later",
-        "replay",
+        "the", "gateway", "routes", "a", "request", "to", "some", "model", "and", "keeps", "what",
+        "went", "through", "for", "later", "replay",
     ];
-    let mut body = br#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#.to_vec();
+    let mut body =
+        br#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#.to_vec();
     let end = br#""}]}"#;
     let mut state = 1_u32;
     while body.len() + end.len() < bytes {

@@ -5,7 +5,13 @@
 //! `cargo bench` measures and prints; `cargo test` runs one tiny window of the same code and checks that it is sane.
 
 // Figures are for people, and a bench that cannot run says so. Nothing of it is called from outside.
-#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub, missing_docs)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs
+)]
 
 mod bare;
 mod figures;
@@ -71,7 +77,10 @@ struct Flags {
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
-    text.parse().ok().filter(|seconds| (0.1..=60.0).contains(seconds)).ok_or_else(|| "0.1 to 60".to_owned())
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.1..=60.0).contains(seconds))
+        .ok_or_else(|| "0.1 to 60".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -127,7 +136,9 @@ impl Bench {
         let evaluating = beside == Beside::Idle;
         let beside = match beside {
             Beside::Bare => Process::bare(upstream.address(), threads)?,
-            Beside::WithoutCaptures => Process::gateway(upstream.address(), threads, false)?.called("none kept"),
+            Beside::WithoutCaptures => {
+                Process::gateway(upstream.address(), threads, false)?.called("none kept")
+            }
             Beside::Idle => Process::gateway(upstream.address(), threads, true)?.called("idle"),
         };
         let gateway = Process::gateway(upstream.address(), threads, true)?;
@@ -137,7 +148,8 @@ impl Bench {
     /// Gives both gateways something to evaluate.
     fn fill(&self, body: &[u8]) -> Result<()> {
         for process in [&self.beside, &self.gateway] {
-            let (captures, mut load) = (process.captures()?, Load::open(process.address(), self.connections)?);
+            let (captures, mut load) =
+                (process.captures()?, Load::open(process.address(), self.connections)?);
             let ran = load.run(&process.request(body), self.window * 2, Some(FILL))?;
             process.settle(captures, ran.answered())?;
         }
@@ -145,7 +157,13 @@ impl Bench {
     }
 
     /// The load of a window; with it, on one side, evaluations one after another.
-    fn run(&self, load: &mut Load, process: &Process, request: &[u8], pace: Option<f64>) -> Result<load::Ran> {
+    fn run(
+        &self,
+        load: &mut Load,
+        process: &Process,
+        request: &[u8],
+        pace: Option<f64>,
+    ) -> Result<load::Ran> {
         if !self.evaluating || !std::ptr::eq(process, &self.gateway) {
             return load.run(request, self.window, pace);
         }
@@ -173,16 +191,22 @@ impl Bench {
         let captures = process.captures()?;
         let warmed = load.run(&request, WARM_UP.min(self.window), pace)?;
         process.settle(captures, warmed.answered())?;
-        let (reached, captures, before) = (self.upstream.answered(), process.captures()?, process.cpu()?);
+        let (reached, captures, before) =
+            (self.upstream.answered(), process.captures()?, process.cpu()?);
         let ran = self.run(&mut load, process, &request, pace)?;
         let settled = process.settle(captures, ran.answered())?;
         let after = process.cpu()?;
         let reached = self.upstream.answered() - reached;
         if reached != ran.answered() {
-            return Err(format!("{} requests were answered, but {reached} reached the upstream", ran.answered()).into());
+            return Err(format!(
+                "{} requests were answered, but {reached} reached the upstream",
+                ran.answered()
+            )
+            .into());
         }
         let stored_a_second = settled.stored as f64 / (ran.elapsed + settled.took).as_secs_f64();
-        let counts = !process.captures_requests() || (settled.stored, settled.dropped) == (ran.answered(), 0);
+        let counts = !process.captures_requests()
+            || (settled.stored, settled.dropped) == (ran.answered(), 0);
         Ok(Window { figures: Figures::of(&ran, before, after), counts, stored_a_second })
     }
 
@@ -197,7 +221,11 @@ impl Bench {
         let mut slower = 0;
         while row.pairs() < windows {
             let beside_first = row.pairs().is_multiple_of(2);
-            let sides = if beside_first { [&self.beside, &self.gateway] } else { [&self.gateway, &self.beside] };
+            let sides = if beside_first {
+                [&self.beside, &self.gateway]
+            } else {
+                [&self.gateway, &self.beside]
+            };
             let mut measured = Vec::new();
             for side in sides {
                 let window = self.window(side, &body, row.pace)?;
@@ -208,7 +236,10 @@ impl Bench {
                 // More than can be stored was asked for: both sides begin again with what can be.
                 slower += 1;
                 if slower > SLOWER {
-                    return Err(format!("captures are dropped at {bytes} B however slowly requests come").into());
+                    return Err(format!(
+                        "captures are dropped at {bytes} B however slowly requests come"
+                    )
+                    .into());
                 }
                 row = Row::new(bytes, self.beside.name());
                 row.slowed = true;

@@ -66,9 +66,21 @@ impl Process {
     pub fn bare(upstream: SocketAddr, threads: u16) -> Result<Process> {
         let address = free_address()?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([bare::ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
+        command.args([
+            bare::ROLE,
+            &address.to_string(),
+            &upstream.to_string(),
+            &threads.to_string(),
+        ]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        let mut process = Process { child, address, data_path: bare::ROLE, gateway: None, captures: false, name: "bare" };
+        let mut process = Process {
+            child,
+            address,
+            data_path: bare::ROLE,
+            gateway: None,
+            captures: false,
+            name: "bare",
+        };
         process.wait_for(|_| connect(address).is_ok())?;
         Ok(process)
     }
@@ -82,13 +94,27 @@ impl Process {
         command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
         command.env("ADMIN_API_KEY", ADMIN).env("AGENT_CLOUD_API_KEY", ADMIN);
         // The access log is written, as it is by default, but kept by nobody.
-        let child = command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let child =
+            command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let stores = Stores { _dir: dir, metrics, key: String::new() };
-        let mut process = Process { child, address, data_path: "rerouter", gateway: Some(stores), captures, name: "rerouter" };
-        process.wait_for(|process| process.ask("GET", "/health", address, None).is_ok_and(|answer| answer.status == 200))?;
-        let made = process.ask("POST", "/v1/router/keys", address, Some(&json!({ "name": "bench" })))?;
+        let mut process = Process {
+            child,
+            address,
+            data_path: "rerouter",
+            gateway: Some(stores),
+            captures,
+            name: "rerouter",
+        };
+        process.wait_for(|process| {
+            process.ask("GET", "/health", address, None).is_ok_and(|answer| answer.status == 200)
+        })?;
+        let made =
+            process.ask("POST", "/v1/router/keys", address, Some(&json!({ "name": "bench" })))?;
         let made: Value = serde_json::from_slice(&made.body)?;
-        let key = made.get("key").and_then(Value::as_str).ok_or_else(|| format!("no key was made: {made}"))?;
+        let key = made
+            .get("key")
+            .and_then(Value::as_str)
+            .ok_or_else(|| format!("no key was made: {made}"))?;
         if let Some(stores) = &mut process.gateway {
             stores.key = key.to_owned();
         }
@@ -99,7 +125,9 @@ impl Process {
         let start = Instant::now();
         while !serves(self) {
             if let Some(status) = self.child.try_wait()? {
-                return Err(format!("{} left with {status} instead of serving", self.data_path).into());
+                return Err(
+                    format!("{} left with {status} instead of serving", self.data_path).into()
+                );
             }
             if start.elapsed() > PATIENCE {
                 return Err(format!("{} does not serve", self.data_path).into());
@@ -125,7 +153,10 @@ impl Process {
         let asked = json!({ "limit": EVALUATED, "health": "healthy" });
         let answer = self.ask("POST", "/v1/router/replay/evaluate", self.address, Some(&asked))?;
         let report: Value = serde_json::from_slice(&answer.body)?;
-        report.get("evaluated").and_then(Value::as_u64).ok_or_else(|| format!("no evaluation: {report}").into())
+        report
+            .get("evaluated")
+            .and_then(Value::as_u64)
+            .ok_or_else(|| format!("no evaluation: {report}").into())
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -143,7 +174,13 @@ impl Process {
         head("POST", "/v1/chat/completions", self.address, key, body)
     }
 
-    fn ask(&self, method: &str, path: &str, to: SocketAddr, body: Option<&Value>) -> Result<Answer> {
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        to: SocketAddr,
+        body: Option<&Value>,
+    ) -> Result<Answer> {
         let body = body.map(Value::to_string).unwrap_or_default();
         Ok(exchange(&mut connect(to)?, &head(method, path, to, ADMIN, body.as_bytes()))?)
     }
@@ -155,8 +192,10 @@ impl Process {
         for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
             let task = task?.path();
             // A thread may end between the listing and the look; the pools of both sides keep theirs for longer than a window.
-            let (Ok(name), Ok(spent)) = (std::fs::read_to_string(task.join("comm")), std::fs::read_to_string(task.join("schedstat")))
-            else {
+            let (Ok(name), Ok(spent)) = (
+                std::fs::read_to_string(task.join("comm")),
+                std::fs::read_to_string(task.join("schedstat")),
+            ) else {
                 continue;
             };
             let spent: u64 = spent.split(' ').next().unwrap_or_default().parse()?;
@@ -177,7 +216,10 @@ impl Process {
             let series = format!("rerouter_captures_total{{outcome=\"{outcome}\"}} ");
             text.lines().find_map(|line| line.strip_prefix(&series)).map_or(Ok(0), str::parse)
         };
-        Ok(Captures { stored: count("stored")?, dropped: count("dropped_full")? + count("dropped_store")? })
+        Ok(Captures {
+            stored: count("stored")?,
+            dropped: count("dropped_full")? + count("dropped_store")?,
+        })
     }
 
     /// Waits until the captures of `answered` requests since `before` are durable or dropped, and gives what became of them.
@@ -186,14 +228,20 @@ impl Process {
         loop {
             std::thread::sleep(LINGER);
             let now = self.captures()?;
-            let settled = Settled { stored: now.stored - before.stored, dropped: now.dropped - before.dropped, took: start.elapsed() };
+            let settled = Settled {
+                stored: now.stored - before.stored,
+                dropped: now.dropped - before.dropped,
+                took: start.elapsed(),
+            };
             if !self.captures || settled.stored + settled.dropped >= answered {
                 return Ok(settled);
             }
             if settled.took > PATIENCE {
-                return Err(
-                    format!("{answered} requests were answered, {} captures stored, {} dropped", settled.stored, settled.dropped).into()
-                );
+                return Err(format!(
+                    "{answered} requests were answered, {} captures stored, {} dropped",
+                    settled.stored, settled.dropped
+                )
+                .into());
             }
         }
     }
@@ -207,7 +255,12 @@ impl Drop for Process {
     }
 }
 
-fn write_documents(dir: &Path, addresses: (SocketAddr, SocketAddr, SocketAddr), threads: u16, captures: bool) -> Result<()> {
+fn write_documents(
+    dir: &Path,
+    addresses: (SocketAddr, SocketAddr, SocketAddr),
+    threads: u16,
+    captures: bool,
+) -> Result<()> {
     let (address, metrics, upstream) = addresses;
     let server = format!(
         "listeners: [ {{ address: \"{address}\" }} ]\nmetrics: {{ address: \"{metrics}\" }}\nthreads: {threads}\n\

@@ -53,8 +53,10 @@ impl Upstream {
 
 fn serve(mut stream: TcpStream, answered: &AtomicU64) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let answer =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
     let mut buffer = vec![0; 256 << 10];
     // Bytes of the request at hand that have come, and what is known of its length.
     let (mut held, mut whole) = (0, None);
@@ -67,7 +69,8 @@ fn serve(mut stream: TcpStream, answered: &AtomicU64) -> std::io::Result<()> {
         held += n;
         if whole.is_none() {
             let come = buffer.get(..held).unwrap_or_default();
-            whole = head_end(come).map(|end| end + come.get(..end).and_then(content_length).unwrap_or(0));
+            whole = head_end(come)
+                .map(|end| end + come.get(..end).and_then(content_length).unwrap_or(0));
         }
         match whole {
             // One request at a time comes on a connection of a proxy.

@@ -23,30 +23,45 @@ use crate::protocol::json::read_object;
 use crate::store::{Action, AgentRow, StoreError};
 
 /// `POST /v1/agents`
-pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn create(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let preset = Preset::read(Fields::read(request)?)?;
     check_model(app, &preset.model)?;
     let agent = preset.row(AgentId::new(now, &app.random), who, (now, now));
-    let location = HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
+    let location =
+        HeaderValue::from_str(&format!("/v1/agents/{}", agent.id)).map_err(Error::internal)?;
     let mut response = shown(StatusCode::CREATED, &agent, &agent.etag());
     let event = audit::event(app, who, request, Action::AgentCreate, "agent", agent.id.as_str());
-    let committed = app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
-        StoreError::Conflict => name_taken(),
-        StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many agents as there may be; delete some."),
-        other => other.into(),
-    })?;
+    let committed =
+        app.store.noting(event).create_agent(agent).await.map_err(|error| match error {
+            StoreError::Conflict => name_taken(),
+            StoreError::LimitReached => {
+                Error::new(Kind::Conflict, "There are as many agents as there may be; delete some.")
+            }
+            other => other.into(),
+        })?;
     app.store.acknowledge(committed.rev).await?;
     response.headers_mut().insert(LOCATION, location);
     Ok(response)
 }
 
 /// `GET /v1/agents`
-pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn list(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
-    let parse = |text| AgentId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of an agent."));
+    let parse = |text| {
+        AgentId::parse(text)
+            .ok_or_else(|| Error::invalid("after", "after must be the id of an agent."))
+    };
     let after = query.get("after").map(parse).transpose()?;
     let found = app.auth.agents().page(after.as_ref(), limit + 1);
     let found = found.iter().map(|agent| record(agent)).collect();
@@ -68,7 +83,11 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). What another change made meanwhile is kept, where the patch does not
 /// touch it; with `If-Match` it is 412.
-pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn patch(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let patch = Fields::read(request)?.into_object();
@@ -88,7 +107,8 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
         }
         let changed = AgentRow { updated_at: app.clock.now(), ..changed };
         let response = shown(StatusCode::OK, &changed, &changed.etag());
-        let event = audit::event(app, who, request, Action::AgentUpdate, "agent", agent.id.as_str());
+        let event =
+            audit::event(app, who, request, Action::AgentUpdate, "agent", agent.id.as_str());
         match app.store.noting(event).update_agent(changed, agent.etag().to_owned()).await {
             Ok(committed) => {
                 app.store.acknowledge(committed.rev).await?;
@@ -104,24 +124,35 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
 }
 
 /// `DELETE /v1/agents/{id or name}`
-pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn delete(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let condition = IfMatch::read(request.headers())?;
     let agent = find(app, request)?;
     condition.check(agent.etag())?;
     let seen = condition.names_one().then(|| agent.etag().to_owned());
     let event = audit::event(app, who, request, Action::AgentDelete, "agent", agent.id.as_str());
-    let committed = app.store.noting(event).delete_agent(&agent.id, seen).await.map_err(|error| match error {
-        StoreError::Stale => Error::new(Kind::PreconditionFailed, "It was changed meanwhile; read it again before you delete it."),
-        other => other.into(),
-    })?;
+    let committed = app.store.noting(event).delete_agent(&agent.id, seen).await.map_err(
+        |error| match error {
+            StoreError::Stale => Error::new(
+                Kind::PreconditionFailed,
+                "It was changed meanwhile; read it again before you delete it.",
+            ),
+            other => other.into(),
+        },
+    )?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::no_content())
 }
 
 fn find(app: &App, request: &Request<Bytes>) -> Result<Arc<Agent>> {
     let params = request.extensions().get::<PathParams>();
-    params.and_then(|params| app.auth.agents().find(params.first())).ok_or_else(|| Error::not_found("agent"))
+    params
+        .and_then(|params| app.auth.agents().find(params.first()))
+        .ok_or_else(|| Error::not_found("agent"))
 }
 
 fn name_taken() -> Error {
@@ -148,7 +179,8 @@ struct Preset {
 }
 
 /// The names of that.
-const FIELDS: [&str; 7] = ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
+const FIELDS: [&str; 7] =
+    ["name", "description", "model", "instructions", "defaults", "tools", "metadata"];
 
 impl Preset {
     /// Reads every field, or says by 400 which is wrong.
@@ -156,31 +188,62 @@ impl Preset {
         let name = fields.text("name")?;
         check_name(&name)?;
         let description: Option<String> = fields.take("description", "a string")?;
-        if description.as_ref().is_some_and(|text| text.chars().count() > bounds::AGENT_DESCRIPTION_CHARS) {
+        if description
+            .as_ref()
+            .is_some_and(|text| text.chars().count() > bounds::AGENT_DESCRIPTION_CHARS)
+        {
             let most = bounds::AGENT_DESCRIPTION_CHARS;
-            return Err(Error::invalid("description", format!("description may have {most} characters.")));
+            return Err(Error::invalid(
+                "description",
+                format!("description may have {most} characters."),
+            ));
         }
         let model = fields.text("model")?;
         let instructions: Option<String> = fields.take("instructions", "a string")?;
         if instructions.as_ref().is_some_and(|text| text.len() > bounds::AGENT_INSTRUCTIONS) {
-            return Err(Error::invalid("instructions", format!("instructions may have {} bytes.", bounds::AGENT_INSTRUCTIONS)));
+            return Err(Error::invalid(
+                "instructions",
+                format!("instructions may have {} bytes.", bounds::AGENT_INSTRUCTIONS),
+            ));
         }
-        let defaults: Map<String, Value> = fields.take("defaults", "an object")?.unwrap_or_default();
+        let defaults: Map<String, Value> =
+            fields.take("defaults", "an object")?.unwrap_or_default();
         check_defaults(&defaults)?;
         let tools: Vec<Value> = fields.take("tools", "a list of tools")?.unwrap_or_default();
         check_tools(&tools)?;
-        let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
+        let metadata: BTreeMap<String, String> =
+            fields.take("metadata", "an object of strings")?.unwrap_or_default();
         check_pairs("metadata", &metadata)?;
         fields.finish()?;
         Ok(Preset { name, description, model, instructions, defaults, tools, metadata })
     }
 
     /// The agent that it makes when `who` writes it; `times`: when it was made, and last written.
-    fn row(self, id: AgentId, who: &Principal, (created_at, updated_at): (Timestamp, Timestamp)) -> AgentRow {
+    fn row(
+        self,
+        id: AgentId,
+        who: &Principal,
+        (created_at, updated_at): (Timestamp, Timestamp),
+    ) -> AgentRow {
         let Preset { name, description, model, instructions, defaults, tools, metadata } = self;
         // While AGENT is open nobody has shown who they are; the data plane must know that.
-        let trusted = !matches!(who, Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous);
-        AgentRow { id, name, description, model, instructions, defaults, tools, trusted, metadata, created_at, updated_at }
+        let trusted = !matches!(
+            who,
+            Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous
+        );
+        AgentRow {
+            id,
+            name,
+            description,
+            model,
+            instructions,
+            defaults,
+            tools,
+            trusted,
+            metadata,
+            created_at,
+            updated_at,
+        }
     }
 }
 
@@ -188,7 +251,9 @@ impl Preset {
 fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
     let mut said = Map::new();
     if let Value::Object(mut record) = record(agent) {
-        said.extend(FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), record.remove(*name)?))));
+        said.extend(
+            FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), record.remove(*name)?))),
+        );
     }
     match merge(Value::Object(said), Value::Object(patch.clone())) {
         Value::Object(merged) => merged,
@@ -198,38 +263,63 @@ fn merged(agent: &AgentRow, patch: &Map<String, Value>) -> Map<String, Value> {
 
 /// A name stands in `agent/<name>` and in paths, so it is a plain label; an id, which has a `_`, is never one.
 fn check_name(name: &str) -> Result<()> {
-    let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let plain =
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if plain && (1..=bounds::AGENT_NAME_CHARS).contains(&name.len()) {
         return Ok(());
     }
-    Err(Error::invalid("name", format!("name must have 1 to {} of the characters a-z, 0-9 and -.", bounds::AGENT_NAME_CHARS)))
+    Err(Error::invalid(
+        "name",
+        format!(
+            "name must have 1 to {} of the characters a-z, 0-9 and -.",
+            bounds::AGENT_NAME_CHARS
+        ),
+    ))
 }
 
 /// Sampling fields with values that some provider takes; what else a request may hold is the client's to say.
 fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
     for (name, value) in defaults {
-        let number = |least: f64, most: f64| value.as_f64().is_some_and(|value| (least..=most).contains(&value));
+        let number = |least: f64, most: f64| {
+            value.as_f64().is_some_and(|value| (least..=most).contains(&value))
+        };
         let (well, what) = match name.as_str() {
             "temperature" => (number(0.0, 2.0), "a number from 0 to 2"),
             "top_p" | "min_p" => (number(0.0, 1.0), "a number from 0 to 1"),
-            "frequency_penalty" | "presence_penalty" => (number(-2.0, 2.0), "a number from -2 to 2"),
+            "frequency_penalty" | "presence_penalty" => {
+                (number(-2.0, 2.0), "a number from -2 to 2")
+            }
             "top_k" => (value.is_u64(), "a whole number from 0"),
             "seed" => (value.is_i64() || value.is_u64(), "a whole number"),
-            "max_tokens" | "max_completion_tokens" => (value.as_u64().is_some_and(|value| value > 0), "a whole number from 1"),
+            "max_tokens" | "max_completion_tokens" => {
+                (value.as_u64().is_some_and(|value| value > 0), "a whole number from 1")
+            }
             "stop" => (is_stop(value), "a string or a list of up to four"),
-            _ => return Err(Error::invalid(format!("defaults.{name}"), format!("defaults hold sampling fields only; {name} is none."))),
+            _ => {
+                return Err(Error::invalid(
+                    format!("defaults.{name}"),
+                    format!("defaults hold sampling fields only; {name} is none."),
+                ));
+            }
         };
         if !well {
-            return Err(Error::invalid(format!("defaults.{name}"), format!("defaults.{name} must be {what}.")));
+            return Err(Error::invalid(
+                format!("defaults.{name}"),
+                format!("defaults.{name} must be {what}."),
+            ));
         }
     }
     Ok(())
 }
 
 fn is_stop(value: &Value) -> bool {
-    let sequence = |value: &Value| value.as_str().is_some_and(|text| (1..=bounds::AGENT_STOP_BYTES).contains(&text.len()));
+    let sequence = |value: &Value| {
+        value.as_str().is_some_and(|text| (1..=bounds::AGENT_STOP_BYTES).contains(&text.len()))
+    };
     match value {
-        Value::Array(values) => (1..=bounds::AGENT_STOPS).contains(&values.len()) && values.iter().all(sequence),
+        Value::Array(values) => {
+            (1..=bounds::AGENT_STOPS).contains(&values.len()) && values.iter().all(sequence)
+        }
         value => sequence(value),
     }
 }
@@ -238,7 +328,8 @@ fn is_stop(value: &Value) -> bool {
 fn check_tools(tools: &[Value]) -> Result<()> {
     let (most, bytes) = (bounds::AGENT_TOOLS, bounds::AGENT_TOOLS_BYTES);
     let refuse = |detail: String| Err(Error::invalid("tools", detail));
-    if tools.len() > most || tools.iter().map(|tool| tool.to_string().len()).sum::<usize>() > bytes {
+    if tools.len() > most || tools.iter().map(|tool| tool.to_string().len()).sum::<usize>() > bytes
+    {
         return refuse(format!("tools may be {most}, and {bytes} bytes of JSON."));
     }
     // As every request that they go with is read.
@@ -248,10 +339,18 @@ fn check_tools(tools: &[Value]) -> Result<()> {
     }
     let mut names = BTreeSet::new();
     for tool in tools {
-        let name = tool.pointer("/function/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let name =
+            tool.pointer("/function/name").and_then(Value::as_str).filter(|name| !name.is_empty());
         match name.filter(|_| tool.get("type").and_then(Value::as_str) == Some("function")) {
-            None => return refuse("Each tool must be {\"type\": \"function\", \"function\": {\"name\": …}}.".to_owned()),
-            Some(name) if !names.insert(name) => return refuse("Two tools have one name.".to_owned()),
+            None => {
+                return refuse(
+                    "Each tool must be {\"type\": \"function\", \"function\": {\"name\": …}}."
+                        .to_owned(),
+                );
+            }
+            Some(name) if !names.insert(name) => {
+                return refuse("Two tools have one name.".to_owned());
+            }
             Some(_) => {}
         }
     }

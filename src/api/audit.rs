@@ -19,7 +19,8 @@ use crate::id::{AuditId, RequestId, UserId};
 use crate::store::{Action, AuditFilter, AuditRow, Event, Rank};
 
 /// What the list may be asked for.
-pub(super) const PARAMETERS: &[&str] = &["limit", "after", "since", "until", "actor", "action", "target"];
+pub(super) const PARAMETERS: &[&str] =
+    &["limit", "after", "since", "until", "actor", "action", "target"];
 
 /// The routes whose success leaves a row, with its action; that of a `PATCH` which disables a user is [`Action::UserDisable`].
 #[rustfmt::skip]
@@ -78,13 +79,22 @@ fn rank(who: &Principal, action: Action) -> Rank {
     match who {
         who if who.is_admin() => Rank::Admin,
         _ if matches!(action, Action::ConfigPut | Action::ConfigRollback) => Rank::Admin,
-        Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open } => Rank::Stranger,
+        Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open } => {
+            Rank::Stranger
+        }
         _ => Rank::User,
     }
 }
 
 /// An action of this request, for [`Store::noting`](crate::store::Store::noting).
-pub(super) fn event(app: &App, who: &Principal, request: &Request<Bytes>, action: Action, kind: &str, id: &str) -> Event {
+pub(super) fn event(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+    action: Action,
+    kind: &str,
+    id: &str,
+) -> Event {
     let address = request.extensions().get::<Client>().and_then(|client| client.address);
     Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, kind, id)
         .by(request.extensions().get::<RequestId>().cloned(), address)
@@ -102,26 +112,49 @@ pub async fn foreign(
     if who.user_id().as_ref() == Some(owner) {
         return Ok(());
     }
-    let event = Event::new(app.clock.now(), (who.actor(), rank(who, action)), action, "capture", capture.as_str()).by(request, address);
+    let event = Event::new(
+        app.clock.now(),
+        (who.actor(), rank(who, action)),
+        action,
+        "capture",
+        capture.as_str(),
+    )
+    .by(request, address);
     Ok(app.store.note(event).await?)
 }
 
 /// `GET /v1/audit`: the last row first.
-pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn list(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
     let limit = query.limit()?;
     let malformed = || Error::invalid("after", "after must be the id of a row of the audit.");
-    let after = query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
+    let after =
+        query.get("after").map(|text| AuditId::parse(text).ok_or_else(malformed)).transpose()?;
     let time = |name: &str| match query.get(name) {
         None => Ok(None),
-        Some(text) => text.parse::<Timestamp>().map(Some).map_err(|_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."))),
+        Some(text) => text
+            .parse::<Timestamp>()
+            .map(Some)
+            .map_err(|_| Error::invalid(name, format!("{name} has to be an RFC 3339 time."))),
     };
-    let unknown = || Error::invalid("action", "The audit has no such action; the OpenAPI document has those that there are.");
+    let unknown = || {
+        Error::invalid(
+            "action",
+            "The audit has no such action; the OpenAPI document has those that there are.",
+        )
+    };
     let filter = AuditFilter {
         since: time("since")?,
         until: time("until")?,
         actor: query.get("actor").map(str::to_owned),
-        action: query.get("action").map(|word| Action::parse(word).ok_or_else(unknown)).transpose()?,
+        action: query
+            .get("action")
+            .map(|word| Action::parse(word).ok_or_else(unknown))
+            .transpose()?,
         target: query.get("target").map(str::to_owned),
     };
     let found = app.store.audit(filter, limit + 1, after).await?.ok_or_else(malformed)?;
@@ -145,9 +178,14 @@ mod tests {
     #[test]
     fn every_unsafe_route_is_noted_or_says_why_not() {
         let noted = NOTED.iter().map(|(method, path, _)| format!("{method} {path}"));
-        let named: Vec<String> = noted.chain(NOT_NOTED.iter().map(|(method, path, _)| format!("{method} {path}"))).collect();
-        let routes: BTreeSet<String> =
-            ROUTES.iter().filter(|route| !route.method.is_safe()).map(|route| format!("{} {}", route.method, route.path)).collect();
+        let named: Vec<String> = noted
+            .chain(NOT_NOTED.iter().map(|(method, path, _)| format!("{method} {path}")))
+            .collect();
+        let routes: BTreeSet<String> = ROUTES
+            .iter()
+            .filter(|route| !route.method.is_safe())
+            .map(|route| format!("{} {}", route.method, route.path))
+            .collect();
         assert_eq!(named.iter().cloned().collect::<BTreeSet<_>>(), routes);
         assert_eq!(named.len(), routes.len(), "a route stands twice");
         assert!(NOT_NOTED.iter().all(|(.., reason)| !reason.is_empty()));
@@ -155,12 +193,20 @@ mod tests {
 
     #[test]
     fn what_is_live_for_everybody_is_of_an_admin_s_rank() {
-        let (open, nobody) = (Principal::AgentTenant { via: AgentCredential::Open }, Principal::Anonymous);
-        assert_eq!((rank(&open, Action::AgentCreate), rank(&nobody, Action::UserCreate)), (Rank::Stranger, Rank::Stranger));
+        let (open, nobody) =
+            (Principal::AgentTenant { via: AgentCredential::Open }, Principal::Anonymous);
+        assert_eq!(
+            (rank(&open, Action::AgentCreate), rank(&nobody, Action::UserCreate)),
+            (Rank::Stranger, Rank::Stranger)
+        );
         assert_eq!(rank(&Principal::Admin, Action::KeyCreate), Rank::Admin);
         let tenant = Principal::AgentTenant { via: AgentCredential::CloudKey };
         for action in Action::ALL {
-            let expected = if matches!(action, Action::ConfigPut | Action::ConfigRollback) { Rank::Admin } else { Rank::User };
+            let expected = if matches!(action, Action::ConfigPut | Action::ConfigRollback) {
+                Rank::Admin
+            } else {
+                Rank::User
+            };
             assert_eq!(rank(&tenant, *action), expected, "{}", action.as_str());
         }
     }

@@ -37,12 +37,18 @@ impl Fields {
             return Ok(Fields::default());
         }
         if !is_json(request) {
-            return Err(Error::new(Kind::UnsupportedMediaType, "The body must be application/json."));
+            return Err(Error::new(
+                Kind::UnsupportedMediaType,
+                "The body must be application/json.",
+            ));
         }
-        let fields: Fields = serde_json::from_slice(request.body())
-            .map_err(|error| Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}.")))?;
+        let fields: Fields = serde_json::from_slice(request.body()).map_err(|error| {
+            Error::new(Kind::InvalidRequest, format!("The body is not a JSON object: {error}."))
+        })?;
         match fields.twice {
-            Some(name) => Err(Error::invalid(name.clone(), format!("The field {name} is there twice."))),
+            Some(name) => {
+                Err(Error::invalid(name.clone(), format!("The field {name} is there twice.")))
+            }
             None => Ok(fields),
         }
     }
@@ -63,16 +69,27 @@ impl Fields {
     }
 
     /// Takes a field; absent and null are one. `what` says what it should be.
-    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str, what: &str) -> Result<Option<T>> {
+    pub(super) fn take<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        what: &str,
+    ) -> Result<Option<T>> {
         match self.left.remove(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => serde_json::from_value(value).map(Some).map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
+            Some(value) => serde_json::from_value(value)
+                .map(Some)
+                .map_err(|_| Error::invalid(name, format!("{name} must be {what}."))),
         }
     }
 
     /// Takes what a merge patch makes of a member that is `before` (RFC 7396): nothing where it does not speak of it, else the
     /// new value, if any is left.
-    pub(super) fn patched<T: DeserializeOwned>(&mut self, name: &str, before: &impl Serialize, what: &str) -> Result<Option<Option<T>>> {
+    pub(super) fn patched<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        before: &impl Serialize,
+        what: &str,
+    ) -> Result<Option<Option<T>>> {
         let Some(patch) = self.left.remove(name) else { return Ok(None) };
         let before = serde_json::to_value(before).map_err(Error::internal)?;
         self.left.insert(name.to_owned(), merge(before, patch));
@@ -81,7 +98,8 @@ impl Fields {
 
     /// Takes a string that must be there.
     pub(super) fn text(&mut self, name: &str) -> Result<String> {
-        self.take(name, "a string")?.ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
+        self.take(name, "a string")?
+            .ok_or_else(|| Error::invalid(name, format!("{name} is required.")))
     }
 
     /// Refuses what is left.
@@ -116,7 +134,10 @@ impl<'de> Deserialize<'de> for Fields {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Fields, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Fields, A::Error> {
                 let mut fields = Fields::default();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if fields.left.insert(name.clone(), value).is_some() {
@@ -148,7 +169,8 @@ pub(super) fn merge(target: Value, patch: Value) -> Value {
 
 fn is_json(request: &Request<Bytes>) -> bool {
     let mut lines = request.headers().get_all(http::header::CONTENT_TYPE).iter();
-    let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next()) else {
+    let (Some(line), None) = (lines.next().and_then(|line| line.to_str().ok()), lines.next())
+    else {
         return false;
     };
     let essence = line.split(';').next().unwrap_or_default().trim();
@@ -159,9 +181,15 @@ fn is_json(request: &Request<Bytes>) -> bool {
 /// A name that people gave: of some length and without control characters.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let characters = name.chars().count();
-    if characters == 0 || characters > crate::bounds::NAME_CHARS || name.chars().any(char::is_control) {
+    if characters == 0
+        || characters > crate::bounds::NAME_CHARS
+        || name.chars().any(char::is_control)
+    {
         let most = crate::bounds::NAME_CHARS;
-        return Err(Error::invalid("name", format!("name must have 1 to {most} characters, none of them control characters.")));
+        return Err(Error::invalid(
+            "name",
+            format!("name must have 1 to {most} characters, none of them control characters."),
+        ));
     }
     Ok(())
 }
@@ -170,7 +198,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     use crate::bounds::{METADATA_NAME_CHARS, METADATA_PAIRS, METADATA_VALUE_CHARS};
     let fits = |name: &str, value: &str| {
-        (1..=METADATA_NAME_CHARS).contains(&name.chars().count()) && value.chars().count() <= METADATA_VALUE_CHARS
+        (1..=METADATA_NAME_CHARS).contains(&name.chars().count())
+            && value.chars().count() <= METADATA_VALUE_CHARS
     };
     if pairs.len() > METADATA_PAIRS || !pairs.iter().all(|(name, value)| fits(name, value)) {
         return Err(Error::invalid(
@@ -199,7 +228,8 @@ mod tests {
     #[test]
     fn fields_are_taken_or_named() {
         let json = Some("Application/JSON; charset=utf-8");
-        let mut fields = Fields::read(&request(json, br#"{"email":"a","name":null,"age":3}"#)).unwrap();
+        let mut fields =
+            Fields::read(&request(json, br#"{"email":"a","name":null,"age":3}"#)).unwrap();
         assert_eq!(fields.text("email").unwrap(), "a");
         assert_eq!(fields.take::<String>("name", "a string").unwrap(), None);
         assert_eq!(fields.text("password").unwrap_err().field(), Some("password"));
@@ -208,11 +238,22 @@ mod tests {
 
         let mut fields = Fields::read(&request(json, br#"{"email":3}"#)).unwrap();
         assert_eq!(fields.text("email").unwrap_err().field(), Some("email"));
-        assert_eq!(Fields::read(&request(json, br#"{"a":1,"a":1}"#)).unwrap_err().field(), Some("a"));
+        assert_eq!(
+            Fields::read(&request(json, br#"{"a":1,"a":1}"#)).unwrap_err().field(),
+            Some("a")
+        );
         assert!(Fields::read(&request(json, b"")).is_err());
         Fields::read_if_any(&request(None, b"")).unwrap().finish().unwrap();
-        for content_type in [None, Some("text/plain"), Some("application/jsonx"), Some("application/x-www-form-urlencoded")] {
-            assert_eq!(Fields::read(&request(content_type, b"{}")).unwrap_err().kind(), Kind::UnsupportedMediaType);
+        for content_type in [
+            None,
+            Some("text/plain"),
+            Some("application/jsonx"),
+            Some("application/x-www-form-urlencoded"),
+        ] {
+            assert_eq!(
+                Fields::read(&request(content_type, b"{}")).unwrap_err().kind(),
+                Kind::UnsupportedMediaType
+            );
         }
         for bad in [&b"[]"[..], b"3", b"{", b"{}{}", b"\xff"] {
             assert_eq!(Fields::read(&request(json, bad)).unwrap_err().kind(), Kind::InvalidRequest);
@@ -229,13 +270,20 @@ mod tests {
             assert!(check_name(name).is_err());
         }
         let pairs = |count: usize, name: usize, value: usize| {
-            (0..count).map(|at| (format!("{at:0name$}"), "v".repeat(value))).collect::<BTreeMap<_, _>>()
+            (0..count)
+                .map(|at| (format!("{at:0name$}"), "v".repeat(value)))
+                .collect::<BTreeMap<_, _>>()
         };
         assert!(check_pairs("metadata", &pairs(16, 64, 512)).is_ok());
         for (count, name, value) in [(17, 2, 1), (1, 65, 1), (1, 1, 513)] {
-            assert_eq!(check_pairs("labels", &pairs(count, name, value)).unwrap_err().field(), Some("labels"));
+            assert_eq!(
+                check_pairs("labels", &pairs(count, name, value)).unwrap_err().field(),
+                Some("labels")
+            );
         }
-        assert!(check_pairs("metadata", &BTreeMap::from([(String::new(), String::new())])).is_err());
+        assert!(
+            check_pairs("metadata", &BTreeMap::from([(String::new(), String::new())])).is_err()
+        );
     }
 
     /// The examples of RFC 7396, appendix A, but for members that only differ in the letters.
@@ -265,11 +313,23 @@ mod tests {
     #[test]
     fn a_patch_says_what_it_speaks_of() {
         let mut patch = request(Some(MERGE_PATCH), br#"{"a":{"x":null,"y":"1"},"b":null}"#);
-        assert_eq!(Fields::read(&patch).unwrap_err().kind(), Kind::UnsupportedMediaType, "no patch");
+        assert_eq!(
+            Fields::read(&patch).unwrap_err().kind(),
+            Kind::UnsupportedMediaType,
+            "no patch"
+        );
         *patch.method_mut() = Method::PATCH;
         let mut fields = Fields::read(&patch).unwrap();
-        let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
-        assert_eq!(fields.patched("a", &pairs(&[("x", "0"), ("z", "2")]), "pairs").unwrap(), Some(Some(pairs(&[("y", "1"), ("z", "2")]))));
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(
+            fields.patched("a", &pairs(&[("x", "0"), ("z", "2")]), "pairs").unwrap(),
+            Some(Some(pairs(&[("y", "1"), ("z", "2")])))
+        );
         assert_eq!(fields.patched::<String>("b", &"before", "a string").unwrap(), Some(None));
         assert_eq!(fields.patched::<String>("c", &"before", "a string").unwrap(), None);
         fields.finish().unwrap();

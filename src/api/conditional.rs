@@ -21,7 +21,8 @@ pub(super) struct IfMatch(Option<Tags>);
 impl IfMatch {
     /// Reads it; 400 where it is neither `*` nor a list of entity tags.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self> {
-        let malformed = || Error::invalid("If-Match", "If-Match must be entity tags, as GET gives them, or *.");
+        let malformed =
+            || Error::invalid("If-Match", "If-Match must be entity tags, as GET gives them, or *.");
         read(headers, &IF_MATCH).map(IfMatch).map_err(|Malformed| malformed())
     }
 
@@ -31,7 +32,14 @@ impl IfMatch {
             None | Some(Tags::Any) => true,
             Some(Tags::OneOf(tags)) => tags.iter().any(|(strong, tag)| *strong && tag == etag),
         };
-        if met { Ok(()) } else { Err(Error::new(Kind::PreconditionFailed, "It was changed since; read it again before you change it.")) }
+        if met {
+            Ok(())
+        } else {
+            Err(Error::new(
+                Kind::PreconditionFailed,
+                "It was changed since; read it again before you change it.",
+            ))
+        }
     }
 
     /// Whether it names a state: then what has come between is told, and not written over.
@@ -66,15 +74,21 @@ fn read(headers: &HeaderMap, name: &HeaderName) -> std::result::Result<Option<Ta
             found = Some(Tags::Any);
             continue;
         }
-        let Tags::OneOf(tags) = found.get_or_insert_with(|| Tags::OneOf(Vec::new())) else { return Err(Malformed) };
+        let Tags::OneOf(tags) = found.get_or_insert_with(|| Tags::OneOf(Vec::new())) else {
+            return Err(Malformed);
+        };
         while !rest.is_empty() {
             // Elements of a list may be empty (RFC 9110 section 5.6.1).
             if let Some(after) = rest.strip_prefix(',') {
                 rest = after.trim_start();
                 continue;
             }
-            let (strong, quoted) = rest.strip_prefix("W/").map_or((true, rest), |quoted| (false, quoted));
-            let (tag, after) = quoted.strip_prefix('"').and_then(|inner| inner.split_once('"')).ok_or(Malformed)?;
+            let (strong, quoted) =
+                rest.strip_prefix("W/").map_or((true, rest), |quoted| (false, quoted));
+            let (tag, after) = quoted
+                .strip_prefix('"')
+                .and_then(|inner| inner.split_once('"'))
+                .ok_or(Malformed)?;
             tags.push((strong, tag.to_owned()));
             rest = after.trim_start();
             if !rest.is_empty() && !rest.starts_with(',') {
@@ -95,21 +109,41 @@ mod tests {
     use super::*;
 
     fn headers(name: &HeaderName, lines: &[&str]) -> HeaderMap {
-        lines.iter().map(|line| (name.clone(), HeaderValue::from_bytes(line.as_bytes()).unwrap())).collect()
+        lines
+            .iter()
+            .map(|line| (name.clone(), HeaderValue::from_bytes(line.as_bytes()).unwrap()))
+            .collect()
     }
 
     #[test]
     fn a_change_is_for_the_states_that_it_names() {
-        let check = |lines: &[&str]| IfMatch::read(&headers(&IF_MATCH, lines)).map(|condition| condition.check("a,b").is_ok());
-        for met in [&[][..], &["*"], &["\"a,b\""], &["\"x\" , \"a,b\""], &["\"x\"", "\"y\",\"a,b\""], &[",, \"a,b\",", ""]] {
+        let check = |lines: &[&str]| {
+            IfMatch::read(&headers(&IF_MATCH, lines))
+                .map(|condition| condition.check("a,b").is_ok())
+        };
+        for met in [
+            &[][..],
+            &["*"],
+            &["\"a,b\""],
+            &["\"x\" , \"a,b\""],
+            &["\"x\"", "\"y\",\"a,b\""],
+            &[",, \"a,b\",", ""],
+        ] {
             assert!(check(met).unwrap(), "{met:?}");
         }
         for stale in [&["\"a\""][..], &["\"\""], &["W/\"a,b\""], &["\"x\",W/\"a,b\""]] {
             assert!(!check(stale).unwrap(), "{stale:?}");
         }
-        for malformed in
-            [&[""][..], &["a,b"], &["\"a,b"], &["*, \"a,b\""], &["*", "\"a,b\""], &["\"a\" \"a,b\""], &["w/\"a,b\""], &["*", "*"]]
-        {
+        for malformed in [
+            &[""][..],
+            &["a,b"],
+            &["\"a,b"],
+            &["*, \"a,b\""],
+            &["*", "\"a,b\""],
+            &["\"a\" \"a,b\""],
+            &["w/\"a,b\""],
+            &["*", "*"],
+        ] {
             assert_eq!(check(malformed).unwrap_err().field(), Some("If-Match"), "{malformed:?}");
         }
         let stale = IfMatch::read(&headers(&IF_MATCH, &["\"a\""])).unwrap().check("b").unwrap_err();

@@ -34,7 +34,10 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let lines = wants_lines(request.headers());
     let asked = Asked::read(request)?;
     if asked.document.is_some() && !who.has_scope("evaluate") {
-        return Err(Error::new(Kind::InsufficientScope, "To evaluate a document of your own the key needs the scope `evaluate`."));
+        return Err(Error::new(
+            Kind::InsufficientScope,
+            "To evaluate a document of your own the key needs the scope `evaluate`.",
+        ));
     }
     let permit = super::limits::draw(app, who)?;
     let turn = evaluation::turn(&app.evaluations, &app.auth.tenant(who)).await?;
@@ -60,16 +63,35 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
         filter.shadows = Shadows::With;
     }
     // Whoever has seen an answer finds it in the report.
-    app.captures.settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE).await;
+    app.captures
+        .settle(who.user_id().filter(|_| !who.is_admin()).as_ref(), bounds::CAPTURE_SETTLE)
+        .await;
     let heading = json!({
         "revision": candidate.routing().revision(), "baseline": asked.baseline, "health": asked.health, "limit": asked.limit,
     });
     // What a document of one's own does to captures tells of what is in them: one may ask whatever expressions can.
     let others = filter.owner.is_none() || filter.owner != who.user_id();
     if let (Document::Given(given), true) = (&candidate, others) {
-        app.store.note(audit::event(app, who, request, Action::CaptureEvaluate, "config", given.revision())).await?;
+        app.store
+            .note(audit::event(
+                app,
+                who,
+                request,
+                Action::CaptureEvaluate,
+                "config",
+                given.revision(),
+            ))
+            .await?;
     }
-    let asked = Evaluation { candidate, baseline, standing, filter, window: Window::of(asked.limit), without_imported: false, conditions };
+    let asked = Evaluation {
+        candidate,
+        baseline,
+        standing,
+        filter,
+        window: Window::of(asked.limit),
+        without_imported: false,
+        conditions,
+    };
     let told = evaluation::begin(app, turn, asked)?;
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -82,7 +104,11 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// What the targets are doing now: those of the live document, and nodes whichever document names them; whatever else the
 /// candidate names counts as idle.
-fn current(app: &App, candidate: &Document, live: &Routing) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
+fn current(
+    app: &App,
+    candidate: &Document,
+    live: &Routing,
+) -> BTreeMap<String, crate::routing::inputs::TargetHealth> {
     let now = app.clock.now();
     let mut snapshot = app.standing(live, None, now);
     snapshot.retain(|name, told| told.node.is_some() || candidate.routing().target(name).is_some());
@@ -99,7 +125,9 @@ async fn pass_on(mut told: mpsc::Receiver<Told>, step: mpsc::Sender<Step>, headi
         };
         let next = match event {
             Some(Told::Progress(progress)) => Step::Line(line(progress)),
-            Some(Told::Done(report)) => Step::Answer(report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report)))),
+            Some(Told::Done(report)) => Step::Answer(
+                report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report))),
+            ),
             None => Step::Answer(Err(Error::panicked("an evaluation ended without a word"))),
         };
         let last = matches!(next, Step::Answer(_));
@@ -145,18 +173,32 @@ impl Asked {
             None => None,
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text),
             Some(document @ Value::Object(_)) => Some(document.to_string()),
-            Some(_) => return Err(Error::invalid("document", "document must be a routing document, as text or as an object.")),
+            Some(_) => {
+                return Err(Error::invalid(
+                    "document",
+                    "document must be a routing document, as text or as an object.",
+                ));
+            }
         };
         if document.as_ref().is_some_and(|text| text.len() > bounds::DOCUMENT_BYTES) {
-            return Err(Error::invalid("document", format!("document must have at most {} bytes.", bounds::DOCUMENT_BYTES)));
+            return Err(Error::invalid(
+                "document",
+                format!("document must have at most {} bytes.", bounds::DOCUMENT_BYTES),
+            ));
         }
         let filter = match fields.take::<Map<String, Value>>("filter", "an object")? {
             None => Vec::new(),
-            Some(filter) => filter.into_iter().map(|(name, value)| text(name, value)).collect::<Result<_>>()?,
+            Some(filter) => {
+                filter.into_iter().map(|(name, value)| text(name, value)).collect::<Result<_>>()?
+            }
         };
-        let limit = fields.take::<u64>("limit", "a whole number")?.unwrap_or(bounds::EVALUATE_DEFAULT);
+        let limit =
+            fields.take::<u64>("limit", "a whole number")?.unwrap_or(bounds::EVALUATE_DEFAULT);
         if !(1..=bounds::EVALUATE_MOST).contains(&limit) {
-            return Err(Error::invalid("limit", format!("limit must be 1 to {}.", bounds::EVALUATE_MOST)));
+            return Err(Error::invalid(
+                "limit",
+                format!("limit must be 1 to {}.", bounds::EVALUATE_MOST),
+            ));
         }
         let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;
         let baseline = word(&mut fields, "baseline", &["recorded", "current"])?;
@@ -170,7 +212,10 @@ fn text(name: String, value: Value) -> Result<(String, String)> {
     match value {
         Value::String(text) => Ok((name, text)),
         Value::Number(_) | Value::Bool(_) => Ok((name, value.to_string())),
-        _ => Err(Error::invalid(format!("filter.{name}"), format!("filter.{name} must be a text, a number, true or false."))),
+        _ => Err(Error::invalid(
+            format!("filter.{name}"),
+            format!("filter.{name} must be a text, a number, true or false."),
+        )),
     }
 }
 
@@ -186,5 +231,9 @@ fn word(fields: &mut Fields, name: &str, words: &[&str]) -> Result<String> {
 
 fn wants_lines(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|part| part.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-ndjson")))
+    accept.split(',').any(|part| {
+        part.split(';')
+            .next()
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-ndjson"))
+    })
 }

@@ -41,18 +41,36 @@ impl Gate {
             Some("true") => Ok(true),
             Some(_) => Err(Error::invalid(name, format!("{name} has to be true or false."))),
         };
-        let refused = || Error::invalid("max_changed", format!("max_changed has to be {}.", share::SPELLINGS));
-        let max_changed = query.get("max_changed").map(|text| share::read(text).ok_or_else(refused)).transpose()?;
-        let gate = Gate { max_changed, forbid_unroutable: truth("forbid_unroutable")?, allow_empty: truth("allow_empty")? };
+        let refused = || {
+            Error::invalid("max_changed", format!("max_changed has to be {}.", share::SPELLINGS))
+        };
+        let max_changed = query
+            .get("max_changed")
+            .map(|text| share::read(text).ok_or_else(refused))
+            .transpose()?;
+        let gate = Gate {
+            max_changed,
+            forbid_unroutable: truth("forbid_unroutable")?,
+            allow_empty: truth("allow_empty")?,
+        };
         if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
-            return Err(Error::invalid("allow_empty", "allow_empty goes with max_changed or forbid_unroutable."));
+            return Err(Error::invalid(
+                "allow_empty",
+                "allow_empty goes with max_changed or forbid_unroutable.",
+            ));
         }
         Ok((gate != Gate::default()).then_some(gate))
     }
 
     /// Tries the candidate on the captures of the last day; the answer is that of a refusal. `examples`: whether that may name
     /// captures of anybody.
-    pub(super) async fn try_on(&self, app: &App, candidate: Routing, live: Arc<Live>, examples: bool) -> Result<Option<Response<Bytes>>> {
+    pub(super) async fn try_on(
+        &self,
+        app: &App,
+        candidate: Routing,
+        live: Arc<Live>,
+        examples: bool,
+    ) -> Result<Option<Response<Bytes>>> {
         let turn = evaluation::turn(&app.gates, "").await?;
         app.captures.settle(None, bounds::CAPTURE_SETTLE).await;
         let since = app.clock.now() - bounds::GATE_AGE;
@@ -61,7 +79,10 @@ impl Gate {
             // What was decided then says nothing about this change where another one came between.
             baseline: Some(Document::Live(live)),
             standing: Standing::Recorded,
-            filter: CaptureFilter { since_us: Some(since.as_microsecond()), ..CaptureFilter::default() },
+            filter: CaptureFilter {
+                since_us: Some(since.as_microsecond()),
+                ..CaptureFilter::default()
+            },
             window: Window { looked_at: bounds::GATE_LOOKED_AT, decided: bounds::GATE_DECIDED },
             // What somebody took in from a file says nothing of this gateway's traffic.
             without_imported: true,
@@ -70,10 +91,13 @@ impl Gate {
         };
         let mut report = evaluation::finish(evaluation::begin(app, turn, asked)?).await?;
         if report.evaluated == 0 && !self.allow_empty {
-            let unread = Some(report.unreadable).filter(|unread| *unread > 0).map(|unread| format!(" ({unread} captures cannot be read)"));
+            let unread = Some(report.unreadable)
+                .filter(|unread| *unread > 0)
+                .map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();
-            let why =
-                format!("There is no captured traffic of the last 24 hours to try the document on{unread}; allow_empty=true lets it pass.");
+            let why = format!(
+                "There is no captured traffic of the last 24 hours to try the document on{unread}; allow_empty=true lets it pass."
+            );
             return Err(Error::new(Kind::NoCaptures, why));
         }
         if !examples {
@@ -89,10 +113,15 @@ impl Gate {
     fn against(&self, report: &Report) -> Option<String> {
         let Report { changed, evaluated, routed_before, unroutable, .. } = report;
         if self.forbid_unroutable && *unroutable > 0 {
-            return Some(format!("{unroutable} of {evaluated} requests would find no target any more."));
+            return Some(format!(
+                "{unroutable} of {evaluated} requests would find no target any more."
+            ));
         }
         let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
         let share = report.changed_share() * 100.0;
-        Some(format!("{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {:.2} % may.", most * 100.0))
+        Some(format!(
+            "{changed} of {routed_before} requests ({share:.2} %) would go elsewhere; at most {:.2} % may.",
+            most * 100.0
+        ))
     }
 }

@@ -27,17 +27,26 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
     let settings = &app.server.capture;
     if !settings.enabled {
-        return Err(Error::new(Kind::Conflict, "This gateway keeps no captures: `capture.enabled` is false."));
+        return Err(Error::new(
+            Kind::Conflict,
+            "This gateway keeps no captures: `capture.enabled` is false.",
+        ));
     }
     let _one = app.imports.try_acquire().map_err(|_| {
-        Error::new(Kind::RateLimited, "An import is under way already; this one may follow it.").retry_after(bounds::LIMIT_RETRY)
+        Error::new(Kind::RateLimited, "An import is under way already; this one may follow it.")
+            .retry_after(bounds::LIMIT_RETRY)
     })?;
     let (body, now, age) = (request.body().clone(), app.clock.now(), settings.retention.age);
     let read = blocking(move || read(&body, owner.as_ref(), now, age)).await;
     let (captures, expired) = read??;
     let read = captures.len() as u64;
-    let of_key = |capture: &Capture| capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
-    let captures: Vec<Capture> = captures.into_iter().filter_map(|capture| kept(of_key(&capture), settings, capture)).collect();
+    let of_key = |capture: &Capture| {
+        capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key))
+    };
+    let captures: Vec<Capture> = captures
+        .into_iter()
+        .filter_map(|capture| kept(of_key(&capture), settings, capture))
+        .collect();
     let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
     app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
@@ -51,7 +60,8 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 
 fn known_user(app: &App, owner: &str) -> Result<UserId> {
     let user = app.auth.user(&UserId::known(owner));
-    user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
+    user.map(|user| user.id.clone())
+        .ok_or_else(|| Error::invalid("owner", "There is no such user."))
 }
 
 /// What is kept of a capture as if it had been made here; `None`: nothing.
@@ -67,7 +77,10 @@ fn kept(of_key: Kept, settings: &CaptureSettings, mut capture: Capture) -> Optio
         }
     }
     let most = settings.max_body;
-    for (body, truncated) in [(&mut bodies.request, &mut head.request_truncated), (&mut bodies.response, &mut head.response_truncated)] {
+    for (body, truncated) in [
+        (&mut bodies.request, &mut head.request_truncated),
+        (&mut bodies.response, &mut head.response_truncated),
+    ] {
         *truncated |= body.len() > most;
         body.truncate(most);
     }
@@ -75,12 +88,19 @@ fn kept(of_key: Kept, settings: &CaptureSettings, mut capture: Capture) -> Optio
 }
 
 /// The captures, as `owner`'s where one is given, and how many were left out for their age.
-fn read(body: &[u8], owner: Option<&UserId>, now: Timestamp, age: Duration) -> Result<(Vec<Capture>, u64)> {
+fn read(
+    body: &[u8],
+    owner: Option<&UserId>,
+    now: Timestamp,
+    age: Duration,
+) -> Result<(Vec<Capture>, u64)> {
     let oldest = now.checked_sub(age).unwrap_or(Timestamp::MIN);
     let (mut captures, mut expired) = (Vec::new(), 0);
     let lines = body.split(|byte| *byte == b'\n').zip(1_usize..);
     for (line, number) in lines.filter(|(line, _)| !line.trim_ascii().is_empty()) {
-        let refused = |why: String| Error::invalid(format!("line {number}"), format!("Line {number} is no capture: {why}."));
+        let refused = |why: String| {
+            Error::invalid(format!("line {number}"), format!("Line {number} is no capture: {why}."))
+        };
         let mut capture = Capture::read_whole(line).map_err(refused)?;
         check(&capture, now).map_err(|why| refused(why.to_owned()))?;
         if capture.head.created_at < oldest {
@@ -93,7 +113,10 @@ fn read(body: &[u8], owner: Option<&UserId>, now: Timestamp, age: Duration) -> R
         captures.push(capture);
     }
     if captures.is_empty() && expired == 0 {
-        return Err(Error::new(Kind::InvalidRequest, "A capture a line is expected, as an export has them."));
+        return Err(Error::new(
+            Kind::InvalidRequest,
+            "A capture a line is expected, as an export has them.",
+        ));
     }
     Ok((captures, expired))
 }
@@ -113,7 +136,9 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
     }
     let at = head.created_at.as_microsecond();
     let [first, next] = [at, at.saturating_add(bounds::ID_PRECISION_US)].map(RequestId::first_at);
-    if first.is_none_or(|first| head.id < first) || next.as_ref().is_some_and(|next| head.id >= *next) {
+    if first.is_none_or(|first| head.id < first)
+        || next.as_ref().is_some_and(|next| head.id >= *next)
+    {
         return Err("its `id` is not of the time when it was made");
     }
     // Ids tell the order of times that differ by more than their precision.
@@ -139,7 +164,12 @@ mod tests {
     fn line(of: &str) -> String {
         let (owner, random) = (UserId::known("usr_00000000000000000000000000"), Random::seeded(1));
         let at: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
-        let head = crate::capture::record::Head::new(RequestId::new(at, &random), at, owner, "chat.completions");
+        let head = crate::capture::record::Head::new(
+            RequestId::new(at, &random),
+            at,
+            owner,
+            "chat.completions",
+        );
         let text = Capture { head, bodies: Default::default() }.whole().to_string();
         match of {
             "user" => text.replace("usr_00000000000000000000000000", "nobody"),
@@ -164,7 +194,12 @@ mod tests {
         let (mut capture, own) = (read_one(), read_one().head.id);
         assert_eq!(check(&capture, now), Ok(()));
         let (older, newer) = (id("2026-11-20T23:59:59Z"), id("2026-11-21T00:00:01Z"));
-        for (of, good) in [(older.clone(), true), (id("2026-11-21T00:00:00Z"), true), (newer, false), (Some(own), false)] {
+        for (of, good) in [
+            (older.clone(), true),
+            (id("2026-11-21T00:00:00Z"), true),
+            (newer, false),
+            (Some(own), false),
+        ] {
             (capture.head.replay_of, capture.head.shadow_of) = (of.clone(), None);
             assert_eq!(check(&capture, now).is_ok(), good, "{of:?}");
             (capture.head.replay_of, capture.head.shadow_of) = (None, of.clone());
@@ -176,13 +211,18 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_what_would_be_kept_of_a_request() {
-        let settings = |lines: &str| crate::config::read_server("test", lines, &|_| None).unwrap().capture;
+        let settings =
+            |lines: &str| crate::config::read_server("test", lines, &|_| None).unwrap().capture;
         let mut capture = read_one();
         capture.head.request_captured = true;
-        capture.bodies = Bodies { request: Bytes::from(vec![b'q'; 2_000]), response: Bytes::from(vec![b'a'; 1_024]) };
+        capture.bodies = Bodies {
+            request: Bytes::from(vec![b'q'; 2_000]),
+            response: Bytes::from(vec![b'a'; 1_024]),
+        };
         let whole = kept(Kept::Whole, &settings(""), capture.clone()).unwrap();
         assert!(whole.head.imported && !capture.head.imported && whole.bodies == capture.bodies);
-        let cut = kept(Kept::Whole, &settings("capture: { max_body: 1KiB }"), capture.clone()).unwrap();
+        let cut =
+            kept(Kept::Whole, &settings("capture: { max_body: 1KiB }"), capture.clone()).unwrap();
         assert_eq!((cut.bodies.request.len(), cut.bodies.response.len()), (1_024, 1_024));
         assert_eq!((cut.head.request_truncated, cut.head.response_truncated), (true, false));
         for (of_key, lines) in [(Kept::Whole, "capture: { bodies: false }"), (Kept::Heads, "")] {
@@ -195,7 +235,8 @@ mod tests {
     #[test]
     fn lines_are_captures_or_all_are_refused() {
         let good = line("");
-        let (captures, expired) = read_at(&format!("{good}\n\n {good}\r\n"), "2026-11-21T00:30:00Z").unwrap();
+        let (captures, expired) =
+            read_at(&format!("{good}\n\n {good}\r\n"), "2026-11-21T00:30:00Z").unwrap();
         assert_eq!((captures.len(), expired), (2, 0));
         assert_eq!(read_at(&good, "2026-11-21T02:00:00Z").unwrap().1, 1);
         for (bad, why) in [
@@ -205,7 +246,10 @@ mod tests {
             (good.replace("\"id\":", "\"it\":"), "not a capture"),
         ] {
             let error = read_at(&format!("{good}\n{bad}"), "2026-11-21T00:30:00Z").unwrap_err();
-            assert!(error.field() == Some("line 2") && error.to_string().contains(why), "{why}: {error}");
+            assert!(
+                error.field() == Some("line 2") && error.to_string().contains(why),
+                "{why}: {error}"
+            );
         }
         assert!(read_at(&good, "2026-11-20T00:00:00Z").unwrap_err().to_string().contains("future"));
         assert!(read_at("\n", "2026-11-21T00:30:00Z").is_err());

@@ -38,16 +38,27 @@ pub(super) fn read(interface: Interface, asked: Map<String, Value>) -> Result<Li
         if value.is_null() {
             continue;
         }
-        if interface != Interface::Router && matches!(name.as_str(), "rpm" | "tpm" | "concurrency" | "budget") {
-            return Err(Error::invalid(field, format!("The limit {name} is for ROUTER keys: only they ask providers.")));
+        if interface != Interface::Router
+            && matches!(name.as_str(), "rpm" | "tpm" | "concurrency" | "budget")
+        {
+            return Err(Error::invalid(
+                field,
+                format!("The limit {name} is for ROUTER keys: only they ask providers."),
+            ));
         }
         match name.as_str() {
             "models" => limits.models = Some(models(value)?),
             "rpm" => limits.rpm = Some(count(field, value, bounds::LIMIT_RPM)?),
             "tpm" => limits.tpm = Some(count(field, value, bounds::LIMIT_TPM)?),
-            "concurrency" => limits.concurrency = Some(count(field, value, bounds::LIMIT_CONCURRENCY)?),
-            "keys_per_user" => limits.keys_per_user = Some(count(field, value, bounds::KEYS_PER_OWNER as u64)?),
-            "budget" => limits.budget = Some(parse(&value).filter(within_bounds).ok_or_else(bad_budget)?),
+            "concurrency" => {
+                limits.concurrency = Some(count(field, value, bounds::LIMIT_CONCURRENCY)?)
+            }
+            "keys_per_user" => {
+                limits.keys_per_user = Some(count(field, value, bounds::KEYS_PER_OWNER as u64)?)
+            }
+            "budget" => {
+                limits.budget = Some(parse(&value).filter(within_bounds).ok_or_else(bad_budget)?)
+            }
             _ => return Err(Error::invalid(field, format!("Unknown limit {name}."))),
         }
     }
@@ -62,13 +73,18 @@ pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limit
     limits.inherit(outer);
     match limits.beyond(outer) {
         None => Ok(limits),
-        Some(name) => Err(Error::new(Kind::Forbidden, format!("A key may not have a wider limit on {name} than its creator."))
-            .at(format!("limits.{name}"))),
+        Some(name) => Err(Error::new(
+            Kind::Forbidden,
+            format!("A key may not have a wider limit on {name} than its creator."),
+        )
+        .at(format!("limits.{name}"))),
     }
 }
 
 fn count(field: String, value: Value, most: u64) -> Result<u64> {
-    let refused = || Error::invalid(field.clone(), format!("{field} must be a whole number from 1 to {most}."));
+    let refused = || {
+        Error::invalid(field.clone(), format!("{field} must be a whole number from 1 to {most}."))
+    };
     value.as_u64().filter(|count| (1..=most).contains(count)).ok_or_else(refused)
 }
 
@@ -84,13 +100,15 @@ fn bad_budget() -> Error {
     let most = bounds::LIMIT_USD;
     Error::invalid(
         "limits.budget",
-        format!("limits.budget must be {{\"usd\": more than 0 and up to {most}, \"per\": \"day\" or \"month\"}} and nothing else."),
+        format!(
+            "limits.budget must be {{\"usd\": more than 0 and up to {most}, \"per\": \"day\" or \"month\"}} and nothing else."
+        ),
     )
 }
 
 fn models(value: Value) -> Result<Vec<String>> {
-    let models: Vec<String> =
-        serde_json::from_value(value).map_err(|_| Error::invalid("limits.models", "limits.models must be a list of names."))?;
+    let models: Vec<String> = serde_json::from_value(value)
+        .map_err(|_| Error::invalid("limits.models", "limits.models must be a list of names."))?;
     let well = |name: &String| {
         let plain = name.strip_suffix('*').unwrap_or(name);
         !name.is_empty()
@@ -143,7 +161,11 @@ mod tests {
             ("rps", json!(1)),
         ] {
             let error = asked(json!({ name: bad })).unwrap_err();
-            assert_eq!((error.kind(), error.field()), (Kind::InvalidRequest, Some(format!("limits.{name}").as_str())), "{name} {bad}");
+            assert_eq!(
+                (error.kind(), error.field()),
+                (Kind::InvalidRequest, Some(format!("limits.{name}").as_str())),
+                "{name} {bad}"
+            );
         }
         for interface in [Interface::Pin, Interface::Agent] {
             let rpm = json!({"rpm": 1}).as_object().unwrap().clone();

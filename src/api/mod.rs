@@ -116,7 +116,9 @@ impl Takes {
     /// The media types of it.
     pub fn types(self) -> &'static [&'static str] {
         match self {
-            Takes::Json | Takes::Events | Takes::Prompt | Takes::Evaluation => &["application/json"],
+            Takes::Json | Takes::Events | Takes::Prompt | Takes::Evaluation => {
+                &["application/json"]
+            }
             Takes::Patch => &["application/json", body::MERGE_PATCH],
             Takes::Document => &["application/json", "application/yaml"],
             Takes::Lines => &["application/x-ndjson", "application/json"],
@@ -127,7 +129,11 @@ impl Takes {
 /// The type of a handler in the table.
 pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Answering<'a>;
 /// The type of a handler whose answer takes its time.
-pub type SlowHandler = for<'a> fn(&'a App, &'a Principal, &'a Request<Bytes>) -> Pin<Box<dyn Future<Output = Result<Slow>> + Send + 'a>>;
+pub type SlowHandler = for<'a> fn(
+    &'a App,
+    &'a Principal,
+    &'a Request<Bytes>,
+) -> Pin<Box<dyn Future<Output = Result<Slow>> + Send + 'a>>;
 /// A handler at work.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>>> + Send + 'a>>;
 
@@ -280,7 +286,9 @@ pub enum Found {
 pub fn find(method: &Method, path: &str) -> Found {
     // Every path that answers GET answers HEAD: the same head, no body (RFC 9110 section 9.3.2).
     let method = if method == Method::HEAD { &Method::GET } else { method };
-    if let Some(route) = fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == method)) {
+    if let Some(route) =
+        fixed().get(path).and_then(|routes| routes.iter().find(|route| route.method == method))
+    {
         return Found::Route(route, PathParams::default());
     }
     let mut allow: Vec<&str> = Vec::new();
@@ -296,7 +304,9 @@ pub fn find(method: &Method, path: &str) -> Found {
         return Found::Nothing;
     }
     let allow = allow.join(", ");
-    Found::WrongMethod(Error::new(Kind::MethodNotAllowed, format!("This path answers {allow}.")).allowing(allow))
+    Found::WrongMethod(
+        Error::new(Kind::MethodNotAllowed, format!("This path answers {allow}.")).allowing(allow),
+    )
 }
 
 /// The rows without a `{…}`, by path: what inference calls ask for is found at once.
@@ -336,7 +346,9 @@ fn matches(pattern: &str, path: &str) -> Option<PathParams> {
                 return whole.then_some(PathParams(params));
             }
             (None, None) => return Some(PathParams(params)),
-            (Some(want), Some(have)) if want.starts_with('{') && !have.is_empty() => params.push(have.to_string()),
+            (Some(want), Some(have)) if want.starts_with('{') && !have.is_empty() => {
+                params.push(have.to_string())
+            }
             (Some(want), Some(have)) if want == have => {}
             _ => return None,
         }

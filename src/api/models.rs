@@ -51,7 +51,8 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
 /// `GET /v1/models/{id}`; the slash of a direct name may stand as it is or as `%2F`.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let written = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let id = page::decode_path(written).ok_or_else(|| Error::invalid("model", "The model's name is not well encoded."))?;
+    let id = page::decode_path(written)
+        .ok_or_else(|| Error::invalid("model", "The model's name is not well encoded."))?;
     let live = app.live();
     let models = known(app, &live, who);
     let found = models.iter().find(|model| model.id == id);
@@ -64,9 +65,22 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
 fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
     let (routing, since) = (&live.routing, live.since);
     let aliases = routing.aliases().map(|(id, _)| Model { id: id.into(), owner: OURS, since });
-    let agents = app.auth.agents().by_name().into_iter().filter(|agent| may_call(app, agent) && routing.alias(&agent.model).is_some());
-    let agents = agents.map(|agent| Model { id: [AGENT_PREFIX, &agent.name].concat().into(), owner: OURS, since: agent.created_at });
-    let direct = routing.targets().map(|target| Model { id: (*target.name).into(), owner: &target.provider.name, since });
+    let agents = app
+        .auth
+        .agents()
+        .by_name()
+        .into_iter()
+        .filter(|agent| may_call(app, agent) && routing.alias(&agent.model).is_some());
+    let agents = agents.map(|agent| Model {
+        id: [AGENT_PREFIX, &agent.name].concat().into(),
+        owner: OURS,
+        since: agent.created_at,
+    });
+    let direct = routing.targets().map(|target| Model {
+        id: (*target.name).into(),
+        owner: &target.provider.name,
+        since,
+    });
     let direct = direct.filter(|model| routing.alias(&model.id).is_none());
     aliases.chain(agents).chain(direct).filter(|model| who.may_ask_for(&model.id)).collect()
 }
@@ -89,19 +103,24 @@ fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Mod
     let place = |name: &str| -> Result<Option<usize>> {
         let Some(id) = page::parameter(query, name) else { return Ok(None) };
         let at = models.iter().position(|model| model.id == id);
-        at.map(Some).ok_or_else(|| Error::invalid(name, format!("{name} has to be the id of a model of this list.")))
+        at.map(Some).ok_or_else(|| {
+            Error::invalid(name, format!("{name} has to be the id of a model of this list."))
+        })
     };
     let (after, before) = (place("after_id")?, place("before_id")?);
     if after.is_some() && before.is_some() {
         return Err(Error::invalid("before_id", "after_id and before_id exclude each other."));
     }
-    let rest = models.get(after.map_or(0, |at| at + 1)..before.unwrap_or(models.len())).unwrap_or_default();
+    let rest = models
+        .get(after.map_or(0, |at| at + 1)..before.unwrap_or(models.len()))
+        .unwrap_or_default();
     let Some(limit) = page::parameter(query, "limit") else { return Ok((rest, false)) };
     match limit.parse::<usize>() {
         Ok(limit) if (1..=bounds::MODELS_PAGE).contains(&limit) => {
             let more = rest.len().saturating_sub(limit);
             // The page before a model ends at it.
-            let shown = if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
+            let shown =
+                if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
             Ok((shown.unwrap_or_default(), more > 0))
         }
         _ => Err(Error::invalid("limit", format!("limit has to be 1 to {}.", bounds::MODELS_PAGE))),
@@ -116,7 +135,8 @@ mod tests {
     const NAMES: [&str; 4] = ["auto", "fast", "demo/echo", "demo/b c+d"];
 
     fn page(query: &str) -> Result<(Vec<&'static str>, bool)> {
-        let models = NAMES.map(|id| Model { id: id.into(), owner: OURS, since: Timestamp::UNIX_EPOCH });
+        let models =
+            NAMES.map(|id| Model { id: id.into(), owner: OURS, since: Timestamp::UNIX_EPOCH });
         let place = |model: &Model<'_>| NAMES.into_iter().find(|name| *name == model.id).unwrap();
         cut(&models, Some(query)).map(|(shown, more)| (shown.iter().map(place).collect(), more))
     }
@@ -126,10 +146,16 @@ mod tests {
         assert_eq!(page("").unwrap(), (NAMES.to_vec(), false));
         assert_eq!(page("limit=4&colour=red").unwrap(), (NAMES.to_vec(), false));
         assert_eq!(page("limit=2").unwrap(), (vec!["auto", "fast"], true));
-        assert_eq!(page("limit=2&after_id=fast").unwrap(), (vec!["demo/echo", "demo/b c+d"], false));
+        assert_eq!(
+            page("limit=2&after_id=fast").unwrap(),
+            (vec!["demo/echo", "demo/b c+d"], false)
+        );
         assert_eq!(page("after_id=demo%2Fecho").unwrap(), (vec!["demo/b c+d"], false));
         assert_eq!(page("after_id=demo/b+c%2Bd").unwrap(), (vec![], false));
-        assert_eq!(page("limit=2&before_id=demo/b+c%2Bd").unwrap(), (vec!["fast", "demo/echo"], true));
+        assert_eq!(
+            page("limit=2&before_id=demo/b+c%2Bd").unwrap(),
+            (vec!["fast", "demo/echo"], true)
+        );
         assert_eq!(page("limit=2&before_id=fast").unwrap(), (vec!["auto"], false));
         for (query, field) in [
             ("limit=0", "limit"),

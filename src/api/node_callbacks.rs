@@ -24,7 +24,11 @@ use crate::secret::Secret;
 use crate::store::{Change, NodeModel, NodeRow, Registration, StoreError, covers};
 
 /// `POST /v1/agent/register`
-pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn register(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let ((id, signed_s), now) = (node(who)?, app.clock.now());
     let mut fields = Fields::read(request)?;
@@ -33,18 +37,27 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     let endpoint = fields.text("endpoint")?;
     let base = nodes::place(&endpoint)?;
     let api_key: Option<String> = fields.take("api_key", "a string")?;
-    if api_key
-        .as_ref()
-        .is_some_and(|key| key.is_empty() || key.len() > bounds::NODE_TEXT_BYTES || !key.bytes().all(|b| b.is_ascii_graphic()))
-    {
-        return Err(Error::invalid("api_key", format!("api_key must be 1 to {} visible ASCII characters.", bounds::NODE_TEXT_BYTES)));
+    if api_key.as_ref().is_some_and(|key| {
+        key.is_empty()
+            || key.len() > bounds::NODE_TEXT_BYTES
+            || !key.bytes().all(|b| b.is_ascii_graphic())
+    }) {
+        return Err(Error::invalid(
+            "api_key",
+            format!("api_key must be 1 to {} visible ASCII characters.", bounds::NODE_TEXT_BYTES),
+        ));
     }
-    let models = read_models(&mut fields)?.ok_or_else(|| Error::invalid("models", "models is required."))?;
+    let models =
+        read_models(&mut fields)?.ok_or_else(|| Error::invalid("models", "models is required."))?;
     let max_concurrency: Option<u32> = fields.take("max_concurrency", "a whole number from 1")?;
     if max_concurrency == Some(0) {
-        return Err(Error::invalid("max_concurrency", "max_concurrency must be a whole number from 1."));
+        return Err(Error::invalid(
+            "max_concurrency",
+            "max_concurrency must be a whole number from 1.",
+        ));
     }
-    let labels: BTreeMap<String, String> = fields.take("labels", "an object of strings")?.unwrap_or_default();
+    let labels: BTreeMap<String, String> =
+        fields.take("labels", "an object of strings")?.unwrap_or_default();
     check_pairs("labels", &labels)?;
     fields.finish()?;
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
@@ -53,13 +66,31 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     may_serve_at(app, &row, &base, &client).await?;
     let api_key = match api_key.map(Secret::new) {
         None => None,
-        Some(key) => Some(app.nodes.seal_key(id, &key, &app.random).ok_or_else(|| Error::internal("a node's key cannot be sealed"))?),
+        Some(key) => Some(
+            app.nodes
+                .seal_key(id, &key, &app.random)
+                .ok_or_else(|| Error::internal("a node's key cannot be sealed"))?,
+        ),
     };
     let at_us = now.as_microsecond();
-    let registration =
-        Registration { epoch: 0, at_us, signed_s, ended: false, version, endpoint, api_key, models, max_concurrency, labels };
+    let registration = Registration {
+        epoch: 0,
+        at_us,
+        signed_s,
+        ended: false,
+        version,
+        endpoint,
+        api_key,
+        models,
+        max_concurrency,
+        labels,
+    };
     let committed = app.store.register_node(id, registration).await.map_err(gone)?;
-    let epoch = committed.changes.iter().find_map(epoch_of).ok_or_else(|| Error::internal("a registration without an epoch"))?;
+    let epoch = committed
+        .changes
+        .iter()
+        .find_map(epoch_of)
+        .ok_or_else(|| Error::internal("a registration without an epoch"))?;
     app.nodes.begin(id, epoch, now);
     app.store.acknowledge(committed.rev).await?;
     let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
@@ -68,11 +99,18 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
         return Err(gone(StoreError::Conflict));
     }
     let (heartbeat, lease) = (bounds::NODE_HEARTBEAT.as_secs(), bounds::NODE_LEASE.as_secs());
-    Ok(answer::json(StatusCode::OK, &json!({ "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease })))
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({ "node": nodes::record(&shown), "heartbeat_interval_s": heartbeat, "lease_s": lease }),
+    ))
 }
 
 /// `POST /v1/agent/heartbeat`
-pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn heartbeat(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let (id, signed_s) = node(who)?;
     let mut fields = Fields::read(request)?;
@@ -80,8 +118,10 @@ pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> 
     let required = |name: &str| Error::invalid(name, format!("{name} is required."));
     let seq: u64 = fields.take("seq", "a whole number")?.ok_or_else(|| required("seq"))?;
     let status = fields.text("status")?;
-    let status = Status::parse(&status).ok_or_else(|| Error::invalid("status", "status must be ready, draining or error."))?;
-    let running: u32 = fields.take("running", "a whole number")?.ok_or_else(|| required("running"))?;
+    let status = Status::parse(&status)
+        .ok_or_else(|| Error::invalid("status", "status must be ready, draining or error."))?;
+    let running: u32 =
+        fields.take("running", "a whole number")?.ok_or_else(|| required("running"))?;
     let queued: u32 = fields.take("queued", "a whole number")?.ok_or_else(|| required("queued"))?;
     let models = read_models(&mut fields)?;
     fields.finish()?;
@@ -93,7 +133,9 @@ pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> 
     app.nodes.report(id, report, app.clock.now()).map_err(|untaken| match untaken {
         Untaken::Seq => Error::new(Kind::Conflict, "seq must rise from one heartbeat to the next."),
         Untaken::Epoch => gone(StoreError::Conflict),
-        Untaken::Unregistered => Error::new(Kind::Conflict, "The node is not registered; register first."),
+        Untaken::Unregistered => {
+            Error::new(Kind::Conflict, "The node is not registered; register first.")
+        }
     })?;
     let before = row.registration.as_ref();
     if let (Some(models), Some(before)) = (models, before)
@@ -102,7 +144,10 @@ pub async fn heartbeat(app: &App, who: &Principal, request: &Request<Bytes>) -> 
         let committed = app.store.amend_node(id, before.epoch, Some(models)).await.map_err(gone)?;
         app.store.acknowledge(committed.rev).await?;
     }
-    Ok(answer::json(StatusCode::OK, &json!({ "lease_s": bounds::NODE_LEASE.as_secs(), "actions": [] })))
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({ "lease_s": bounds::NODE_LEASE.as_secs(), "actions": [] }),
+    ))
 }
 
 /// One of a node's events.
@@ -118,22 +163,34 @@ struct Event {
 }
 
 /// `POST /v1/agent/events`: into the log, each id once, also across restarts: what is answered is durable.
-pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn events(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let (id, _) = node(who)?;
     let mut fields = Fields::read(request)?;
     let what = "a list of {\"id\", \"at\", \"level\", \"message\", \"data\"?}";
-    let events: Vec<Event> = fields.take("events", what)?.ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
+    let events: Vec<Event> = fields
+        .take("events", what)?
+        .ok_or_else(|| Error::invalid("events", format!("events must be {what}.")))?;
     fields.finish()?;
     if events.len() > bounds::NODE_EVENTS {
         return Err(Error::invalid("events", format!("events may be {}.", bounds::NODE_EVENTS)));
     }
     for event in &events {
         if event.id.is_empty() || event.id.len() > bounds::METADATA_NAME_CHARS {
-            return Err(Error::invalid("events", format!("An event's id must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS)));
+            return Err(Error::invalid(
+                "events",
+                format!("An event's id must have 1 to {} bytes.", bounds::METADATA_NAME_CHARS),
+            ));
         }
         if event.at.parse::<jiff::Timestamp>().is_err() {
-            return Err(Error::invalid("events", "An event's at must be a time as RFC 3339 has it."));
+            return Err(Error::invalid(
+                "events",
+                "An event's at must be a time as RFC 3339 has it.",
+            ));
         }
         level(&event.level)?;
     }
@@ -143,16 +200,26 @@ pub async fn events(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
         // Quoted: what comes from elsewhere does not make lines of its own.
         let message: String = event.message.chars().take(bounds::NODE_TEXT_BYTES).collect();
-        let data =
-            if event.data.is_null() { String::new() } else { event.data.to_string().chars().take(bounds::NODE_TEXT_BYTES).collect() };
+        let data = if event.data.is_null() {
+            String::new()
+        } else {
+            event.data.to_string().chars().take(bounds::NODE_TEXT_BYTES).collect()
+        };
         log::log!(level(&event.level)?, "{id} at {}: {message:?} {data:?}", event.at);
     }
     let accepted = new.iter().filter(|new| **new).count();
-    Ok(answer::json(StatusCode::ACCEPTED, &json!({ "accepted": accepted, "duplicates": new.len() - accepted })))
+    Ok(answer::json(
+        StatusCode::ACCEPTED,
+        &json!({ "accepted": accepted, "duplicates": new.len() - accepted }),
+    ))
 }
 
 /// `POST /v1/agent/deregister`; again is no change.
-pub async fn deregister(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn deregister(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let mut fields = Fields::read_if_any(request)?;
     let epoch: Option<u64> = fields.take("epoch", "a whole number")?;
@@ -179,14 +246,20 @@ fn node(who: &Principal) -> Result<(&NodeId, i64)> {
 }
 
 fn epoch_of(change: &Change) -> Option<u64> {
-    if let Change::Node(row) = change { row.registration.as_ref().map(|registration| registration.epoch) } else { None }
+    if let Change::Node(row) = change {
+        row.registration.as_ref().map(|registration| registration.epoch)
+    } else {
+        None
+    }
 }
 
 /// What became of the node meanwhile.
 fn gone(error: StoreError) -> Error {
     match error {
         StoreError::NotFound => Error::not_found("node"),
-        StoreError::Conflict => Error::new(Kind::Conflict, "The node has registered anew meanwhile."),
+        StoreError::Conflict => {
+            Error::new(Kind::Conflict, "The node has registered anew meanwhile.")
+        }
         other => other.into(),
     }
 }
@@ -205,33 +278,63 @@ fn bounded(name: &str, text: &str) -> Result<()> {
     if (1..=bounds::NODE_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(Error::invalid(name, format!("{name} must have 1 to {} bytes and no control characters.", bounds::NODE_TEXT_BYTES)))
+    Err(Error::invalid(
+        name,
+        format!(
+            "{name} must have 1 to {} bytes and no control characters.",
+            bounds::NODE_TEXT_BYTES
+        ),
+    ))
 }
 
 fn read_models(fields: &mut Fields) -> Result<Option<Vec<NodeModel>>> {
-    let Some(models) = fields.take::<Vec<NodeModel>>("models", "a list of {\"id\", \"context\"?, \"capabilities\"?}")? else {
+    let Some(models) = fields
+        .take::<Vec<NodeModel>>("models", "a list of {\"id\", \"context\"?, \"capabilities\"?}")?
+    else {
         return Ok(None);
     };
-    let well = |id: &str| (1..=bounds::MODEL_NAME_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let well = |id: &str| {
+        (1..=bounds::MODEL_NAME_BYTES).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
     let most = bounds::NODE_MODELS;
     if models.len() > most || !models.iter().all(|model| well(&model.id)) {
-        return Err(Error::invalid("models", format!("models may be {most}, with ids of visible ASCII characters.")));
+        return Err(Error::invalid(
+            "models",
+            format!("models may be {most}, with ids of visible ASCII characters."),
+        ));
     }
     if models.iter().any(|model| model.context == Some(0)) {
-        return Err(Error::invalid("models", "A context is a whole number from 1; leave out one that is not known."));
+        return Err(Error::invalid(
+            "models",
+            "A context is a whole number from 1; leave out one that is not known.",
+        ));
     }
-    let words =
-        |model: &NodeModel| model.capabilities.as_ref().is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64));
+    let words = |model: &NodeModel| {
+        model
+            .capabilities
+            .as_ref()
+            .is_none_or(|words| words.len() <= 16 && words.iter().all(|word| word.len() <= 64))
+    };
     if !models.iter().all(words) {
         return Err(Error::invalid("models", "capabilities may be 16 words of 64 bytes."));
     }
-    let twice = models.iter().enumerate().any(|(at, model)| models.iter().take(at).any(|other| other.id == model.id));
+    let twice = models
+        .iter()
+        .enumerate()
+        .any(|(at, model)| models.iter().take(at).any(|other| other.id == model.id));
     if twice { Err(Error::invalid("models", "Two models have one id.")) } else { Ok(Some(models)) }
 }
 
 fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
-    let outside = models.iter().find(|model| !row.models.iter().any(|pattern| covers(pattern, &model.id)));
-    outside.map_or(Ok(()), |model| Err(Error::new(Kind::Forbidden, format!("The node is not enrolled for the model `{}`.", model.id))))
+    let outside =
+        models.iter().find(|model| !row.models.iter().any(|pattern| covers(pattern, &model.id)));
+    outside.map_or(Ok(()), |model| {
+        Err(Error::new(
+            Kind::Forbidden,
+            format!("The node is not enrolled for the model `{}`.", model.id),
+        ))
+    })
 }
 
 /// A node serves where it was enrolled to, else at the address that it speaks from; never where the gateway itself listens, or
@@ -239,7 +342,9 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
 async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &Client) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     match &row.endpoint {
-        Some(endpoint) if nodes::place(endpoint)? != *base => return refuse("The node is enrolled for another endpoint."),
+        Some(endpoint) if nodes::place(endpoint)? != *base => {
+            return refuse("The node is enrolled for another endpoint.");
+        }
         Some(_) => {}
         None => from_there(app, base, client)?,
     }
@@ -269,12 +374,17 @@ fn from_there(app: &App, base: &Base, client: &Client) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
     let Some(from) = from else {
-        return refuse("Where the node is cannot be told behind a proxy that is not one of `trusted_proxies`; enrol it with its endpoint.");
+        return refuse(
+            "Where the node is cannot be told behind a proxy that is not one of `trusted_proxies`; enrol it with its endpoint.",
+        );
     };
-    let address: Option<IpAddr> = base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+    let address: Option<IpAddr> =
+        base.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
     let local = base.host == "localhost" || address.is_some_and(|address| address.is_loopback());
     if !(if local { from.is_loopback() } else { address == Some(from) }) {
-        return refuse("Without an endpoint in its enrolment a node serves at the address that it registers from.");
+        return refuse(
+            "Without an endpoint in its enrolment a node serves at the address that it registers from.",
+        );
     }
     // A proxy on this machine that says nothing would make everybody local, and what listens here for this machine only a node.
     if from.is_loopback() && app.server.may_be_fronted() {
@@ -290,6 +400,10 @@ async fn addresses(base: &Base) -> Vec<SocketAddr> {
     if let Ok(address) = base.host.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, base.port)];
     }
-    let looked_up = tokio::time::timeout(bounds::DNS_TIME, tokio::net::lookup_host((base.host.as_str(), base.port))).await;
+    let looked_up = tokio::time::timeout(
+        bounds::DNS_TIME,
+        tokio::net::lookup_host((base.host.as_str(), base.port)),
+    )
+    .await;
     looked_up.ok().and_then(|found| found.ok()).map(Iterator::collect).unwrap_or_default()
 }

@@ -23,13 +23,18 @@ use crate::store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 const AUDIENCE: &str = "nod";
 
 /// `POST /v1/nodes`
-pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn create(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let now = app.clock.now();
     let mut fields = Fields::read(request)?;
     let name = fields.text("name")?;
     check_name(&name)?;
-    let models: Vec<String> = fields.take("models", "a list of patterns")?.unwrap_or_else(|| vec!["*".to_owned()]);
+    let models: Vec<String> =
+        fields.take("models", "a list of patterns")?.unwrap_or_else(|| vec!["*".to_owned()]);
     check_patterns(&models)?;
     let endpoint: Option<String> = fields.take("endpoint", "a URL")?;
     if let Some(endpoint) = &endpoint {
@@ -51,14 +56,22 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         id: id.clone(),
     };
     let event = audit::event(app, who, request, Action::NodeCreate, "node", id.as_str());
-    let committed = app.store.noting(event).create_node(node).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "A node of this name exists already."),
-        StoreError::LimitReached => Error::new(Kind::Conflict, "There are as many nodes as there may be; delete some."),
-        other => other.into(),
-    })?;
+    let committed =
+        app.store.noting(event).create_node(node).await.map_err(|error| match error {
+            StoreError::Conflict => {
+                Error::new(Kind::Conflict, "A node of this name exists already.")
+            }
+            StoreError::LimitReached => {
+                Error::new(Kind::Conflict, "There are as many nodes as there may be; delete some.")
+            }
+            other => other.into(),
+        })?;
     app.store.acknowledge(committed.rev).await?;
     let mut response = answer::secret_json(StatusCode::CREATED, &with_secret(app, &id, &secret)?);
-    response.headers_mut().insert(LOCATION, HeaderValue::from_str(&format!("/v1/nodes/{id}")).map_err(Error::internal)?);
+    response.headers_mut().insert(
+        LOCATION,
+        HeaderValue::from_str(&format!("/v1/nodes/{id}")).map_err(Error::internal)?,
+    );
     Ok(response)
 }
 
@@ -66,7 +79,10 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
 pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
-    let parse = |text| NodeId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a node."));
+    let parse = |text| {
+        NodeId::parse(text)
+            .ok_or_else(|| Error::invalid("after", "after must be the id of a node."))
+    };
     let after = query.get("after").map(parse).transpose()?;
     let found = app.nodes.page(after.as_ref(), limit + 1, app.clock.now());
     Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
@@ -79,7 +95,11 @@ pub async fn get(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<R
 }
 
 /// `DELETE /v1/nodes/{id}`
-pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn delete(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let node = find(app, request)?;
     let event = audit::event(app, who, request, Action::NodeDelete, "node", node.row.id.as_str());
@@ -90,7 +110,11 @@ pub async fn delete(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
 
 /// `POST /v1/nodes/{id}/rotate`: the secret of the next generation. The one before is taken until that is used, or for
 /// [`bounds::NODE_ROTATION`].
-pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn rotate(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     Fields::read_if_any(request)?.finish()?;
     let (old, now) = (find(app, request)?.row, app.clock.now());
@@ -105,17 +129,20 @@ pub async fn rotate(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         ..NodeRow::clone(&old)
     };
     let event = audit::event(app, who, request, Action::NodeRotate, "node", old.id.as_str());
-    let committed = app.store.noting(event).rotate_node(next).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation was first."),
-        StoreError::NotFound => Error::not_found("node"),
-        other => other.into(),
-    })?;
+    let committed =
+        app.store.noting(event).rotate_node(next).await.map_err(|error| match error {
+            StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation was first."),
+            StoreError::NotFound => Error::not_found("node"),
+            other => other.into(),
+        })?;
     app.store.acknowledge(committed.rev).await?;
     Ok(answer::secret_json(StatusCode::OK, &with_secret(app, &old.id, &secret)?))
 }
 
 fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Vec<u8>> {
-    app.nodes.seal_secret(id, generation, secret, &app.random).ok_or_else(|| Error::internal("a node's secret cannot be sealed"))
+    app.nodes
+        .seal_secret(id, generation, secret, &app.random)
+        .ok_or_else(|| Error::internal("a node's secret cannot be sealed"))
 }
 
 /// The record as it is now, with the secret that is shown this once.
@@ -129,26 +156,37 @@ fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<Value> {
 }
 
 fn find(app: &App, request: &Request<Bytes>) -> Result<Shown> {
-    let id = request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
+    let id =
+        request.extensions().get::<PathParams>().and_then(|params| NodeId::parse(params.first()));
     id.and_then(|id| app.nodes.show(&id, app.clock.now())).ok_or_else(|| Error::not_found("node"))
 }
 
 fn check_patterns(patterns: &[String]) -> Result<()> {
     let well = |pattern: &String| {
         let star = pattern.find('*').is_none_or(|at| at + 1 == pattern.len());
-        star && !pattern.is_empty() && pattern.len() <= bounds::MODEL_NAME_BYTES && pattern.bytes().all(|byte| byte.is_ascii_graphic())
+        star && !pattern.is_empty()
+            && pattern.len() <= bounds::MODEL_NAME_BYTES
+            && pattern.bytes().all(|byte| byte.is_ascii_graphic())
     };
     let most = bounds::NODE_PATTERNS;
     if (1..=most).contains(&patterns.len()) && patterns.iter().all(well) {
         return Ok(());
     }
-    Err(Error::invalid("models", format!("models must be 1 to {most} names of models, each of which may end with a *.")))
+    Err(Error::invalid(
+        "models",
+        format!("models must be 1 to {most} names of models, each of which may end with a *."),
+    ))
 }
 
 /// Where an endpoint is, its path up to the `/v1` of OpenAI's API, which need not be written.
 pub(super) fn place(endpoint: &str) -> Result<Base> {
-    let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES { Base::parse(endpoint) } else { Err("is too long") };
-    base.map(Base::versioned).map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
+    let base = if endpoint.len() <= bounds::NODE_TEXT_BYTES {
+        Base::parse(endpoint)
+    } else {
+        Err("is too long")
+    };
+    base.map(Base::versioned)
+        .map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
 }
 
 pub(super) fn record(shown: &Shown) -> Value {

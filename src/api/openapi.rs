@@ -32,8 +32,22 @@ struct Operation {
     query: &'static [&'static str],
 }
 
-const fn op(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation { method, path, id, summary, takes: None, gives: (200, None), refuses: &[], query: &[] }
+const fn op(
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    Operation {
+        method,
+        path,
+        id,
+        summary,
+        takes: None,
+        gives: (200, None),
+        refuses: &[],
+        query: &[],
+    }
 }
 
 impl Operation {
@@ -141,7 +155,10 @@ const CALL_HEADERS: [(&str, &str); 8] = [
     ("x-request-id", "The id of the request, and of its capture"),
     ("x-rerouter-provider", "The provider that answered"),
     ("x-rerouter-model", "The model that answered"),
-    ("x-rerouter-recipe", "The recipe of the decision; `direct` where a model was asked for by its name"),
+    (
+        "x-rerouter-recipe",
+        "The recipe of the decision; `direct` where a model was asked for by its name",
+    ),
     ("x-rerouter-rule", "The rule of the recipe; absent where there is none"),
     ("x-rerouter-revision", "The revision of the routing document"),
     ("x-rerouter-attempts", "How many attempts were made"),
@@ -157,8 +174,9 @@ pub async fn get(_: &App, _: &Principal, _: &Request<Bytes>) -> Result<Response<
 pub fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
-        let Some(operation) = OPERATIONS.iter().find(|operation| operation.method == route.method.as_str() && operation.path == route.path)
-        else {
+        let Some(operation) = OPERATIONS.iter().find(|operation| {
+            operation.method == route.method.as_str() && operation.path == route.path
+        }) else {
             continue;
         };
         let path = route.path.replace("...}", "}");
@@ -211,19 +229,23 @@ fn describe(route: &Route, operation: &Operation) -> Value {
     }
     if let Some(schema) = operation.takes {
         // Nothing at all stands for an empty object where every field is optional.
-        let required = !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate" | "NodeLeaving");
+        let required =
+            !matches!(schema, "NewKey" | "KeyPatch" | "Rotation" | "Evaluate" | "NodeLeaving");
         let mut content = json_of(schema);
         if let (Value::Object(content), "Capture") = (&mut content, schema) {
             let says = "One capture a line.";
-            content.insert("application/x-ndjson".into(), json!({ "schema": { "type": "string", "description": says } }));
+            content.insert(
+                "application/x-ndjson".into(),
+                json!({ "schema": { "type": "string", "description": says } }),
+            );
         }
         if let (Value::Object(content), "RoutingDocument") = (&mut content, schema) {
             content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } }));
         }
         if let (Value::Object(content), true) = (&mut content, operation.method == "PATCH") {
-            content.extend(
-                json_of(schema).as_object().and_then(|json| Some((super::body::MERGE_PATCH.to_owned(), json.values().next()?.clone()))),
-            );
+            content.extend(json_of(schema).as_object().and_then(|json| {
+                Some((super::body::MERGE_PATCH.to_owned(), json.values().next()?.clone()))
+            }));
         }
         fields.insert("requestBody".into(), json!({ "required": required, "content": content }));
     }
@@ -247,13 +269,18 @@ fn security(route: &Route, surface: Surface) -> Value {
         // Open mode: nothing is needed where AGENT is not enforced.
         Surface::Agent => json!([{ "bearer": [] }, {}]),
         Surface::NodeCallback => json!([{ "nodeSignature": [] }]),
-        Surface::Messages | Surface::DataPlane => json!([{ "bearer": [] }, { "apiKey": [] }, { "session": [] }]),
+        Surface::Messages | Surface::DataPlane => {
+            json!([{ "bearer": [] }, { "apiKey": [] }, { "session": [] }])
+        }
         _ => json!([{ "bearer": [] }, { "session": [] }]),
     }
 }
 
 fn parameters(operation: &Operation) -> Vec<Value> {
-    let of_path = operation.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    let of_path = operation
+        .path
+        .split('/')
+        .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
         .map(|name| (name.trim_end_matches("..."), words::of_path(operation.path, name)))
         .map(|(name, says)| json!({ "name": name, "in": "path", "required": true, "description": says, "schema": { "type": "string", "minLength": 1 } }));
@@ -313,11 +340,14 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
         let mut content = json_of(schema);
         if let Value::Object(content) = &mut content {
             match schema {
-                "ChatCompletion" | "Response" | "Message" => {
-                    content.insert("text/event-stream".into(), json!({ "schema": { "type": "string" } }))
-                }
-                "Evaluation" => content.insert("application/x-ndjson".into(), json!({ "schema": { "type": "string" } })),
-                "Config" => content.insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
+                "ChatCompletion" | "Response" | "Message" => content
+                    .insert("text/event-stream".into(), json!({ "schema": { "type": "string" } })),
+                "Evaluation" => content.insert(
+                    "application/x-ndjson".into(),
+                    json!({ "schema": { "type": "string" } }),
+                ),
+                "Config" => content
+                    .insert("application/yaml".into(), json!({ "schema": { "type": "string" } })),
                 _ => None,
             };
         }
@@ -329,7 +359,9 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     if let (Value::Object(success), true) = (&mut success, draws) {
         let mut headers = words::limit_headers();
         if infers {
-            let header = |(name, says): (&str, &str)| (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }));
+            let header = |(name, says): (&str, &str)| {
+                (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }))
+            };
             headers.extend(CALL_HEADERS.map(header));
         }
         success.insert("headers".into(), headers.into());
@@ -374,13 +406,17 @@ fn responses(route: &Route, operation: &Operation, surface: Surface) -> Map<Stri
     if surface.is_data_plane() && operation.takes.is_some() {
         // A provider's own refusals go through with their body.
         responses.insert("4XX".into(), json!({ "description": "The provider's answer, as it is" }));
-        responses.insert("5XX".into(), json!({ "description": "The last provider's answer, as it is" }));
+        responses
+            .insert("5XX".into(), json!({ "description": "The last provider's answer, as it is" }));
     }
     responses
 }
 
 fn reason(status: u16) -> &'static str {
-    StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Answer")
+    StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("Answer")
 }
 
 #[cfg(test)]
@@ -389,8 +425,12 @@ mod tests {
 
     #[test]
     fn every_route_has_its_line_and_every_line_its_route() {
-        let mut routes: Vec<String> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
-        let mut lines: Vec<String> = OPERATIONS.iter().map(|operation| format!("{} {}", operation.method, operation.path)).collect();
+        let mut routes: Vec<String> =
+            ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        let mut lines: Vec<String> = OPERATIONS
+            .iter()
+            .map(|operation| format!("{} {}", operation.method, operation.path))
+            .collect();
         routes.sort();
         lines.sort();
         assert_eq!(routes, lines);
@@ -403,7 +443,11 @@ mod tests {
     #[test]
     fn every_parameter_says_what_it_is() {
         let document = document();
-        let operations = document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
+        let operations = document["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(|item| item.as_object().unwrap().values());
         let mut seen = 0;
         for operation in operations {
             for parameter in operation["parameters"].as_array().into_iter().flatten() {

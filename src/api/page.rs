@@ -19,19 +19,26 @@ impl Query {
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let malformed = || Error::invalid(name, "The query is not well encoded.");
-            let (name, value) = (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
+            let (name, value) =
+                (decode(name).ok_or_else(malformed)?, decode_value(value).ok_or_else(malformed)?);
             if !known.contains(&name.as_str()) {
                 return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
             }
             if values.insert(name.clone(), value).is_some() {
-                return Err(Error::invalid(name.clone(), format!("The parameter {name} is there twice.")));
+                return Err(Error::invalid(
+                    name.clone(),
+                    format!("The parameter {name} is there twice."),
+                ));
             }
         }
         Ok(Query(values))
     }
 
     /// The same of pairs that came otherwise than in a query.
-    pub(super) fn of(pairs: impl IntoIterator<Item = (String, String)>, known: &[&str]) -> Result<Self> {
+    pub(super) fn of(
+        pairs: impl IntoIterator<Item = (String, String)>,
+        known: &[&str],
+    ) -> Result<Self> {
         let values: BTreeMap<String, String> = pairs.into_iter().collect();
         match values.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => Err(Error::invalid(name.clone(), format!("Unknown parameter {name}."))),
@@ -51,9 +58,9 @@ impl Query {
             Some(text) => {
                 let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
                 let limit = if digits { text.parse().ok() } else { None };
-                limit
-                    .filter(|limit| (1..=bounds::PAGE_MAX).contains(limit))
-                    .ok_or_else(|| Error::invalid("limit", format!("limit must be 1 to {}.", bounds::PAGE_MAX)))
+                limit.filter(|limit| (1..=bounds::PAGE_MAX).contains(limit)).ok_or_else(|| {
+                    Error::invalid("limit", format!("limit must be 1 to {}.", bounds::PAGE_MAX))
+                })
             }
         }
     }
@@ -63,7 +70,11 @@ impl Query {
 pub(super) fn list(mut found: Vec<Value>, limit: usize) -> Value {
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let next = if has_more { found.last().and_then(|last| last.get("id")).cloned().unwrap_or(Value::Null) } else { Value::Null };
+    let next = if has_more {
+        found.last().and_then(|last| last.get("id")).cloned().unwrap_or(Value::Null)
+    } else {
+        Value::Null
+    };
     part(&found, next)
 }
 
@@ -75,7 +86,9 @@ pub(super) fn part(found: &[Value], next: Value) -> Value {
 /// The first value of a parameter in a query that may hold others too; `None` also for one that is not well encoded.
 pub(super) fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(found, _)| decode(found).as_deref() == Some(name)).find_map(|(_, value)| decode(value))
+    pairs
+        .filter(|(found, _)| decode(found).as_deref() == Some(name))
+        .find_map(|(_, value)| decode(value))
 }
 
 /// Undoes the encoding of a value. A `%` at its end is itself: people write `max_changed=2%`.
@@ -101,12 +114,23 @@ mod tests {
         let query = Query::read(Some("limit=5&after=a%2Bb+c&"), &["limit", "after"]).unwrap();
         assert_eq!((query.limit().unwrap(), query.get("after")), (5, Some("a+b c")));
         assert_eq!(Query::read(None, &[]).unwrap().limit().unwrap(), 20);
-        for (text, field) in [("x=1", "x"), ("limit=1&limit=1", "limit"), ("after=%f", "after"), ("after=%ff", "after"), ("%61=1&b=2", "a")]
-        {
-            assert_eq!(Query::read(Some(text), &["limit", "after"]).unwrap_err().field(), Some(field), "{text}");
+        for (text, field) in [
+            ("x=1", "x"),
+            ("limit=1&limit=1", "limit"),
+            ("after=%f", "after"),
+            ("after=%ff", "after"),
+            ("%61=1&b=2", "a"),
+        ] {
+            assert_eq!(
+                Query::read(Some(text), &["limit", "after"]).unwrap_err().field(),
+                Some(field),
+                "{text}"
+            );
         }
         for bad in ["0", "101", "", "x", "+5", "-1", "1.0", "99999999999999999999999"] {
-            let query = Query::read(Some(&format!("limit={}", bad.replace('+', "%2B"))), &["limit"]).unwrap();
+            let query =
+                Query::read(Some(&format!("limit={}", bad.replace('+', "%2B"))), &["limit"])
+                    .unwrap();
             assert_eq!(query.limit().unwrap_err().field(), Some("limit"), "{bad}");
         }
     }
@@ -114,9 +138,15 @@ mod tests {
     #[test]
     fn a_page_says_whether_there_is_more() {
         let entries = |count: usize| (0..count).map(|id| json!({"id": id})).collect::<Vec<_>>();
-        assert_eq!(list(entries(0), 2), json!({"object": "list", "data": [], "has_more": false, "next": null}));
+        assert_eq!(
+            list(entries(0), 2),
+            json!({"object": "list", "data": [], "has_more": false, "next": null})
+        );
         assert_eq!(list(entries(2), 2)["next"], Value::Null);
-        assert_eq!(list(entries(3), 2), json!({"object": "list", "data": [{"id": 0}, {"id": 1}], "has_more": true, "next": 1}));
+        assert_eq!(
+            list(entries(3), 2),
+            json!({"object": "list", "data": [{"id": 0}, {"id": 1}], "has_more": true, "next": 1})
+        );
     }
 
     proptest! {

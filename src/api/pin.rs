@@ -17,7 +17,11 @@ use crate::secret::Secret;
 use crate::store::{Action, Role, SessionRow, StoreError, UserRow};
 
 /// `GET /health`
-pub async fn health(app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn health(
+    app: &App,
+    _who: &Principal,
+    _request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let reason = if app.store.check().is_err() {
         Some("this gateway's tables may be stale")
     } else if !app.store.healthy().await {
@@ -26,16 +30,30 @@ pub async fn health(app: &App, _who: &Principal, _request: &Request<Bytes>) -> R
         None
     };
     Ok(match reason {
-        None => answer::json(StatusCode::OK, &json!({"status": "ok", "store": "ok", "revision": app.revision()})),
-        Some(reason) => answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "unavailable", "reason": reason})),
+        None => answer::json(
+            StatusCode::OK,
+            &json!({"status": "ok", "store": "ok", "revision": app.revision()}),
+        ),
+        Some(reason) => answer::json(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &json!({"status": "unavailable", "reason": reason}),
+        ),
     })
 }
 
 /// `GET /version`
-pub async fn version(_app: &App, _who: &Principal, _request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn version(
+    _app: &App,
+    _who: &Principal,
+    _request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     // Set by `.ci/need` for what its scripts build, from the repository's state.
-    let commit = option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
-    Ok(answer::json(StatusCode::OK, &json!({"name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit, "api": ["v1"]})))
+    let commit =
+        option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({"name": "rerouter", "version": env!("CARGO_PKG_VERSION"), "commit": commit, "api": ["v1"]}),
+    ))
 }
 
 /// Whether anybody may register; asked before the body of a registration is read, so that nothing else is told.
@@ -47,7 +65,11 @@ pub fn may_register(app: &App) -> Result<()> {
 }
 
 /// `POST /v1/auth/register`
-pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn register(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     may_register(app)?;
     let mut fields = Fields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
@@ -82,7 +104,11 @@ pub async fn register(app: &App, who: &Principal, request: &Request<Bytes>) -> R
 }
 
 /// `POST /v1/auth/login`: a cookie, and a token for programs; two secrets of one session.
-pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn login(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let mut fields = Fields::read(request)?;
     let email = normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
@@ -94,7 +120,10 @@ pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
     let place = app.passwords.place()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
-    let verified = app.passwords.verify_at(place, user.as_ref().map(|user| user.password.clone()), password).await?;
+    let verified = app
+        .passwords
+        .verify_at(place, user.as_ref().map(|user| user.password.clone()), password)
+        .await?;
     let known = user.as_ref().map(|user| user.id.clone());
     let Some(user) = user.filter(|user| verified && !user.disabled) else {
         note_refusal(app, who, request, known.as_ref());
@@ -116,9 +145,15 @@ pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
     let body = json!({
         "user": user_json(&user), "token": bearer.expose(), "token_type": "Bearer", "expires_at": rfc3339(session.expires_at),
     });
-    let session_of = Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
-    let event = audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
-    let begun = app.store.noting(event).create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER).await;
+    let session_of =
+        Principal::User { user: user.clone(), via: Credential::Session(session.id.clone()) };
+    let event =
+        audit::event(app, &session_of, request, Action::SessionCreate, "user", user.id.as_str());
+    let begun = app
+        .store
+        .noting(event)
+        .create_session(session, user.password.clone(), bounds::SESSIONS_PER_USER)
+        .await;
     if let Err(StoreError::Conflict) = begun {
         // Changed between the look at the password and the session: what was shown is a password no more.
         note_refusal(app, who, request, Some(&user.id));
@@ -126,26 +161,37 @@ pub async fn login(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
     }
     app.store.acknowledge(begun?.rev).await?;
     let mut response = answer::secret_json(StatusCode::OK, &body);
-    let cookie = HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute)).map_err(Error::internal)?;
+    let cookie =
+        HeaderValue::from_str(&set_cookie(&cookie, client.secure, app.server.session.absolute))
+            .map_err(Error::internal)?;
     response.headers_mut().insert(SET_COOKIE, cookie);
     Ok(response)
 }
 
 /// `POST /v1/auth/logout`: ends the session, its cookie and its token.
-pub async fn logout(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn logout(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (_, session) = logged_in(who)?;
     Fields::read_if_any(request)?.finish()?;
     let event = audit::event(app, who, request, Action::SessionEnd, "session", session.as_str());
     let committed = app.store.noting(event).end_session(session).await?;
     app.store.acknowledge(committed.rev).await?;
     let mut response = answer::no_content();
-    let cookie = HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
+    let cookie =
+        HeaderValue::from_str(&clear_cookie(client(request).secure)).map_err(Error::internal)?;
     response.headers_mut().insert(SET_COOKIE, cookie);
     Ok(response)
 }
 
 /// `POST /v1/auth/password`: ends every other session of the user. Guessing here is throttled together with logins.
-pub async fn password(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn password(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (user, session) = logged_in(who)?;
     let mut fields = Fields::read(request)?;
     let current = Secret::new(fields.text("current_password")?);
@@ -162,9 +208,15 @@ pub async fn password(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     }
     let hash = app.passwords.hash_at(next, new).await?;
     let event = audit::event(app, who, request, Action::PasswordChange, "user", user.id.as_str());
-    let committed =
-        app.store.noting(event).change_password(&user.id, user.password.clone(), hash, session).await.map_err(|error| match error {
-            StoreError::Conflict => Error::new(Kind::Conflict, "The password was changed meanwhile."),
+    let committed = app
+        .store
+        .noting(event)
+        .change_password(&user.id, user.password.clone(), hash, session)
+        .await
+        .map_err(|error| match error {
+            StoreError::Conflict => {
+                Error::new(Kind::Conflict, "The password was changed meanwhile.")
+            }
             other => other.into(),
         })?;
     app.store.acknowledge(committed.rev).await?;
@@ -178,8 +230,12 @@ pub async fn me(_app: &App, who: &Principal, _request: &Request<Bytes>) -> Resul
             let me = json!({"id": UserId::admin(), "email": null, "name": "admin", "role": "admin", "created_at": null});
             (me, json!({"type": "admin_key"}))
         }
-        Principal::User { user, via: Credential::Key(key) } => (user_json(user), json!({"type": "api_key", "key_id": key.id})),
-        Principal::User { user, via: Credential::Session(_) } => (user_json(user), json!({"type": "session"})),
+        Principal::User { user, via: Credential::Key(key) } => {
+            (user_json(user), json!({"type": "api_key", "key_id": key.id}))
+        }
+        Principal::User { user, via: Credential::Session(_) } => {
+            (user_json(user), json!({"type": "session"}))
+        }
         Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => {
             return Err(Error::new(Kind::Unauthorized, "Nobody is logged in."));
         }
@@ -261,8 +317,12 @@ fn client(request: &Request<Bytes>) -> Client {
 pub(super) fn normal_email(given: &str) -> Result<String> {
     let email = given.to_lowercase();
     let parts: Vec<&str> = email.split('@').collect();
-    let well = matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());
-    if well && email.len() <= bounds::EMAIL_MAX && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
+    let well =
+        matches!(parts.as_slice(), [local, domain] if !local.is_empty() && !domain.is_empty());
+    if well
+        && email.len() <= bounds::EMAIL_MAX
+        && !email.chars().any(|c| c.is_whitespace() || c.is_control())
+    {
         Ok(email)
     } else {
         Err(Error::invalid("email", "email must be an e-mail address."))

@@ -21,7 +21,8 @@ pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<
     let query = page::Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let (live, now) = (app.live(), app.clock.now());
-    let mut names: Vec<&str> = live.routing.providers().iter().map(|provider| &*provider.name).collect();
+    let mut names: Vec<&str> =
+        live.routing.providers().iter().map(|provider| &*provider.name).collect();
     if live.routing.targets().any(|target| target.is_on_nodes()) {
         names.push(NODES);
     }
@@ -29,11 +30,20 @@ pub async fn list(app: &App, _: &Principal, request: &Request<Bytes>) -> Result<
         None => 0,
         Some(after) => match names.iter().position(|name| *name == after) {
             Some(at) => at + 1,
-            None => return Err(Error::invalid("after", "after has to be the id of a provider of this list.")),
+            None => {
+                return Err(Error::invalid(
+                    "after",
+                    "after has to be the id of a provider of this list.",
+                ));
+            }
         },
     };
     let page = names.into_iter().skip(start).take(limit + 1);
-    let page = page.map(|name| live.routing.provider(name).map_or_else(|| of_nodes(app, &live, now), |known| describe(&live, known, now)));
+    let page = page.map(|name| {
+        live.routing
+            .provider(name)
+            .map_or_else(|| of_nodes(app, &live, now), |known| describe(&live, known, now))
+    });
     Ok(answer::json(StatusCode::OK, &page::list(page.collect(), limit)))
 }
 
@@ -64,8 +74,11 @@ fn of_nodes(app: &App, live: &Live, now: Timestamp) -> Value {
 /// A target on nodes: the sums of the nodes that serve it, and the state of those that are ready, the best of them; then each.
 fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     let behind = app.nodes.behind(model, now);
-    let most = |node: &nodes::Shown| node.row.registration.as_ref().and_then(|registration| registration.max_concurrency);
-    let ready: Vec<&(nodes::Shown, Shown)> = behind.iter().filter(|(node, _)| node.standing == nodes::Standing::Ready).collect();
+    let most = |node: &nodes::Shown| {
+        node.row.registration.as_ref().and_then(|registration| registration.max_concurrency)
+    };
+    let ready: Vec<&(nodes::Shown, Shown)> =
+        behind.iter().filter(|(node, _)| node.standing == nodes::Standing::Ready).collect();
     let all = || ready.iter().map(|(_, shown)| shown);
     let rank = |breaker: Breaker| match breaker {
         Breaker::Closed => 0,
@@ -73,7 +86,10 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
         Breaker::Open => 2,
     };
     let whole = Shown {
-        breaker: all().map(|shown| shown.breaker).min_by_key(|breaker| rank(*breaker)).unwrap_or_default(),
+        breaker: all()
+            .map(|shown| shown.breaker)
+            .min_by_key(|breaker| rank(*breaker))
+            .unwrap_or_default(),
         // As long as one of them may be asked now the target may.
         retry_at: all().map(|shown| shown.retry_at).min().flatten(),
         ewma_us: all().filter_map(|shown| shown.ewma_us).min(),
@@ -83,9 +99,15 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> Value {
     };
     // One without a bound leaves the target without one.
     let bounds: Option<Vec<u32>> = ready.iter().map(|(node, _)| most(node)).collect();
-    let bound = bounds.filter(|bounds| !bounds.is_empty()).map(|bounds| bounds.into_iter().fold(0, u32::saturating_add));
+    let bound = bounds
+        .filter(|bounds| !bounds.is_empty())
+        .map(|bounds| bounds.into_iter().fold(0, u32::saturating_add));
     let each = behind.iter().map(|(node, shown)| {
-        doing(json!({ "id": node.row.id, "name": node.row.name, "state": node.standing.as_str() }), shown, most(node))
+        doing(
+            json!({ "id": node.row.id, "name": node.row.name, "state": node.standing.as_str() }),
+            shown,
+            most(node),
+        )
     });
     let each: Vec<Value> = each.collect();
     doing(json!({ "model": model, "nodes": each }), &whole, bound)

@@ -23,8 +23,15 @@ async fn world() -> World {
     let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
     let random = Random::seeded(1);
-    let mut captures: Vec<Capture> =
-        (0..5).map(|second| capture(second, &UserId::known(if second == 4 { "usr_bob" } else { "usr_ann" }), &random)).collect();
+    let mut captures: Vec<Capture> = (0..5)
+        .map(|second| {
+            capture(
+                second,
+                &UserId::known(if second == 4 { "usr_bob" } else { "usr_ann" }),
+                &random,
+            )
+        })
+        .collect();
     captures[1].head.status = 429;
     captures[1].head.state = State::Failed;
     captures[2].head.status = 503;
@@ -52,7 +59,12 @@ impl World {
     /// Which captures a list has, by number.
     async fn list(&self, who: &Principal, query: &str) -> Vec<usize> {
         let body = summaries(&self.archive, who, Some(query)).await.unwrap();
-        let number = |entry: &Value| self.captures.iter().position(|capture| capture.head.id.as_str() == entry["id"]).unwrap();
+        let number = |entry: &Value| {
+            self.captures
+                .iter()
+                .position(|capture| capture.head.id.as_str() == entry["id"])
+                .unwrap()
+        };
         body["data"].as_array().unwrap().iter().map(number).collect()
     }
 }
@@ -73,7 +85,11 @@ async fn what_was_just_answered_is_waited_for_also_while_the_index_is_made_again
     let answered = capture(9, &UserId::known("usr_ann"), &Random::seeded(7));
     assert!(queue.offer(answered.clone()));
     assert_eq!(look_up(&archive, &queue, &ann, answered.head.id.as_str()).await.unwrap(), answered);
-    assert_eq!(look_up(&archive, &queue, &ann, of_before).await.unwrap_err().kind(), Kind::Unavailable, "it may still be found");
+    assert_eq!(
+        look_up(&archive, &queue, &ann, of_before).await.unwrap_err().kind(),
+        Kind::Unavailable,
+        "it may still be found"
+    );
     // Of somebody else's nothing else is said than of one that nobody knows yet.
     let others = answered.head.id.as_str();
     for kind in [Kind::Unavailable, Kind::NotFound] {
@@ -104,7 +120,10 @@ async fn a_list_has_one_s_own_and_what_is_asked_for() {
         ("state=failed", &[1]),
         ("since=2025-11-24T16:00:01Z&until=2025-11-24T16:00:03Z", &[2, 1]),
         ("since=2025-11-24T17:00:02%2B01:00", &[3, 2]),
-        ("provider=demo&model=echo&decided_provider=openai&decided_model=gpt-5&alias=auto&recipe=balanced&limit=1", &[3]),
+        (
+            "provider=demo&model=echo&decided_provider=openai&decided_model=gpt-5&alias=auto&recipe=balanced&limit=1",
+            &[3],
+        ),
         ("provider=openai", &[]),
         (&replay_of, &[3]),
     ] {
@@ -124,7 +143,10 @@ async fn shadows_are_listed_apart_and_go_with_what_they_copy() {
     replay.head.replay_of = Some(shadow.head.id.clone());
     world.captures.extend([shadow, replay]);
     world.archive.append(Arc::new(world.captures[5..].to_vec())).await.unwrap();
-    let (of, other) = (format!("shadow_of={}", world.captures[0].head.id), format!("shadow_of={}", world.captures[1].head.id));
+    let (of, other) = (
+        format!("shadow_of={}", world.captures[0].head.id),
+        format!("shadow_of={}", world.captures[1].head.id),
+    );
     for (query, expected) in [
         ("", &[6, 3, 2, 1, 0][..]),
         ("shadow=false", &[6, 3, 2, 1, 0]),
@@ -140,7 +162,10 @@ async fn shadows_are_listed_apart_and_go_with_what_they_copy() {
     let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
     tokio::spawn(writer.run(world.archive.clone()));
     remove(&queue, &world.archive, &ann, world.captures[0].head.id.as_str(), true).await.unwrap();
-    assert_eq!((world.list(&ann, "").await, world.list(&ann, "shadow=true").await), (vec![2, 1], vec![]));
+    assert_eq!(
+        (world.list(&ann, "").await, world.list(&ann, "shadow=true").await),
+        (vec![2, 1], vec![])
+    );
 }
 
 #[tokio::test]
@@ -148,7 +173,10 @@ async fn pages_follow_each_other() {
     let world = world().await;
     let ann = user("usr_ann");
     let first = summaries(&world.archive, &ann, Some("limit=3")).await.unwrap();
-    assert_eq!((&first["has_more"], &first["next"]), (&Value::from(true), &Value::from(world.captures[1].head.id.as_str())));
+    assert_eq!(
+        (&first["has_more"], &first["next"]),
+        (&Value::from(true), &Value::from(world.captures[1].head.id.as_str()))
+    );
     let query = format!("limit=3&after={}", first["next"].as_str().unwrap());
     assert_eq!(world.list(&ann, &query).await, [0]);
     let last = summaries(&world.archive, &ann, Some(&query)).await.unwrap();
@@ -186,7 +214,10 @@ async fn an_answer_s_capture_is_there_at_once() {
     let fresh = capture(9, &UserId::known("usr_ann"), &Random::seeded(8));
     assert!(queue.offer(fresh.clone()));
     let id = fresh.head.id.as_str();
-    assert_eq!(look_up(&world.archive, &queue, &user("usr_bob"), id).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        look_up(&world.archive, &queue, &user("usr_bob"), id).await.unwrap_err().kind(),
+        Kind::NotFound
+    );
     assert!(queue.offer(capture(10, &UserId::known("usr_ann"), &Random::seeded(9))));
     assert_eq!(look_up(&world.archive, &queue, &user("usr_ann"), id).await.unwrap(), fresh);
 }
@@ -199,17 +230,27 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
     let (queue, writer) = CaptureQueue::new(Arc::clone(&metrics));
     tokio::spawn(writer.run(world.archive.clone()));
     let id = |at: usize| world.captures[at].head.id.as_str();
-    let remove = async |who: &Principal, id: &str, replays| remove(&queue, &world.archive, who, id, replays).await;
+    let remove = async |who: &Principal, id: &str, replays| {
+        remove(&queue, &world.archive, who, id, replays).await
+    };
     for (who, id) in [(&bob, id(0)), (&ann, id(4)), (&ann, "x")] {
         let error = remove(who, id, true).await.unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
     }
-    assert_eq!(world.list(&Principal::Admin, "").await, [4, 3, 2, 1, 0], "a refusal deletes nothing");
+    assert_eq!(
+        world.list(&Principal::Admin, "").await,
+        [4, 3, 2, 1, 0],
+        "a refusal deletes nothing"
+    );
     remove(&ann, id(1), false).await.unwrap();
     remove(&Principal::Admin, id(4), false).await.unwrap();
     assert_eq!(world.list(&Principal::Admin, "").await, [3, 2, 0]);
     assert_eq!(find(&world.archive, &ann, id(1)).await.unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(remove(&ann, id(1), false).await.unwrap_err().kind(), Kind::NotFound, "it is gone already");
+    assert_eq!(
+        remove(&ann, id(1), false).await.unwrap_err().kind(),
+        Kind::NotFound,
+        "it is gone already"
+    );
 
     // A replay of the replay waits for the writer, one of the first capture is under way.
     let mut waiting = capture(10, &UserId::known("usr_ann"), &Random::seeded(10));
@@ -252,7 +293,8 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
     let [first, stored, early, late, other] = captures.try_into().unwrap();
     archive.append(Arc::new(vec![first.clone(), stored.clone(), other.clone()])).await.unwrap();
     // A replay of the stored replay is under way; while the deletion is at work another one of that begins.
-    let announce = |of: &Capture| queue.coming().announce(&of.head.id, &ann, of.head.replay_of.as_ref());
+    let announce =
+        |of: &Capture| queue.coming().announce(&of.head.id, &ann, of.head.replay_of.as_ref());
     let first_announced = announce(&early);
     faults.stall_appends();
     let who = user("usr_ann");
@@ -268,7 +310,10 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
     faults.clear();
     deletion.await.unwrap();
     assert!(first_announced.is_deleted() && second_announced.is_deleted());
-    assert!(queue.offer_announced(early.into(), first_announced) && queue.offer_announced(late.into(), second_announced));
+    assert!(
+        queue.offer_announced(early.into(), first_announced)
+            && queue.offer_announced(late.into(), second_announced)
+    );
     queue.flush().await;
     let left = archive.list(CaptureFilter::default(), 10, None).await.unwrap();
     assert_eq!(left.iter().map(|head| &head.id).collect::<Vec<_>>(), [&other.head.id]);
@@ -312,8 +357,11 @@ async fn one_sees_only_one_s_own() {
     assert_eq!(find(&world.archive, &bob, id).await.unwrap(), world.captures[4]);
     assert_eq!(find(&world.archive, &Principal::Admin, id).await.unwrap(), world.captures[4]);
     let unknown = RequestId::new(Timestamp::UNIX_EPOCH, &Random::seeded(7));
-    let refusals =
-        [find(&world.archive, &ann, id).await, find(&world.archive, &ann, unknown.as_str()).await, find(&world.archive, &ann, "x").await];
+    let refusals = [
+        find(&world.archive, &ann, id).await,
+        find(&world.archive, &ann, unknown.as_str()).await,
+        find(&world.archive, &ann, "x").await,
+    ];
     for refusal in refusals {
         let error = refusal.unwrap_err();
         assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
@@ -332,10 +380,20 @@ async fn what_is_damaged_is_absent_to_everybody_else() {
         std::fs::write(file, bytes).unwrap();
     }
     let listed = summaries(&world.archive, &user("usr_ann"), None).await.unwrap();
-    assert_eq!((&listed["data"], &listed["unreadable"]), (&serde_json::json!([]), &Value::from(4)), "they are told of");
+    assert_eq!(
+        (&listed["data"], &listed["unreadable"]),
+        (&serde_json::json!([]), &Value::from(4)),
+        "they are told of"
+    );
     let id = world.captures[4].head.id.as_str();
-    assert_eq!(find(&world.archive, &user("usr_bob"), id).await.unwrap_err().status().as_u16(), 500);
-    assert_eq!(find(&world.archive, &user("usr_ann"), id).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        find(&world.archive, &user("usr_bob"), id).await.unwrap_err().status().as_u16(),
+        500
+    );
+    assert_eq!(
+        find(&world.archive, &user("usr_ann"), id).await.unwrap_err().kind(),
+        Kind::NotFound
+    );
 }
 
 #[tokio::test]
@@ -343,7 +401,8 @@ async fn replays_of_others_go_for_an_admin_only() {
     let world = world().await;
     let (first, bob) = (&world.captures[0].head.id, UserId::known("usr_bob"));
     // From an import: replays made here are their original's owner's.
-    let [mut his, mut behind, mut waiting] = [10, 11, 12].map(|second| capture(second, &bob, &Random::seeded(second as u64)));
+    let [mut his, mut behind, mut waiting] =
+        [10, 11, 12].map(|second| capture(second, &bob, &Random::seeded(second as u64)));
     his.head.replay_of = Some(first.clone());
     behind.head.owner = UserId::known("usr_ann");
     behind.head.replay_of = Some(his.head.id.clone());
@@ -355,7 +414,11 @@ async fn replays_of_others_go_for_an_admin_only() {
     remove(&queue, &world.archive, &user("usr_ann"), first.as_str(), true).await.unwrap();
     let left = async |id: &RequestId| world.archive.get(id).await.unwrap().is_some();
     assert!(!left(&world.captures[3].head.id).await && !left(first).await);
-    assert!(left(&his.head.id).await && left(&behind.head.id).await && left(&waiting.head.id).await);
+    assert!(
+        left(&his.head.id).await && left(&behind.head.id).await && left(&waiting.head.id).await
+    );
     remove(&queue, &world.archive, &Principal::Admin, his.head.id.as_str(), true).await.unwrap();
-    assert!(!left(&his.head.id).await && !left(&behind.head.id).await && left(&waiting.head.id).await);
+    assert!(
+        !left(&his.head.id).await && !left(&behind.head.id).await && left(&waiting.head.id).await
+    );
 }

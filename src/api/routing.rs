@@ -56,9 +56,20 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let text = document(request)?;
     let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
-        None => taken(reload::take(app, text, Coming::Given, expecting(expected.as_deref()), By { who, event: &event }).await),
+        None => taken(
+            reload::take(
+                app,
+                text,
+                Coming::Given,
+                expecting(expected.as_deref()),
+                By { who, event: &event },
+            )
+            .await,
+        ),
         Some(gate) => {
-            let tried = |revision: &str| audit::event(app, who, request, Action::CaptureEvaluate, "config", revision);
+            let tried = |revision: &str| {
+                audit::event(app, who, request, Action::CaptureEvaluate, "config", revision)
+            };
             gated(app, &text, expected.as_deref(), &gate, (By { who, event: &event }, &tried)).await
         }
     }
@@ -96,11 +107,18 @@ async fn gated(
             outcome => return taken(outcome),
         }
     }
-    Err(Error::new(Kind::Unavailable, "The routing document changes faster than it can be evaluated.").retry_after(bounds::LIMIT_RETRY))
+    Err(Error::new(
+        Kind::Unavailable,
+        "The routing document changes faster than it can be evaluated.",
+    )
+    .retry_after(bounds::LIMIT_RETRY))
 }
 
 /// Reads a document that was given, to look at only.
-pub(super) async fn read(app: &App, text: String) -> Result<std::result::Result<Routing, Vec<Problem>>> {
+pub(super) async fn read(
+    app: &App,
+    text: String,
+) -> Result<std::result::Result<Routing, Vec<Problem>>> {
     let (server, mock) = (app.server.clone(), app.mock);
     let reading = blocking(move || config::read_unexpanded(&text, &server, mock));
     Ok(reading.await?)
@@ -108,17 +126,28 @@ pub(super) async fn read(app: &App, text: String) -> Result<std::result::Result<
 
 /// `POST /v1/router/config/validate`: every problem and warning at once; nothing is kept, no
 /// variable read.
-pub async fn validate(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn validate(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let text = document(request)?;
     let (server, mock) = (app.server.clone(), app.mock);
     let (problems, warnings) = blocking(move || config::validate(&text, &server, mock)).await?;
     let (valid, problems, warnings) = (problems.is_empty(), listed(&problems), listed(&warnings));
-    Ok(answer::json(StatusCode::OK, &json!({ "valid": valid, "problems": problems, "warnings": warnings })))
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({ "valid": valid, "problems": problems, "warnings": warnings }),
+    ))
 }
 
 /// `GET /v1/router/config/revisions`: those that were live, the last first.
-pub async fn revisions(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn revisions(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
     let after = query.get("after").map(str::to_owned);
@@ -139,7 +168,11 @@ pub async fn revisions(app: &App, _who: &Principal, request: &Request<Bytes>) ->
 }
 
 /// `POST /v1/router/config/rollback`: a document that was live is live again.
-pub async fn rollback(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn rollback(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let expected = expected(request.headers())?;
     let mut fields = Fields::read(request)?;
@@ -148,12 +181,22 @@ pub async fn rollback(app: &App, who: &Principal, request: &Request<Bytes>) -> R
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
     let event = audit::event(app, who, request, Action::ConfigRollback, "config", &revision);
-    taken(reload::take(app, text, Coming::Kept, expecting(expected.as_deref()), By { who, event: &event }).await)
+    taken(
+        reload::take(
+            app,
+            text,
+            Coming::Kept,
+            expecting(expected.as_deref()),
+            By { who, event: &event },
+        )
+        .await,
+    )
 }
 
 /// The document in a request's body.
 fn document(request: &Request<Bytes>) -> Result<String> {
-    let text = std::str::from_utf8(request.body()).map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;
+    let text = std::str::from_utf8(request.body())
+        .map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;
     if text.trim().is_empty() {
         return Err(Error::new(Kind::InvalidRequest, "The body must be a routing document."));
     }
@@ -163,7 +206,8 @@ fn document(request: &Request<Bytes>) -> Result<String> {
 /// The revision that has to be live for the change to be made (RFC 9110 section 13.1.1); `*` is any.
 fn expected(headers: &HeaderMap) -> Result<Option<String>> {
     let mut lines = headers.get_all(IF_MATCH).iter();
-    let malformed = || Error::invalid("If-Match", "If-Match must be one entity tag, as GET gives it, or *.");
+    let malformed =
+        || Error::invalid("If-Match", "If-Match must be one entity tag, as GET gives it, or *.");
     let Some(line) = lines.next() else { return Ok(None) };
     let line = line.to_str().map_err(|_| malformed())?.trim();
     if lines.next().is_some() {
@@ -172,7 +216,10 @@ fn expected(headers: &HeaderMap) -> Result<Option<String>> {
     if line == "*" {
         return Ok(None);
     }
-    let tag = line.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|tag| !tag.contains('"'));
+    let tag = line
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .filter(|tag| !tag.contains('"'));
     tag.map(|tag| Some(tag.to_owned())).ok_or_else(malformed)
 }
 
@@ -197,14 +244,21 @@ fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Respon
             Ok(response)
         }
         Err(NotTaken::Problems(found)) => Ok(problems(&found)),
-        Err(NotTaken::Stale { live }) => {
-            Err(Error::new(Kind::PreconditionFailed, format!("Revision {live} is live; read it again before you change it.")))
-        }
+        Err(NotTaken::Stale { live }) => Err(Error::new(
+            Kind::PreconditionFailed,
+            format!("Revision {live} is live; read it again before you change it."),
+        )),
         Err(NotTaken::Changed(file)) => {
-            let why = format!("{} was changed and is not live; look at it, then try again, or without If-Match.", file.display());
+            let why = format!(
+                "{} was changed and is not live; look at it, then try again, or without If-Match.",
+                file.display()
+            );
             Err(Error::new(Kind::PreconditionFailed, why))
         }
-        Err(NotTaken::ReadOnly(why)) => Err(Error::new(Kind::ReadOnly, format!("The routing document is read-only here: {why}."))),
+        Err(NotTaken::ReadOnly(why)) => Err(Error::new(
+            Kind::ReadOnly,
+            format!("The routing document is read-only here: {why}."),
+        )),
         Err(NotTaken::Failed(error)) => Err(error),
     }
 }
@@ -226,6 +280,10 @@ fn tag(response: &mut Response<Bytes>, revision: &str) {
 
 fn wants_yaml(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let first = accept.split(',').next().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    matches!(first.to_ascii_lowercase().as_str(), "application/yaml" | "text/yaml" | "application/x-yaml")
+    let first =
+        accept.split(',').next().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    matches!(
+        first.to_ascii_lowercase().as_str(),
+        "application/yaml" | "text/yaml" | "application/x-yaml"
+    )
 }

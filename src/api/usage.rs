@@ -23,7 +23,8 @@ pub(super) const PARAMETERS: &[&str] = &["since", "until", "group_by"];
 /// so `since` and `until` are the beginnings of such days.
 pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), PARAMETERS)?;
-    let user = who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
+    let user =
+        who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Only users use anything."))?;
     let now = app.clock.now();
     let (since, until) = (midnight(&query, "since")?, midnight(&query, "until")?);
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
@@ -46,7 +47,10 @@ pub async fn get(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     groups.truncate(bounds::USAGE_GROUPS);
     let data: Vec<Value> = groups.iter().map(|group| show(group, &group_by)).collect();
     let span = json!({"since": since.map(rfc3339), "until": rfc3339(end)});
-    Ok(answer::json(StatusCode::OK, &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span})))
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({"object": "list", "data": data, "has_more": has_more, "next": null, "span": span}),
+    ))
 }
 
 /// The beginning of a day in UTC: as a date, or as its first moment. Sums of a part of a day are
@@ -55,7 +59,11 @@ fn midnight(query: &Query, name: &str) -> Result<Option<Timestamp>> {
     let Some(text) = query.get(name) else { return Ok(None) };
     let written = if text.len() == DATE { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let at = written.parse::<Timestamp>().ok().filter(|at| begin_of(*at) == *at);
-    let detail = || format!("{name} has to be a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z: usage is summed by day.");
+    let detail = || {
+        format!(
+            "{name} has to be a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z: usage is summed by day."
+        )
+    };
     at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
 }
 
@@ -64,10 +72,18 @@ const DATE: usize = 10;
 
 /// Names with commas between, each once.
 fn columns(text: &str) -> Result<Vec<UsageColumn>> {
-    let refused = || Error::invalid("group_by", "group_by is a list of key, user, model, recipe and day, each once.");
+    let refused = || {
+        Error::invalid(
+            "group_by",
+            "group_by is a list of key, user, model, recipe and day, each once.",
+        )
+    };
     let mut columns = Vec::new();
     for word in text.split(',').map(str::trim).filter(|_| !text.is_empty()) {
-        let column = UsageColumn::ALL.into_iter().find(|column| column.as_str() == word).ok_or_else(refused)?;
+        let column = UsageColumn::ALL
+            .into_iter()
+            .find(|column| column.as_str() == word)
+            .ok_or_else(refused)?;
         if columns.contains(&column) {
             return Err(refused());
         }
@@ -133,24 +149,47 @@ mod tests {
 
     #[test]
     fn an_unknown_cost_is_null() {
-        let mut used = UsageSums { requests: 2, prompt_tokens: 7, unpriced: 1, ..UsageSums::default() };
-        assert_eq!((&sums(&used)["cost_usd"], &sums(&used)["unpriced_requests"]), (&Value::Null, &json!(1)));
+        let mut used =
+            UsageSums { requests: 2, prompt_tokens: 7, unpriced: 1, ..UsageSums::default() };
+        assert_eq!(
+            (&sums(&used)["cost_usd"], &sums(&used)["unpriced_requests"]),
+            (&Value::Null, &json!(1))
+        );
         used.priced = 1;
         assert_eq!(sums(&used)["cost_usd"], json!(0.0));
-        let group = UsageGroup { values: vec!["20261121".into(), String::new()], own: used, replays: UsageSums::default() };
+        let group = UsageGroup {
+            values: vec!["20261121".into(), String::new()],
+            own: used,
+            replays: UsageSums::default(),
+        };
         let shown = show(&group, &[UsageColumn::Day, UsageColumn::Model]);
-        assert_eq!((&shown["day"], &shown["model"], &shown["replays"]["requests"]), (&json!("2026-11-21"), &Value::Null, &json!(0)));
+        assert_eq!(
+            (&shown["day"], &shown["model"], &shown["replays"]["requests"]),
+            (&json!("2026-11-21"), &Value::Null, &json!(0))
+        );
     }
 
     #[test]
     fn a_bound_is_the_beginning_of_a_day() {
-        let read = |text: &str| midnight(&Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap(), "since");
+        let read = |text: &str| {
+            midnight(
+                &Query::of([("since".to_owned(), text.to_owned())], &["since"]).unwrap(),
+                "since",
+            )
+        };
         let day = "2026-11-21T00:00:00.000000Z";
         for text in ["2026-11-21", "2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00"] {
             assert_eq!(read(text).unwrap().map(rfc3339).as_deref(), Some(day), "{text}");
         }
-        for bad in ["2026-11-21T00:00:01Z", "2026-11-21T12:34:56Z", "2026-11-21T00:00:00+02:00", "2026-11-31", "20261121", "yesterday", ""]
-        {
+        for bad in [
+            "2026-11-21T00:00:01Z",
+            "2026-11-21T12:34:56Z",
+            "2026-11-21T00:00:00+02:00",
+            "2026-11-31",
+            "20261121",
+            "yesterday",
+            "",
+        ] {
             assert_eq!(read(bad).unwrap_err().field(), Some("since"), "{bad}");
         }
         let at: Timestamp = "2026-11-21T12:34:56Z".parse().unwrap();

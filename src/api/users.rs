@@ -23,14 +23,19 @@ use crate::store::{Action, Limits, Role, StoreError, UserRow};
 const ROLES: &str = "user or admin";
 
 /// `POST /v1/users`
-pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn create(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let mut fields = Fields::read(request)?;
     let email = pin::normal_email(&fields.text("email")?)?;
     let password = Secret::new(fields.text("password")?);
     let name: Option<String> = fields.take("name", "a string")?;
     let role = fields.take("role", ROLES)?.unwrap_or(Role::User);
-    let limits = limits::read(Interface::Router, fields.take("limits", "an object")?.unwrap_or_default())?;
+    let limits =
+        limits::read(Interface::Router, fields.take("limits", "an object")?.unwrap_or_default())?;
     fields.finish()?;
     pin::check_new_password("password", &password)?;
     name.as_deref().map_or(Ok(()), check_name)?;
@@ -52,10 +57,16 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
         created_at: now,
     };
     let body = record(&user);
-    let location = HeaderValue::from_str(&format!("/v1/users/{}", user.id)).map_err(Error::internal)?;
+    let location =
+        HeaderValue::from_str(&format!("/v1/users/{}", user.id)).map_err(Error::internal)?;
     let event = audit::event(app, who, request, Action::UserCreate, "user", user.id.as_str());
     let (id, limits) = (user.id.clone(), user.limits.clone());
-    let committed = app.store.noting(event).create_user_by(user, who.user_id()).await.map_err(pin::of_new_user)?;
+    let committed = app
+        .store
+        .noting(event)
+        .create_user_by(user, who.user_id())
+        .await
+        .map_err(pin::of_new_user)?;
     app.store.acknowledge(committed.rev).await?;
     app.limits.expect_user(&id, &limits, &app.store, now).await;
     let mut response = answer::json(StatusCode::CREATED, &body);
@@ -64,13 +75,23 @@ pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
 }
 
 /// `GET /v1/users`: the newest first.
-pub async fn list(app: &App, _who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn list(
+    app: &App,
+    _who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let query = Query::read(request.uri().query(), &["limit", "after"])?;
     let limit = query.limit()?;
-    let parse = |text| UserId::parse(text).ok_or_else(|| Error::invalid("after", "after must be the id of a user."));
+    let parse = |text| {
+        UserId::parse(text)
+            .ok_or_else(|| Error::invalid("after", "after must be the id of a user."))
+    };
     let after = query.get("after").map(parse).transpose()?;
     let found = app.auth.user_page(after.as_ref(), limit + 1);
-    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(|user| record(user)).collect(), limit)))
+    Ok(answer::json(
+        StatusCode::OK,
+        &page::list(found.iter().map(|user| record(user)).collect(), limit),
+    ))
 }
 
 /// `GET /v1/users/{id}`
@@ -81,7 +102,11 @@ pub async fn get(app: &App, _who: &Principal, request: &Request<Bytes>) -> Resul
 
 /// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). Disabling is done in memory first, as a revocation is: when the store fails
 /// the user is out all the same, the caller hears of it, and the write is tried until the store takes it.
-pub async fn update(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn update(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     Query::read(request.uri().query(), &[])?;
     let patch = Patch::read(request)?;
     let user = find(app, request)?;
@@ -101,10 +126,13 @@ pub async fn update(app: &App, who: &Principal, request: &Request<Bytes>) -> Res
     }
     let action = if disables { Action::UserDisable } else { Action::UserUpdate };
     let store = app.store.noting(audit::event(app, who, request, action, "user", user.id.as_str()));
-    let change = Arc::new(move |user: &mut UserRow| patch.apply(user).map_err(|_| StoreError::Conflict));
+    let change =
+        Arc::new(move |user: &mut UserRow| patch.apply(user).map_err(|_| StoreError::Conflict));
     let committed = match disables {
         true => app.auth.disable(&store, &user.id, last_may_go, change).await,
-        false if app.auth.is_being_disabled(&user.id) => Err(StoreError::unavailable("the user is being disabled")),
+        false if app.auth.is_being_disabled(&user.id) => {
+            Err(StoreError::unavailable("the user is being disabled"))
+        }
         false => store.update_user(&user.id, last_may_go, change).await,
     };
     let committed = committed.map_err(|error| match error {
@@ -136,14 +164,23 @@ impl Patch {
             }
         }
         let name = match fields.is_null("name") {
-            true => fields.take::<String>("name", "a string")?.map_or(Some(None), |name| Some(Some(name))),
+            true => fields
+                .take::<String>("name", "a string")?
+                .map_or(Some(None), |name| Some(Some(name))),
             false => fields.take("name", "a string")?.map(Some),
         };
         let limits = match fields.is_null("limits") {
-            true => fields.take("limits", "an object")?.map_or(Some(None), |limits| Some(Some(limits))),
+            true => {
+                fields.take("limits", "an object")?.map_or(Some(None), |limits| Some(Some(limits)))
+            }
             false => fields.take("limits", "an object")?.map(Some),
         };
-        let patch = Patch { name, role: fields.take("role", ROLES)?, disabled: fields.take("disabled", "true or false")?, limits };
+        let patch = Patch {
+            name,
+            role: fields.take("role", ROLES)?,
+            disabled: fields.take("disabled", "true or false")?,
+            limits,
+        };
         fields.finish()?;
         if let Some(Some(name)) = &patch.name {
             check_name(name)?;
@@ -163,7 +200,9 @@ impl Patch {
             Some(Some(patch)) => {
                 let limits = serde_json::to_value(&user.limits).map_err(Error::internal)?;
                 let limits = merge(limits, Value::Object(patch.clone()));
-                let Value::Object(limits) = limits else { return Err(Error::internal("limits are an object")) };
+                let Value::Object(limits) = limits else {
+                    return Err(Error::internal("limits are an object"));
+                };
                 user.limits = limits::read(Interface::Router, limits)?;
             }
         }

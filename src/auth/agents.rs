@@ -63,7 +63,14 @@ impl Agents {
     pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &AgentId| after.is_none_or(|after| id < after);
-        tables.by_id.iter().rev().filter(|(id, _)| older(id)).take(limit).map(|(_, agent)| Arc::clone(agent)).collect()
+        tables
+            .by_id
+            .iter()
+            .rev()
+            .filter(|(id, _)| older(id))
+            .take(limit)
+            .map(|(_, agent)| Arc::clone(agent))
+            .collect()
     }
 
     /// Takes a row as it is now.

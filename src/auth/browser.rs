@@ -19,7 +19,11 @@ pub fn browser_allows(method: &Method, headers: &HeaderMap, expected_origin: &st
         (Line::Absent, Line::Absent) => true,
         (Line::Bad, _) | (Line::Absent, Line::Bad) => false,
     };
-    if allowed { Ok(()) } else { Err(Error::new(Kind::CsrfRejected, "A browser sent this from another site.")) }
+    if allowed {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::CsrfRejected, "A browser sent this from another site."))
+    }
 }
 
 /// Schemes whose credentials browsers add by themselves: from an address, or because somebody logged in before (RFC 7617
@@ -81,8 +85,12 @@ mod tests {
             (&[("origin", "null")], false),
             (&[("origin", "http://gw.test:8080"), ("origin", "http://evil.test")], false),
         ] {
-            let headers: HeaderMap =
-                given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
+            let headers: HeaderMap = given
+                .iter()
+                .map(|(name, value)| {
+                    (HeaderName::from_static(name), HeaderValue::from_static(value))
+                })
+                .collect();
             for method in [Method::POST, Method::DELETE, Method::PUT, Method::PATCH] {
                 let answer = browser_allows(&method, &headers, "http://gw.test:8080");
                 assert_eq!(answer.is_ok(), allowed, "{method} {given:?}");
@@ -106,14 +114,20 @@ mod tests {
             (&["NTLM x"], false),
             (&["Bearer x", "Basic dTpw"], false),
         ] {
-            let headers: HeaderMap = given.iter().map(|value| (http::header::AUTHORIZATION, HeaderValue::from_static(value))).collect();
+            let headers: HeaderMap = given
+                .iter()
+                .map(|value| (http::header::AUTHORIZATION, HeaderValue::from_static(value)))
+                .collect();
             assert_eq!(shows_authorization(&headers), shown, "{given:?}");
         }
     }
 
     #[test]
     fn a_default_port_may_be_left_out() {
-        let headers = HeaderMap::from_iter([(http::header::ORIGIN, HeaderValue::from_static("https://gw.test"))]);
+        let headers = HeaderMap::from_iter([(
+            http::header::ORIGIN,
+            HeaderValue::from_static("https://gw.test"),
+        )]);
         assert!(browser_allows(&Method::POST, &headers, "https://gw.test:443").is_ok());
         assert!(browser_allows(&Method::POST, &headers, "https://gw.test:80").is_err());
     }

@@ -14,7 +14,13 @@ use crate::store::{ChangeUser, Committed, Role, Store, StoreError, UserRow};
 impl Auth {
     /// Makes a change that disables a user. With `last_may_go` the last admin, too. An error that may pass by itself says that
     /// this is not yet durable; then it is being tried on. The work goes on when the caller goes away.
-    pub async fn disable(&self, store: &Store, id: &UserId, last_may_go: bool, change: ChangeUser) -> Result<Committed, StoreError> {
+    pub async fn disable(
+        &self,
+        store: &Store,
+        id: &UserId,
+        last_may_go: bool,
+        change: ChangeUser,
+    ) -> Result<Committed, StoreError> {
         let tries = {
             // One after another: of two admins who are disabled at once each would find that the other stays.
             let _turn = self.0.shutting_out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +30,15 @@ impl Auth {
             self.shut_out(id)
         };
         let (reply, first) = oneshot::channel();
-        tokio::spawn(bring(self.clone(), store.clone(), id.clone(), last_may_go, change, tries, reply));
+        tokio::spawn(bring(
+            self.clone(),
+            store.clone(),
+            id.clone(),
+            last_may_go,
+            change,
+            tries,
+            reply,
+        ));
         first.await.map_err(|_| StoreError::Unavailable("the change was cut short".into()))?
     }
 
@@ -37,7 +51,8 @@ impl Auth {
     pub fn is_last_admin(&self, id: &UserId) -> bool {
         let is = |user: &UserRow| user.role == Role::Admin && !user.disabled;
         let other = |user: &UserRow| is(user) && user.id != *id;
-        self.user(id).is_some_and(|user| is(&user)) && self.users_with(other).iter().all(|user| self.is_being_disabled(&user.id))
+        self.user(id).is_some_and(|user| is(&user))
+            && self.users_with(other).iter().all(|user| self.is_being_disabled(&user.id))
     }
 
     /// Marks a user, who is out from now on whatever the store knows yet; whether the mark is new.
@@ -60,8 +75,13 @@ impl Auth {
 
     /// The row of a user, disabled where a mark says so.
     pub(super) fn as_seen(&self, user: &Arc<UserRow>) -> Arc<UserRow> {
-        let marked = self.0.being_disabled.load(Ordering::Acquire) > 0 && self.is_being_disabled(&user.id);
-        if marked { Arc::new(UserRow { disabled: true, ..UserRow::clone(user) }) } else { Arc::clone(user) }
+        let marked =
+            self.0.being_disabled.load(Ordering::Acquire) > 0 && self.is_being_disabled(&user.id);
+        if marked {
+            Arc::new(UserRow { disabled: true, ..UserRow::clone(user) })
+        } else {
+            Arc::clone(user)
+        }
     }
 }
 
@@ -81,7 +101,10 @@ async fn bring(
     // One task a user goes on trying, however often the caller repeats. Where a repetition has come through meanwhile, the mark is
     // gone, and what was done to the user after that stays.
     let marked = auth.clone();
-    let again: ChangeUser = Arc::new(move |user| if marked.is_being_disabled(&user.id) { change(user) } else { Ok(()) });
+    let again: ChangeUser =
+        Arc::new(
+            move |user| if marked.is_being_disabled(&user.id) { change(user) } else { Ok(()) },
+        );
     let mut wait = FIRST;
     while tries && !done && auth.is_being_disabled(&id) {
         auth.pause(wait).await;
@@ -96,7 +119,10 @@ async fn bring(
 
 /// Whether the store has said its last word, which the tables have followed: done, or not to be.
 fn settle(auth: &Auth, id: &UserId, outcome: &Result<Committed, StoreError>) -> bool {
-    let last = matches!(outcome, Ok(_) | Err(StoreError::LastAdmin | StoreError::NotFound | StoreError::Conflict));
+    let last = matches!(
+        outcome,
+        Ok(_) | Err(StoreError::LastAdmin | StoreError::NotFound | StoreError::Conflict)
+    );
     if last {
         auth.unmark(id);
     }

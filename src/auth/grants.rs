@@ -26,23 +26,38 @@ impl Auth {
     /// Refuses whoever may do less by now than when it was let in: for what is done after a wait that others can make long.
     pub fn check_still(&self, who: &Principal, now: Timestamp) -> Result<()> {
         let key_is = |own: &KeyRow| {
-            let key = self.key(own.interface, &own.id).filter(|key| key.standing(now) == Standing::Active);
+            let key = self
+                .key(own.interface, &own.id)
+                .filter(|key| key.standing(now) == Standing::Active);
             key.is_some_and(|key| {
                 let has = self.as_granted(&key);
                 // A new secret without grace: the one that was shown may be the old one.
-                let shown = has.rotated_at == own.rotated_at || has.previous.as_ref().is_some_and(|old| old.expires_at > now);
+                let shown = has.rotated_at == own.rotated_at
+                    || has.previous.as_ref().is_some_and(|old| old.expires_at > now);
                 shown && own.scopes.iter().all(|scope| has.scopes.contains(scope))
             })
         };
-        let user_is =
-            |own: &UserRow| self.user(&own.id).is_some_and(|user| !user.disabled && (user.role == own.role || own.role == Role::User));
+        let user_is = |own: &UserRow| {
+            self.user(&own.id).is_some_and(|user| {
+                !user.disabled && (user.role == own.role || own.role == Role::User)
+            })
+        };
         let still = match who {
             Principal::User { user, via: Credential::Key(key) } => user_is(user) && key_is(key),
-            Principal::User { user, via: Credential::Session(id) } => user_is(user) && self.0.sessions.has(id, self.0.idle, now),
+            Principal::User { user, via: Credential::Session(id) } => {
+                user_is(user) && self.0.sessions.has(id, self.0.idle, now)
+            }
             Principal::AgentTenant { via: AgentCredential::Key(key) } => key_is(key),
-            Principal::Admin | Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => true,
+            Principal::Admin
+            | Principal::AgentTenant { .. }
+            | Principal::Node { .. }
+            | Principal::Anonymous => true,
         };
-        if still { Ok(()) } else { Err(Error::new(Kind::Forbidden, "What you may do was changed meanwhile.")) }
+        if still {
+            Ok(())
+        } else {
+            Err(Error::new(Kind::Forbidden, "What you may do was changed meanwhile."))
+        }
     }
 
     fn is_admin(&self, id: UserId) -> bool {

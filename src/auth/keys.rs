@@ -60,7 +60,9 @@ impl Standing {
 
     /// Reads the word back.
     pub fn parse(word: &str) -> Option<Self> {
-        [Standing::Revoked, Standing::Expired, Standing::Inactive, Standing::Active].into_iter().find(|known| known.as_str() == word)
+        [Standing::Revoked, Standing::Expired, Standing::Inactive, Standing::Active]
+            .into_iter()
+            .find(|known| known.as_str() == word)
     }
 }
 
@@ -112,7 +114,12 @@ impl Key {
 
     /// Whether this one of its secrets is good at `now`: the present one, or the one before within its grace.
     pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
-        let previous = |digest: &[u8; 32]| self.row.previous.as_ref().is_some_and(|old| old.digest == *digest && now < old.expires_at);
+        let previous = |digest: &[u8; 32]| {
+            self.row
+                .previous
+                .as_ref()
+                .is_some_and(|old| old.digest == *digest && now < old.expires_at)
+        };
         self.row.digest == *digest || previous(digest)
     }
 }
@@ -131,7 +138,9 @@ impl Table {
     /// The next ids from the newest on, after `after` in that order: as many as may be looked at while others wait.
     fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
         let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
-        let step = |ids: &BTreeSet<KeyId>| ids.range::<KeyId, _>(older).rev().take(bounds::KEY_STEP).cloned().collect();
+        let step = |ids: &BTreeSet<KeyId>| {
+            ids.range::<KeyId, _>(older).rev().take(bounds::KEY_STEP).cloned().collect()
+        };
         match owner {
             Some(owner) => self.by_owner.get(owner).map(|ids| step(&ids)).unwrap_or_default(),
             None => step(&self.ids.read().unwrap_or_else(PoisonError::into_inner)),
@@ -236,10 +245,18 @@ impl Keys {
         let dormant = row.made_open && row.interface == Interface::Agent && self.agent_enforced;
         let stored_us = row.last_used_at.map_or(NEVER, Timestamp::as_microsecond);
         let old = table.by_id.get(&id).map(|old| Arc::clone(old.value()));
-        let used_us = old.as_ref().map_or(NEVER, |old| old.used_us.load(Ordering::Acquire)).max(stored_us);
+        let used_us =
+            old.as_ref().map_or(NEVER, |old| old.used_us.load(Ordering::Acquire)).max(stored_us);
         let unsaved = old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire));
         let reserved = row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
-        let key = Arc::new(Key { row, dormant, reserved, dead: dead.into(), used_us: used_us.into(), unsaved: unsaved.into() });
+        let key = Arc::new(Key {
+            row,
+            dormant,
+            reserved,
+            dead: dead.into(),
+            used_us: used_us.into(),
+            unsaved: unsaved.into(),
+        });
         let digests = secrets(&key.row);
         table.by_id.insert(id.clone(), Arc::clone(&key));
         for digest in &digests {
@@ -305,9 +322,14 @@ impl Keys {
     /// The keys with a budget that are not over, or from which others descend.
     pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
-        let live =
-            |key: &Key| matches!(key.standing(now), Standing::Active | Standing::Inactive) || self.children.contains_key(&key.row.id);
-        ids.iter().filter_map(|id| self.by_id(Interface::Router, id)).filter(|key| live(key)).collect()
+        let live = |key: &Key| {
+            matches!(key.standing(now), Standing::Active | Standing::Inactive)
+                || self.children.contains_key(&key.row.id)
+        };
+        ids.iter()
+            .filter_map(|id| self.by_id(Interface::Router, id))
+            .filter(|key| live(key))
+            .collect()
     }
 
     /// At least as many keys as are known by an older pepper.
@@ -322,9 +344,13 @@ impl Keys {
         let mut found = BTreeMap::new();
         for id in ids {
             let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id));
-            let live = key.filter(|key| !matches!(key.standing(now), Standing::Revoked | Standing::Expired));
-            let older: BTreeSet<u32> =
-                live.iter().flat_map(|key| peppers(&key.row, Some(now))).filter(|pepper| *pepper != self.pepper).collect();
+            let live = key
+                .filter(|key| !matches!(key.standing(now), Standing::Revoked | Standing::Expired));
+            let older: BTreeSet<u32> = live
+                .iter()
+                .flat_map(|key| peppers(&key.row, Some(now)))
+                .filter(|pepper| *pepper != self.pepper)
+                .collect();
             if older.is_empty() {
                 self.unmoved.remove(&id);
             }
@@ -346,7 +372,12 @@ impl Keys {
             if self.kill_in_turn(&mut turn, &id) {
                 turn.felled.insert(id.clone());
             }
-            left.extend(self.children.get(&id).into_iter().flat_map(|ids| ids.iter().cloned().collect::<Vec<_>>()));
+            left.extend(
+                self.children
+                    .get(&id)
+                    .into_iter()
+                    .flat_map(|ids| ids.iter().cloned().collect::<Vec<_>>()),
+            );
         }
     }
 
@@ -367,7 +398,10 @@ impl Keys {
     pub(super) fn used(&self, key: &Key, now: Timestamp) {
         let now_us = now.as_microsecond();
         let later = key.used_us.fetch_max(now_us, Ordering::AcqRel) < now_us;
-        if later && !key.unsaved.load(Ordering::Acquire) && !key.unsaved.swap(true, Ordering::AcqRel) {
+        if later
+            && !key.unsaved.load(Ordering::Acquire)
+            && !key.unsaved.swap(true, Ordering::AcqRel)
+        {
             self.touched.insert(key.row.id.clone());
         }
     }
@@ -393,7 +427,9 @@ impl Keys {
     /// Keeps them for the next time, when the store did not take them.
     pub(super) fn still_unsaved(&self, used: &[(KeyId, Timestamp)]) {
         for (id, _) in used {
-            if let Some(key) = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id)) {
+            if let Some(key) =
+                Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id))
+            {
                 key.unsaved.store(true, Ordering::Release);
                 self.touched.insert(id.clone());
             }
@@ -439,12 +475,15 @@ impl Keys {
 
 /// The peppers that a key which has not been revoked is known by, at this moment or at all.
 fn peppers(row: &KeyRow, at: Option<Timestamp>) -> impl Iterator<Item = u32> {
-    let graced = row.previous.as_ref().filter(|previous| at.is_none_or(|at| at < previous.expires_at));
+    let graced =
+        row.previous.as_ref().filter(|previous| at.is_none_or(|at| at < previous.expires_at));
     let both = std::iter::once(row.pepper).chain(graced.map(|previous| previous.pepper));
     both.filter(|_| row.revoked_at.is_none())
 }
 
 /// The digests that a key may be found by.
 fn secrets(row: &KeyRow) -> Vec<[u8; 32]> {
-    std::iter::once(row.digest).chain(row.previous.as_ref().map(|previous| previous.digest)).collect()
+    std::iter::once(row.digest)
+        .chain(row.previous.as_ref().map(|previous| previous.digest))
+        .collect()
 }

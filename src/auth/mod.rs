@@ -34,14 +34,17 @@ use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
 use crate::secret::{Keyring, Secret, constant_time_eq};
-use crate::store::{Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow};
+use crate::store::{
+    Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow,
+};
 
 pub use agents::{Agent, Agents};
 pub use browser::{browser_allows, shows_authorization};
 pub use keys::{Key, Standing};
 pub use password::Passwords;
 pub use principal::{
-    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept, PIN_SCOPES, Principal, RESERVED_SCOPES,
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, Credential, DEFAULT_SCOPES, Kept,
+    PIN_SCOPES, Principal, RESERVED_SCOPES,
 };
 pub use session::{clear_cookie, set_cookie};
 pub use throttle::{Throttle, UNKNOWN_USER};
@@ -121,10 +124,17 @@ impl Auth {
 
     /// Empty tables. Secrets are known by the peppers of `keys`; `admin_key` and `agent_key` are what the environment holds, empty
     /// meaning none; `idle` is how long a session may be silent.
-    pub fn new(keys: impl Into<Keyring>, admin_key: Option<Secret>, agent_key: Option<Secret>, idle: Duration) -> Auth {
+    pub fn new(
+        keys: impl Into<Keyring>,
+        admin_key: Option<Secret>,
+        agent_key: Option<Secret>,
+        idle: Duration,
+    ) -> Auth {
         let peppers = Peppers::new(&keys.into());
         let veil = Veil::new(admin_key.iter().chain(&agent_key));
-        let of = |key: Option<Secret>| key.filter(|key| !key.is_empty()).map(|key| peppers.digest(key.expose()));
+        let of = |key: Option<Secret>| {
+            key.filter(|key| !key.is_empty()).map(|key| peppers.digest(key.expose()))
+        };
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
         let built_in = Arc::new(UserRow {
             id: UserId::admin(),
@@ -164,7 +174,11 @@ impl Auth {
     }
 
     /// The same, with another table that follows beside ours; gives the nodes, which are that one's.
-    pub async fn attach_with(&self, store: &Store, beside: Follower) -> Result<Vec<NodeRow>, StoreError> {
+    pub async fn attach_with(
+        &self,
+        store: &Store,
+        beside: Follower,
+    ) -> Result<Vec<NodeRow>, StoreError> {
         let tables = self.clone();
         store.follow(Box::new(move |committed| {
             tables.apply(committed);
@@ -174,7 +188,9 @@ impl Auth {
         let (tables, nodes) = (self.clone(), Arc::new(Mutex::new(Vec::new())));
         let found = Arc::clone(&nodes);
         let take = move |change| match change {
-            Change::Node(node) => found.lock().unwrap_or_else(PoisonError::into_inner).push(NodeRow::clone(&node)),
+            Change::Node(node) => {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push(NodeRow::clone(&node))
+            }
             other => tables.change(other),
         };
         let rev = store.each(take).await?;
@@ -349,13 +365,21 @@ impl Auth {
     }
 
     /// Who a request is. `secure` says whether it came by https, which decides the cookie's name.
-    pub fn identify(&self, headers: &HeaderMap, surface: Surface, secure: bool, now: Timestamp) -> Result<Principal, Refused> {
+    pub fn identify(
+        &self,
+        headers: &HeaderMap,
+        surface: Surface,
+        secure: bool,
+        now: Timestamp,
+    ) -> Result<Principal, Refused> {
         let answer = match surface {
             // Signed, not shown: [`signature`] reads it, and the table of nodes knows whose it is.
             Surface::NodeCallback => Err(UNKNOWN),
             Surface::Agent => match self.0.agent_cloud {
                 None => return Ok(Principal::AgentTenant { via: AgentCredential::Open }),
-                Some(cloud) => self.agent_tenant(credential(headers, surface, secure)?, &cloud, now),
+                Some(cloud) => {
+                    self.agent_tenant(credential(headers, surface, secure)?, &cloud, now)
+                }
             },
             Surface::Pin | Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
                 match credential(headers, surface, secure)? {
@@ -372,21 +396,35 @@ impl Auth {
         answer.map_err(|reason| Refused { error: Box::new(unauthorized(surface)), reason })
     }
 
-    fn by_secret(&self, secret: &str, surface: Surface, now: Timestamp) -> Result<Principal, &'static str> {
+    fn by_secret(
+        &self,
+        secret: &str,
+        surface: Surface,
+        now: Timestamp,
+    ) -> Result<Principal, &'static str> {
         let digest = self.0.peppers.digest(secret);
-        if !surface.is_data_plane() && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest)) {
+        if !surface.is_data_plane()
+            && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest))
+        {
             return Ok(Principal::Admin);
         }
         if !token::well_formed(secret) {
             return Err("malformed");
         }
-        self.known(secret, &digest, Shown::Token, |digest| match self.0.keys.by_digest(surface.interface(), digest) {
-            Some(key) => self.by_key(&key, digest, now),
-            None => self.by_session(digest, Shown::Token, now),
+        self.known(secret, &digest, Shown::Token, |digest| {
+            match self.0.keys.by_digest(surface.interface(), digest) {
+                Some(key) => self.by_key(&key, digest, now),
+                None => self.by_session(digest, Shown::Token, now),
+            }
         })
     }
 
-    fn by_key(&self, key: &Key, digest: &[u8; 32], now: Timestamp) -> Result<Principal, &'static str> {
+    fn by_key(
+        &self,
+        key: &Key,
+        digest: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Principal, &'static str> {
         usable(key, digest, now)?;
         let user = self.user(&key.row().owner).ok_or(UNKNOWN)?;
         if user.disabled {
@@ -396,7 +434,12 @@ impl Auth {
         Ok(Principal::User { user, via: Credential::Key(self.as_granted(key)) })
     }
 
-    fn by_session(&self, digest: &[u8; 32], shown: Shown, now: Timestamp) -> Result<Principal, &'static str> {
+    fn by_session(
+        &self,
+        digest: &[u8; 32],
+        shown: Shown,
+        now: Timestamp,
+    ) -> Result<Principal, &'static str> {
         let session = self.0.sessions.find(digest, shown, self.0.idle, now)?;
         let user = self.user(&session.row.user).ok_or(UNKNOWN)?;
         if user.disabled {
@@ -405,7 +448,12 @@ impl Auth {
         Ok(Principal::User { user, via: Credential::Session(session.row.id.clone()) })
     }
 
-    fn agent_tenant(&self, shown: Presented<'_>, cloud: &[u8; 32], now: Timestamp) -> Result<Principal, &'static str> {
+    fn agent_tenant(
+        &self,
+        shown: Presented<'_>,
+        cloud: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Principal, &'static str> {
         let secret = match shown {
             Presented::Secret(secret) => secret,
             Presented::Nothing => return Err("missing"),
@@ -448,25 +496,42 @@ pub fn unauthorized(surface: Surface) -> Error {
             Surface::DataPlane => {
                 "Incorrect API key provided: missing, or not valid here. Send a ROUTER key as: Authorization: Bearer rtr_…"
             }
-            Surface::Messages => "invalid x-api-key: missing, or not valid here. Send a ROUTER key as: x-api-key: rtr_…",
+            Surface::Messages => {
+                "invalid x-api-key: missing, or not valid here. Send a ROUTER key as: x-api-key: rtr_…"
+            }
         },
     )
 }
 
 /// The first present of the places where a credential may be; it decides, even when bad. A place that is filled twice is 400.
-fn credential<'a>(headers: &'a HeaderMap, surface: Surface, secure: bool) -> Result<Presented<'a>, Refused> {
-    let key_headers: &[&str] = if surface.is_data_plane() { &["x-api-key", "api-key"] } else { &[] };
+fn credential<'a>(
+    headers: &'a HeaderMap,
+    surface: Surface,
+    secure: bool,
+) -> Result<Presented<'a>, Refused> {
+    let key_headers: &[&str] =
+        if surface.is_data_plane() { &["x-api-key", "api-key"] } else { &[] };
     for name in ["authorization"].iter().chain(key_headers) {
         if headers.get_all(*name).iter().nth(1).is_some() {
-            let error = Error::new(Kind::InvalidRequest, format!("The header {name} is there twice.")).at(*name);
+            let error =
+                Error::new(Kind::InvalidRequest, format!("The header {name} is there twice."))
+                    .at(*name);
             return Err(Refused { error: Box::new(error), reason: "duplicate" });
         }
     }
     if let Some(line) = headers.get(http::header::AUTHORIZATION) {
-        return Ok(line.to_str().ok().and_then(|line| bearer(line, surface)).map_or(Presented::Malformed, Presented::Secret));
+        return Ok(line
+            .to_str()
+            .ok()
+            .and_then(|line| bearer(line, surface))
+            .map_or(Presented::Malformed, Presented::Secret));
     }
     if let Some(line) = key_headers.iter().find_map(|name| headers.get(*name)) {
-        return Ok(line.to_str().ok().filter(|key| !key.is_empty()).map_or(Presented::Malformed, Presented::Secret));
+        return Ok(line
+            .to_str()
+            .ok()
+            .filter(|key| !key.is_empty())
+            .map_or(Presented::Malformed, Presented::Secret));
     }
     if surface == Surface::Agent {
         return Ok(Presented::Nothing);
@@ -481,7 +546,8 @@ fn credential<'a>(headers: &'a HeaderMap, surface: Surface, secure: bool) -> Res
 /// The secret of an `Authorization` value of a scheme that the surface takes.
 fn bearer(line: &str, surface: Surface) -> Option<&str> {
     let (scheme, secret) = line.split_once(' ')?;
-    let taken = scheme.eq_ignore_ascii_case("Bearer") || surface == Surface::Agent && scheme.eq_ignore_ascii_case("ApiKey");
+    let taken = scheme.eq_ignore_ascii_case("Bearer")
+        || surface == Surface::Agent && scheme.eq_ignore_ascii_case("ApiKey");
     let secret = secret.trim_matches(' ');
     (taken && !secret.is_empty()).then_some(secret)
 }

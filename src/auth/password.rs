@@ -37,7 +37,13 @@ impl Passwords {
     }
 
     fn bounded(random: Random, cores: usize, waiting: usize) -> Self {
-        Passwords { cores: Arc::new(Semaphore::new(cores)), inside: Arc::default(), most: cores + waiting, runs: Arc::default(), random }
+        Passwords {
+            cores: Arc::new(Semaphore::new(cores)),
+            inside: Arc::default(),
+            most: cores + waiting,
+            runs: Arc::default(),
+            random,
+        }
     }
 
     /// The hash to store, in PHC form.
@@ -50,7 +56,9 @@ impl Passwords {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);
         self.run(place, move || {
-            let hash = argon2()?.hash_password_with_salt(password.expose().as_bytes(), &salt).map_err(Error::internal)?;
+            let hash = argon2()?
+                .hash_password_with_salt(password.expose().as_bytes(), &salt)
+                .map_err(Error::internal)?;
             Ok(hash.to_string())
         })
         .await
@@ -67,10 +75,17 @@ impl Passwords {
     }
 
     /// The same at a place that was taken before.
-    pub async fn verify_at(&self, place: Place, stored: Option<String>, password: Secret) -> Result<bool> {
+    pub async fn verify_at(
+        &self,
+        place: Place,
+        stored: Option<String>,
+        password: Secret,
+    ) -> Result<bool> {
         self.run(place, move || {
             let Some(stored) = stored else {
-                argon2()?.hash_password_with_salt(password.expose().as_bytes(), &[0; 16]).map_err(Error::internal)?;
+                argon2()?
+                    .hash_password_with_salt(password.expose().as_bytes(), &[0; 16])
+                    .map_err(Error::internal)?;
                 return Ok(false);
             };
             let hash = PasswordHash::new(&stored).map_err(Error::internal)?;
@@ -84,7 +99,11 @@ impl Passwords {
         self.runs.load(Ordering::Acquire)
     }
 
-    async fn run<T: Send + 'static>(&self, place: Place, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    async fn run<T: Send + 'static>(
+        &self,
+        place: Place,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
         let runs = Arc::clone(&self.runs);
         // Place and permit go along: a caller that leaves does not free a core that is still at work.
@@ -106,7 +125,8 @@ impl Place {
         let step = |inside: usize| (inside < most).then_some(inside + 1);
         match inside.fetch_update(Ordering::AcqRel, Ordering::Acquire, step) {
             Ok(_) => Ok(Place(Arc::clone(inside))),
-            Err(_) => Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.").retry_after(Duration::from_secs(1))),
+            Err(_) => Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.")
+                .retry_after(Duration::from_secs(1))),
         }
     }
 }
@@ -133,7 +153,9 @@ mod tests {
         let hash = passwords.hash(Secret::new("correct horse")).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
         assert!(passwords.verify(Some(hash.clone()), Secret::new("correct horse")).await.unwrap());
-        assert!(!passwords.verify(Some(hash.clone()), Secret::new("battery staple")).await.unwrap());
+        assert!(
+            !passwords.verify(Some(hash.clone()), Secret::new("battery staple")).await.unwrap()
+        );
         assert!(!passwords.verify(Some(hash.clone()), Secret::new(hash)).await.unwrap());
         assert!(!passwords.verify(None, Secret::new("correct horse")).await.unwrap());
     }

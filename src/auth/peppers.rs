@@ -35,7 +35,10 @@ struct Older {
 
 impl Peppers {
     pub(super) fn new(keys: &Keyring) -> Self {
-        let older = keys.older_peppers().map(|(number, key)| Older { number, pepper: token::Pepper::new(key) }).collect();
+        let older = keys
+            .older_peppers()
+            .map(|(number, key)| Older { number, pepper: token::Pepper::new(key) })
+            .collect();
         Peppers {
             number: keys.number(),
             newest: token::Pepper::new(keys.pepper()),
@@ -70,7 +73,8 @@ impl Peppers {
     fn forget(&self, number: u32) {
         self.older.rcu(|older| {
             let left = older.iter().filter(|older| older.number != number);
-            left.map(|older| Older { number: older.number, pepper: older.pepper.clone() }).collect::<Vec<_>>()
+            left.map(|older| Older { number: older.number, pepper: older.pepper.clone() })
+                .collect::<Vec<_>>()
         });
     }
 }
@@ -144,13 +148,17 @@ impl Auth {
             tokio::time::sleep(bounds::MOVES_INTERVAL).await;
             let moved = match self.move_due(store).await {
                 // That looks at every key of an older pepper: while there are many, not after each batch.
-                Ok(()) if looks || self.0.keys.unmoved() <= bounds::MOVES_BATCH => self.forget_peppers(store, clock.now()).await,
+                Ok(()) if looks || self.0.keys.unmoved() <= bounds::MOVES_BATCH => {
+                    self.forget_peppers(store, clock.now()).await
+                }
                 moved => moved,
             };
             if let Err(error) = &moved
                 && !failing
             {
-                log::warn!("secrets are known by an earlier master key's pepper for longer, as the store fails: {error}");
+                log::warn!(
+                    "secrets are known by an earlier master key's pepper for longer, as the store fails: {error}"
+                );
             }
             failing = moved.is_err();
         }
@@ -161,7 +169,8 @@ impl Auth {
         let due = &self.0.peppers.due;
         // Those of now; what comes meanwhile waits for the next time.
         for _ in 0..=due.len() / bounds::MOVES_BATCH {
-            let batch: Vec<MovedDigest> = due.iter().take(bounds::MOVES_BATCH).map(|moved| moved.value().clone()).collect();
+            let batch: Vec<MovedDigest> =
+                due.iter().take(bounds::MOVES_BATCH).map(|moved| moved.value().clone()).collect();
             if batch.is_empty() {
                 break;
             }
@@ -174,14 +183,17 @@ impl Auth {
     /// Forgets the peppers that nothing is known by any more, here and in the store.
     pub async fn forget_peppers(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let peppers = &self.0.peppers;
-        let (keys, sessions) = (self.0.keys.of_older(now), self.0.sessions.of_older(self.pepper(), now));
+        let (keys, sessions) =
+            (self.0.keys.of_older(now), self.0.sessions.of_older(self.pepper(), now));
         for number in peppers.older_numbers() {
             // The tables know first, and the store has the last word.
             let left = keys.contains_key(&number) || sessions.contains_key(&number);
             if !left && store.known_by_pepper(number, now).await?.is_nothing() {
                 store.forget_pepper(number).await?;
                 peppers.forget(number);
-                log::info!("no key and no session is known by the pepper of master key {number} any more: it is forgotten");
+                log::info!(
+                    "no key and no session is known by the pepper of master key {number} any more: it is forgotten"
+                );
             }
         }
         Ok(())
@@ -191,7 +203,8 @@ impl Auth {
 /// Whose secret made a principal; `shown` says which of a session's.
 fn whose(principal: &Principal, shown: Shown) -> Option<DigestOf> {
     match principal {
-        Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => {
+        Principal::User { via: Credential::Key(key), .. }
+        | Principal::AgentTenant { via: AgentCredential::Key(key) } => {
             Some(DigestOf::Key(key.id.clone()))
         }
         Principal::User { via: Credential::Session(id), .. } => Some(match shown {

@@ -82,7 +82,11 @@ async fn keys_of_every_interface_stay_good_and_move_when_they_are_used() {
                 (false, _) => "unknown",
             };
             for _ in 0..2 {
-                assert_eq!(after.world.who(surface, &[bearer(secret.expose())], 1), expected, "{interface:?} on {surface:?}");
+                assert_eq!(
+                    after.world.who(surface, &[bearer(secret.expose())], 1),
+                    expected,
+                    "{interface:?} on {surface:?}"
+                );
             }
         }
         assert_eq!(after.stored(&row.id).await.pepper, 1, "nothing waits for the store");
@@ -93,15 +97,27 @@ async fn keys_of_every_interface_stay_good_and_move_when_they_are_used() {
     for (secret, row) in &keys {
         let digest = after.world.auth.digest(secret);
         assert_eq!(after.stored(&row.id).await, KeyRow { digest, pepper: 2, ..row.clone() });
-        let surface = surfaces.into_iter().find(|surface| surface.interface() == row.interface).unwrap();
-        assert!(["Key", "AgentKey"].contains(&after.world.who(surface, &[bearer(secret.expose())], 2)));
+        let surface =
+            surfaces.into_iter().find(|surface| surface.interface() == row.interface).unwrap();
+        assert!(["Key", "AgentKey"].contains(&after.world.who(
+            surface,
+            &[bearer(secret.expose())],
+            2
+        )));
     }
     assert_eq!(after.due(), 0, "what has moved is found at once");
     after.world.auth.forget_peppers(&after.store, at(3)).await.unwrap();
     assert!(after.world.auth.0.peppers.older.load().is_empty());
     assert_eq!(after.world.who(Surface::Pin, &[bearer("operator")], 3), "Admin");
     assert_eq!(after.world.who(Surface::Agent, &[bearer("cloud")], 3), "CloudKey");
-    assert_eq!(after.world.who(Surface::DataPlane, &[bearer(token::mint("rtr", &after.world.random).expose())], 3), "unknown");
+    assert_eq!(
+        after.world.who(
+            Surface::DataPlane,
+            &[bearer(token::mint("rtr", &after.world.random).expose())],
+            3
+        ),
+        "unknown"
+    );
 }
 
 #[tokio::test]
@@ -116,7 +132,8 @@ async fn what_may_not_come_in_does_not_and_stays_as_it_is() {
                 "inactive" => KeyRow { status: KeyStatus::Inactive, ..row },
                 "expired" => KeyRow { expires_at: Some(at(1)), ..row },
                 "replaced" => {
-                    let previous = PreviousSecret { digest: row.digest, pepper: 1, expires_at: at(1) };
+                    let previous =
+                        PreviousSecret { digest: row.digest, pepper: 1, expires_at: at(1) };
                     KeyRow { digest: [3; 32], previous: Some(previous), ..row }
                 }
                 _ => row,
@@ -133,7 +150,11 @@ async fn what_may_not_come_in_does_not_and_stays_as_it_is() {
             "replaced" => "expired",
             other => other,
         };
-        assert_eq!(after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 2), reason, "{name}");
+        assert_eq!(
+            after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 2),
+            reason,
+            "{name}"
+        );
         assert!(after.stored(&row.id).await == *row, "{name}");
     }
     assert_eq!(after.due(), 0);
@@ -156,7 +177,8 @@ async fn a_secret_within_its_grace_moves_as_the_one_after_it_does() {
     let after = After::a_change(async |world, store| {
         let [old, new] = [0; 2].map(|_| token::mint("rtr", &world.random));
         let row = world.row(Interface::Router, &new);
-        let previous = Some(PreviousSecret { digest: world.auth.digest(&old), pepper: 1, expires_at: at(60) });
+        let previous =
+            Some(PreviousSecret { digest: world.auth.digest(&old), pepper: 1, expires_at: at(60) });
         let row = KeyRow { previous, ..row };
         store.create_key(row.clone()).await.unwrap();
         kept = Some((old, new, row));
@@ -168,9 +190,13 @@ async fn a_secret_within_its_grace_moves_as_the_one_after_it_does() {
         after.world.auth.move_due(&after.store).await.unwrap();
         assert_eq!(after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "Key");
     }
-    let (stored, digest) = (after.stored(&row.id).await, |secret: &Secret| after.world.auth.digest(secret));
+    let (stored, digest) =
+        (after.stored(&row.id).await, |secret: &Secret| after.world.auth.digest(secret));
     let previous = stored.previous.unwrap();
-    assert_eq!((stored.digest, stored.pepper, previous.digest, previous.pepper), (digest(&new), 2, digest(&old), 2));
+    assert_eq!(
+        (stored.digest, stored.pepper, previous.digest, previous.pepper),
+        (digest(&new), 2, digest(&old), 2)
+    );
     assert_eq!(after.world.who(Surface::DataPlane, &[bearer(old.expose())], 60), "expired");
     assert_eq!(after.world.auth.unmoved(at(2)), left(0, 0));
 }
@@ -207,7 +233,10 @@ async fn sessions_stay_and_each_of_their_secrets_moves_when_it_is_shown() {
     assert_eq!(after.world.who(Surface::Pin, &[bearer(token.expose())], 1900), "Session");
     auth.move_due(&after.store).await.unwrap();
     assert_eq!(auth.0.sessions.unsaved(IDLE, at(1900)).0, [(row.id.clone(), at(1900))]);
-    assert_eq!((auth.unmoved(at(1900)), after.world.who(Surface::Pin, &[cookie(&crumb)], 2000)), (left(0, 0), "Session"));
+    assert_eq!(
+        (auth.unmoved(at(1900)), after.world.who(Surface::Pin, &[cookie(&crumb)], 2000)),
+        (left(0, 0), "Session")
+    );
     after.store.end_session(&row.id).await.unwrap();
     for shown in [cookie(&crumb), bearer(token.expose())] {
         assert_eq!(after.world.who(Surface::Pin, &[shown], 2001), "unknown");
@@ -229,12 +258,22 @@ async fn no_use_is_refused_while_its_digest_moves() {
             let (auth, over) = (auth.clone(), Arc::clone(&over));
             let lines: Vec<HeaderMap> = keys
                 .iter()
-                .map(|secret| HeaderMap::from_iter([(http::header::AUTHORIZATION, bearer(secret.expose()).1.parse().unwrap())]))
+                .map(|secret| {
+                    HeaderMap::from_iter([(
+                        http::header::AUTHORIZATION,
+                        bearer(secret.expose()).1.parse().unwrap(),
+                    )])
+                })
                 .collect();
             std::thread::spawn(move || {
                 let mut refused = 0;
                 while !over.load(Ordering::Acquire) {
-                    refused += lines.iter().filter(|line| auth.identify(line, Surface::DataPlane, false, at(1)).is_err()).count();
+                    refused += lines
+                        .iter()
+                        .filter(|line| {
+                            auth.identify(line, Surface::DataPlane, false, at(1)).is_err()
+                        })
+                        .count();
                 }
                 refused
             })
@@ -271,13 +310,20 @@ fn a_secret_that_moves_between_two_looks_is_found_by_the_third() {
     }
     assert_eq!((look_until(4).unwrap_err(), looks.lock().unwrap().len()), (UNKNOWN, 3));
     auth.0.peppers.forget(1);
-    assert_eq!((look_until(2).unwrap_err(), looks.lock().unwrap().len()), (UNKNOWN, 1), "without another pepper one look is all");
+    assert_eq!(
+        (look_until(2).unwrap_err(), looks.lock().unwrap().len()),
+        (UNKNOWN, 1),
+        "without another pepper one look is all"
+    );
 }
 
 #[tokio::test]
 async fn what_the_store_did_not_take_is_tried_again() {
     let mut kept = None;
-    let after = After::a_change(async |world, store| kept = Some(a_key(world, store, Interface::Router).await)).await;
+    let after = After::a_change(async |world, store| {
+        kept = Some(a_key(world, store, Interface::Router).await)
+    })
+    .await;
     let (secret, row) = kept.unwrap();
     let faults = Faults::default();
     let failing = after.store.clone().with_faults(faults.clone());
@@ -291,29 +337,50 @@ async fn what_the_store_did_not_take_is_tried_again() {
     assert_eq!((after.due(), after.stored(&row.id).await.pepper), (1, 1));
     assert_eq!(after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "Key");
     faults.clear();
-    tokio::time::timeout(Duration::from_secs(20), keeper).await.expect("it ends when nothing is left").unwrap();
+    tokio::time::timeout(Duration::from_secs(20), keeper)
+        .await
+        .expect("it ends when nothing is left")
+        .unwrap();
     assert_eq!(after.stored(&row.id).await.pepper, 2);
 }
 
 #[tokio::test]
 async fn peppers_go_one_by_one() {
     let mut keys = Vec::new();
-    let mut after = After::a_change(async |world, store| keys.push(a_key(world, store, Interface::Router).await)).await;
+    let mut after = After::a_change(async |world, store| {
+        keys.push(a_key(world, store, Interface::Router).await)
+    })
+    .await;
     keys.push(a_key(&after.world, &after.store, Interface::Router).await);
     assert_eq!(keys[1].1.pepper, 2);
     let third = Keyring::new(&SecretBytes::new([3; 32]), 3, second().retired());
     after.world.auth = auth(&third);
     after.world.auth.load(after.store.load().await.unwrap());
     for (secret, row) in &keys {
-        assert_eq!(after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "Key", "pepper {}", row.pepper);
+        assert_eq!(
+            after.world.who(Surface::DataPlane, &[bearer(secret.expose())], 1),
+            "Key",
+            "pepper {}",
+            row.pepper
+        );
     }
     assert_eq!(after.due(), 2);
     after.world.auth = auth(&third);
     after.world.auth.load(after.store.load().await.unwrap());
     after.world.who(Surface::DataPlane, &[bearer(keys[0].0.expose())], 1);
-    let committed = after.store.move_digests(after.world.auth.0.peppers.due.iter().map(|due| due.value().clone()).collect()).await.unwrap();
+    let committed = after
+        .store
+        .move_digests(
+            after.world.auth.0.peppers.due.iter().map(|due| due.value().clone()).collect(),
+        )
+        .await
+        .unwrap();
     assert!(matches!(committed.changes.as_slice(), [Change::Key(_)]));
     after.world.auth.apply(&committed);
     after.world.auth.forget_peppers(&after.store, at(1)).await.unwrap();
-    assert_eq!(after.world.auth.0.peppers.older_numbers(), BTreeSet::from([2]), "the first is not needed, the second is");
+    assert_eq!(
+        after.world.auth.0.peppers.older_numbers(),
+        BTreeSet::from([2]),
+        "the first is not needed, the second is"
+    );
 }

@@ -112,7 +112,9 @@ impl Principal {
         match self {
             Principal::Admin => true,
             Principal::User { user, via: Credential::Session(_) } => user.role == Role::Admin,
-            Principal::User { user, via: Credential::Key(key) } => user.role == Role::Admin && key.scopes.iter().any(|s| s == ADMIN_SCOPE),
+            Principal::User { user, via: Credential::Key(key) } => {
+                user.role == Role::Admin && key.scopes.iter().any(|s| s == ADMIN_SCOPE)
+            }
             Principal::AgentTenant { .. } | Principal::Node { .. } | Principal::Anonymous => false,
         }
     }
@@ -120,7 +122,8 @@ impl Principal {
     /// The key that it came by.
     pub fn key(&self) -> Option<&KeyRow> {
         match self {
-            Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => Some(key),
+            Principal::User { via: Credential::Key(key), .. }
+            | Principal::AgentTenant { via: AgentCredential::Key(key) } => Some(key),
             _ => None,
         }
     }
@@ -146,8 +149,12 @@ impl Principal {
             return self.is_admin();
         }
         match self {
-            Principal::User { via: Credential::Session(_), .. } => DEFAULT_SCOPES.contains(&scope) || PIN_SCOPES.contains(&scope),
-            Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => AGENT_SCOPES.contains(&scope),
+            Principal::User { via: Credential::Session(_), .. } => {
+                DEFAULT_SCOPES.contains(&scope) || PIN_SCOPES.contains(&scope)
+            }
+            Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => {
+                AGENT_SCOPES.contains(&scope)
+            }
             _ => self.key().is_some_and(|key| key.scopes.iter().any(|own| own == scope)),
         }
     }
@@ -157,12 +164,17 @@ impl Principal {
         let (kind, id) = match self {
             Principal::Admin => ("admin_key", UserId::admin().to_string()),
             Principal::User { via: Credential::Session(id), .. } => ("session", id.to_string()),
-            Principal::User { via: Credential::Key(key), .. } | Principal::AgentTenant { via: AgentCredential::Key(key) } => {
+            Principal::User { via: Credential::Key(key), .. }
+            | Principal::AgentTenant { via: AgentCredential::Key(key) } => {
                 ("api_key", key.id.to_string())
             }
-            Principal::AgentTenant { via: AgentCredential::CloudKey } => ("cloud_key", "agent_cloud".to_owned()),
+            Principal::AgentTenant { via: AgentCredential::CloudKey } => {
+                ("cloud_key", "agent_cloud".to_owned())
+            }
             Principal::Node { id, .. } => ("node", id.to_string()),
-            Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous => ("anonymous", "anonymous".to_owned()),
+            Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous => {
+                ("anonymous", "anonymous".to_owned())
+            }
         };
         Actor { kind: kind.to_owned(), id }
     }

@@ -32,18 +32,34 @@ impl Reach {
 impl Auth {
     /// Ends a key for good. An error says that this is not yet durable; then it is being tried on. The work goes on
     /// when the caller goes away.
-    pub async fn revoke(&self, store: &Store, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn revoke(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         self.kill(id);
         self.end(store, id, Reach::One, at).await
     }
 
     /// Ends a key and all that descend from it, whosever they are, for good: as [`Auth::revoke`], all of them at one moment.
-    pub async fn revoke_descent(&self, store: &Store, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn revoke_descent(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         self.kill_descent(id);
         self.end(store, id, Reach::Descent, at).await
     }
 
-    async fn end(&self, store: &Store, id: &KeyId, reach: Reach, at: Timestamp) -> Result<Committed, StoreError> {
+    async fn end(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        reach: Reach,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         let (reply, first) = oneshot::channel();
         tokio::spawn(bring(self.clone(), store.clone(), (id.clone(), reach), at, reply));
         first.await.map_err(|_| StoreError::Unavailable("the revocation was cut short".into()))?
@@ -60,7 +76,13 @@ async fn bring(
     let first = reach.end(&store, &id, at).await;
     let failed = first.as_ref().is_err_and(may_pass);
     // One task a revocation goes on trying, however often the caller repeats.
-    let tries = failed && auth.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).insert((id.clone(), reach));
+    let tries = failed
+        && auth
+            .0
+            .revoking
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((id.clone(), reach));
     // A caller that went away needs no reply.
     let _gone = reply.send(first);
     if !tries {
@@ -70,7 +92,9 @@ async fn bring(
     loop {
         auth.pause(wait).await;
         match reach.end(&store, &id, at).await {
-            Err(cause) if may_pass(&cause) => log::warn!("revocation of {id} is not durable yet: {cause}"),
+            Err(cause) if may_pass(&cause) => {
+                log::warn!("revocation of {id} is not durable yet: {cause}")
+            }
             _ => break,
         }
         wait = (wait * 2).min(LONGEST);

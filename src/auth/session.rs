@@ -58,7 +58,8 @@ impl Sessions {
         let old = self.by_id.get(&id).map(|old| Arc::clone(old.value()));
         let seen_us = old.as_ref().map_or(i64::MIN, |old| old.last_seen_us.load(Ordering::Acquire));
         let last_seen_us = AtomicI64::new(seen_us.max(row.last_seen.as_microsecond()));
-        let unsaved = AtomicBool::new(old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire)));
+        let unsaved =
+            AtomicBool::new(old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire)));
         let session = Arc::new(Session { row, last_seen_us, unsaved });
         self.by_cookie.insert(cookie, Arc::clone(&session));
         self.by_token.insert(token, Arc::clone(&session));
@@ -95,12 +96,19 @@ impl Sessions {
     }
 
     /// The live session with this secret, which is now seen; or why there is none.
-    pub(super) fn find(&self, digest: &[u8; 32], shown: Shown, idle: Duration, now: Timestamp) -> Result<Arc<Session>, &'static str> {
+    pub(super) fn find(
+        &self,
+        digest: &[u8; 32],
+        shown: Shown,
+        idle: Duration,
+        now: Timestamp,
+    ) -> Result<Arc<Session>, &'static str> {
         let table = match shown {
             Shown::Cookie => &self.by_cookie,
             Shown::Token => &self.by_token,
         };
-        let session = table.get(digest).map(|session| Arc::clone(session.value())).ok_or(UNKNOWN)?;
+        let session =
+            table.get(digest).map(|session| Arc::clone(session.value())).ok_or(UNKNOWN)?;
         if session.is_over(idle, now) {
             return Err("expired");
         }
@@ -115,13 +123,18 @@ impl Sessions {
     }
 
     /// What the store does not know yet: when sessions were last seen, and which are over.
-    pub(super) fn unsaved(&self, idle: Duration, now: Timestamp) -> (Vec<(SessionId, Timestamp)>, Vec<SessionId>) {
+    pub(super) fn unsaved(
+        &self,
+        idle: Duration,
+        now: Timestamp,
+    ) -> (Vec<(SessionId, Timestamp)>, Vec<SessionId>) {
         let (mut seen, mut over) = (vec![], vec![]);
         for session in &self.by_id {
             if session.is_over(idle, now) {
                 over.push(session.row.id.clone());
             } else if session.unsaved.swap(false, Ordering::AcqRel)
-                && let Ok(at) = Timestamp::from_microsecond(session.last_seen_us.load(Ordering::Acquire))
+                && let Ok(at) =
+                    Timestamp::from_microsecond(session.last_seen_us.load(Ordering::Acquire))
             {
                 seen.push((session.row.id.clone(), at));
             }
@@ -158,7 +171,10 @@ pub(super) fn read_cookie(headers: &HeaderMap, secure: bool) -> Cookie<'_> {
             if halves.next() != Some(ours.as_bytes()) {
                 continue;
             }
-            let value = halves.next().and_then(|value| std::str::from_utf8(value).ok()).filter(|value| !value.is_empty());
+            let value = halves
+                .next()
+                .and_then(|value| std::str::from_utf8(value).ok())
+                .filter(|value| !value.is_empty());
             found = match (found, value) {
                 (Cookie::Absent, Some(value)) => Cookie::One(value),
                 _ => Cookie::Bad,
@@ -171,7 +187,11 @@ pub(super) fn read_cookie(headers: &HeaderMap, secure: bool) -> Cookie<'_> {
 /// The `Set-Cookie` value that logs a browser in for `lasting`.
 pub fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
     let (name, flag) = if secure { (SECURE_COOKIE, "; Secure") } else { (PLAIN_COOKIE, "") };
-    format!("{name}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Lax{flag}", value.expose(), lasting.as_secs())
+    format!(
+        "{name}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Lax{flag}",
+        value.expose(),
+        lasting.as_secs()
+    )
 }
 
 /// The `Set-Cookie` value that makes a browser forget the login.
@@ -186,7 +206,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn lines(lines: &[&str]) -> HeaderMap {
-        lines.iter().map(|line| (http::header::COOKIE, HeaderValue::from_str(line).unwrap())).collect()
+        lines
+            .iter()
+            .map(|line| (http::header::COOKIE, HeaderValue::from_str(line).unwrap()))
+            .collect()
     }
 
     #[test]

@@ -55,7 +55,10 @@ pub struct Signed {
 
 impl std::fmt::Debug for Signed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Signed").field("node", &self.node).field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("Signed")
+            .field("node", &self.node)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
     }
 }
 
@@ -70,7 +73,10 @@ impl Signed {
         if digest.is_none() && *request.method == Method::POST {
             return Err("profile");
         }
-        let rest = parameters.strip_prefix(list).and_then(|rest| rest.strip_suffix(TAIL)).ok_or("profile")?;
+        let rest = parameters
+            .strip_prefix(list)
+            .and_then(|rest| rest.strip_suffix(TAIL))
+            .ok_or("profile")?;
         let (created, nonce, node, generation) = read_parameters(rest).ok_or("profile")?;
         let sha256 = match digest {
             None => None,
@@ -78,7 +84,15 @@ impl Signed {
         };
         let mac = mac.strip_prefix("sig1=").and_then(bytes).ok_or("profile")?;
         let base = base(request, digest, parameters);
-        Ok(Signed { node: node.to_owned(), generation, created, nonce: nonce.to_owned(), digest: sha256, base, mac })
+        Ok(Signed {
+            node: node.to_owned(),
+            generation,
+            created,
+            nonce: nonce.to_owned(),
+            digest: sha256,
+            base,
+            mac,
+        })
     }
 
     /// Whether it was made about now.
@@ -119,12 +133,20 @@ fn read_parameters(text: &str) -> Option<(i64, &str, &str, u32)> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let known_form = (1..=64).contains(&node.len()) && node.bytes().all(plain);
     let fresh = nonce.len() == 22 && URL_SAFE_NO_PAD.decode(nonce).is_ok();
-    (known_form && fresh).then_some((i64::from(number(created, 10)?), nonce, node, number(generation, 9)?))
+    (known_form && fresh).then_some((
+        i64::from(number(created, 10)?),
+        nonce,
+        node,
+        number(generation, 9)?,
+    ))
 }
 
 /// A whole number in its one spelling.
 fn number(text: &str, most: usize) -> Option<u32> {
-    let spelt = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let spelt = !text.is_empty()
+        && text.len() <= most
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && !text.starts_with('0');
     if spelt { text.parse().ok() } else { None }
 }
 
@@ -138,7 +160,8 @@ fn bytes(text: &str) -> Option<[u8; 32]> {
 fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String {
     let Covered { method, authority, path, query } = request;
     let query = query.unwrap_or_default();
-    let digest = digest.map_or_else(String::new, |digest| format!("\"content-digest\": {digest}\n"));
+    let digest =
+        digest.map_or_else(String::new, |digest| format!("\"content-digest\": {digest}\n"));
     format!(
         "\"@method\": {method}\n\"@authority\": {authority}\n\"@path\": {path}\n\"@query\": ?{query}\n{digest}\"@signature-params\": {parameters}"
     )
@@ -165,18 +188,36 @@ pub struct Signer<'a> {
 
 impl Signer<'_> {
     /// The headers of a request with this body, made at `created` (seconds since the epoch).
-    pub fn sign(&self, request: &Covered<'_>, body: &[u8], created: i64, random: &Random) -> [(&'static str, String); 3] {
+    pub fn sign(
+        &self,
+        request: &Covered<'_>,
+        body: &[u8],
+        created: i64,
+        random: &Random,
+    ) -> [(&'static str, String); 3] {
         let mut nonce = [0; 16];
         random.fill(&mut nonce);
         self.sign_with(request, body, created, &URL_SAFE_NO_PAD.encode(nonce))
     }
 
-    fn sign_with(&self, request: &Covered<'_>, body: &[u8], created: i64, nonce: &str) -> [(&'static str, String); 3] {
+    fn sign_with(
+        &self,
+        request: &Covered<'_>,
+        body: &[u8],
+        created: i64,
+        nonce: &str,
+    ) -> [(&'static str, String); 3] {
         let digest = format!("sha-256=:{}:", STANDARD.encode(Sha256::digest(body)));
         let Signer { key, node, generation } = self;
-        let parameters = format!("{WITH_BODY};created={created};nonce=\"{nonce}\";keyid=\"{node}.{generation}\"{TAIL}");
+        let parameters = format!(
+            "{WITH_BODY};created={created};nonce=\"{nonce}\";keyid=\"{node}.{generation}\"{TAIL}"
+        );
         let signature = STANDARD.encode(mac(key, &base(request, Some(&digest), &parameters)));
-        [(CONTENT_DIGEST, digest), (SIGNATURE_INPUT, format!("sig1={parameters}")), (SIGNATURE, format!("sig1=:{signature}:"))]
+        [
+            (CONTENT_DIGEST, digest),
+            (SIGNATURE_INPUT, format!("sig1={parameters}")),
+            (SIGNATURE, format!("sig1=:{signature}:")),
+        ]
     }
 }
 

@@ -7,16 +7,23 @@ use serde_json::Value;
 use super::*;
 
 fn vectors() -> (Vec<u8>, Vec<Value>) {
-    let file: Value = serde_json::from_str(include_str!("../../tests/data/node_signature_vectors.json")).unwrap();
+    let file: Value =
+        serde_json::from_str(include_str!("../../tests/data/node_signature_vectors.json")).unwrap();
     let hex = file["key_hex"].as_str().unwrap();
-    let key = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    let key = (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect();
     (key, file["vectors"].as_array().unwrap().clone())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        headers.append(http::HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        headers.append(
+            http::HeaderName::try_from(*name).unwrap(),
+            HeaderValue::from_str(value).unwrap(),
+        );
     }
     headers
 }
@@ -34,12 +41,20 @@ fn the_vectors_verify_and_are_what_a_node_writes() {
             path: text("path").unwrap(),
             query: text("query").filter(|query| !query.is_empty()),
         };
-        let mut pairs = vec![(SIGNATURE_INPUT, text("signature_input").unwrap()), (SIGNATURE, text("signature").unwrap())];
+        let mut pairs = vec![
+            (SIGNATURE_INPUT, text("signature_input").unwrap()),
+            (SIGNATURE, text("signature").unwrap()),
+        ];
         pairs.extend(text("content_digest").map(|digest| (CONTENT_DIGEST, digest)));
         let signed = Signed::read(&covered, &headers(&pairs)).unwrap();
         assert_eq!(signed.base, text("base").unwrap());
-        assert_eq!((signed.node.as_str(), signed.generation), ("node_01JD0000000000000000000000", 1));
-        assert!(signed.is_made_with(&key) && signed.covers(text("body").unwrap_or_default().as_bytes()));
+        assert_eq!(
+            (signed.node.as_str(), signed.generation),
+            ("node_01JD0000000000000000000000", 1)
+        );
+        assert!(
+            signed.is_made_with(&key) && signed.covers(text("body").unwrap_or_default().as_bytes())
+        );
         assert!(!signed.is_made_with(&key[1..]) && !signed.covers(b"other"));
         for (now, timely) in [(0, true), (60, true), (-60, true), (61, false), (-61, false)] {
             assert_eq!(signed.is_timely(1_764_000_000 + now), timely, "{now}");
@@ -66,7 +81,8 @@ fn covered(method: &Method) -> Covered<'_> {
 
 /// Why the signature, bent so, is refused; `good` when it is not.
 fn judge(request: &Covered<'_>, pairs: &[(&str, String)], body: &[u8]) -> &'static str {
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let pairs: Vec<(&str, &str)> =
+        pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     match Signed::read(request, &headers(&pairs)) {
         Err(reason) => reason,
         Ok(signed) if !signed.is_timely(1_764_000_000) => "skew",
@@ -111,7 +127,11 @@ fn whatever_is_spelt_otherwise_is_no_signature() {
         ("\"@path\"", "\"@path\";req", "profile"),
         ("\"@path\"", "\"@PATH\"", "profile"),
         ("content-digest\"", "content-digest\" \"date\"", "profile"),
-        (";created=1764000000;nonce=\"AAECAwQFBgcICQoLDA0ODw\"", ";nonce=\"AAECAwQFBgcICQoLDA0ODw\";created=1764000000", "profile"),
+        (
+            ";created=1764000000;nonce=\"AAECAwQFBgcICQoLDA0ODw\"",
+            ";nonce=\"AAECAwQFBgcICQoLDA0ODw\";created=1764000000",
+            "profile",
+        ),
         (";created=1764000000", "", "profile"),
         ("1764000000", "01764000000", "profile"),
         ("1764000000", "1764000061", "skew"),
@@ -139,7 +159,12 @@ fn whatever_is_spelt_otherwise_is_no_signature() {
         assert_eq!(judge(&request, &twice, BODY), "profile", "{}", pairs[at].0);
         let mut without = pairs.to_vec();
         without.remove(at);
-        assert_eq!(judge(&request, &without, BODY), if at == 0 { "profile" } else { "missing" }, "{}", pairs[at].0);
+        assert_eq!(
+            judge(&request, &without, BODY),
+            if at == 0 { "profile" } else { "missing" },
+            "{}",
+            pairs[at].0
+        );
     }
     assert_eq!(judge(&request, &good(), BODY), "good");
 }

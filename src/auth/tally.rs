@@ -94,7 +94,11 @@ mod tests {
         for sort in sorts {
             match *sort {
                 Sort::Revoked => counts.revoked += 1,
-                Sort::Inactive { end_us: Some(end) } | Sort::Active { end_us: Some(end) } if end <= now => counts.expired += 1,
+                Sort::Inactive { end_us: Some(end) } | Sort::Active { end_us: Some(end) }
+                    if end <= now =>
+                {
+                    counts.expired += 1
+                }
                 Sort::Inactive { .. } => counts.inactive += 1,
                 Sort::Active { .. } => counts.active += 1,
             }

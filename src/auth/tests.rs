@@ -27,7 +27,12 @@ pub(super) struct World {
 
 impl World {
     fn new(agent_key: Option<&str>) -> World {
-        World::of(Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("operator")), agent_key.map(Secret::new), IDLE))
+        World::of(Auth::new(
+            &SecretBytes::new([1; 32]),
+            Some(Secret::new("operator")),
+            agent_key.map(Secret::new),
+            IDLE,
+        ))
     }
 
     pub(super) fn of(auth: Auth) -> World {
@@ -106,10 +111,20 @@ impl World {
     }
 
     /// `ok`'s kind, or the reason of the refusal.
-    pub(super) fn who(&self, surface: Surface, headers: &[(&'static str, String)], now: i64) -> &'static str {
+    pub(super) fn who(
+        &self,
+        surface: Surface,
+        headers: &[(&'static str, String)],
+        now: i64,
+    ) -> &'static str {
         let headers: HeaderMap = headers
             .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap()))
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+                )
+            })
             .collect();
         match self.auth.identify(&headers, surface, false, at(now)) {
             Ok(Principal::Admin) => "Admin",
@@ -171,7 +186,14 @@ fn each_surface_takes_its_own_credentials() {
         ("an empty one before a good x-api-key", vec![("authorization", String::new()), x("x-api-key", &rtr)], ["malformed", "unknown", "malformed", "malformed", "malformed", "malformed"]),
         ("twice", vec![bearer(rtr.expose()), bearer(rtr.expose())], ["duplicate", "unknown", "duplicate", "duplicate", "duplicate", "duplicate"]),
     ];
-    let surfaces = [Surface::Pin, Surface::NodeCallback, Surface::Agent, Surface::RouterManagement, Surface::Messages, Surface::DataPlane];
+    let surfaces = [
+        Surface::Pin,
+        Surface::NodeCallback,
+        Surface::Agent,
+        Surface::RouterManagement,
+        Surface::Messages,
+        Surface::DataPlane,
+    ];
     for (name, headers, answers) in table {
         for (surface, answer) in surfaces.into_iter().zip(answers) {
             assert_eq!(world.who(surface, &headers, 10), answer, "{name} on {surface:?}");
@@ -197,16 +219,25 @@ fn odd_spellings_decide_as_written() {
         (format!("Bearer {stored}"), "unknown"),
         ("Bearer \u{e9}".to_owned(), "malformed"),
     ] {
-        assert_eq!(world.who(Surface::DataPlane, &[("authorization", value.clone())], 1), answer, "{value}");
+        assert_eq!(
+            world.who(Surface::DataPlane, &[("authorization", value.clone())], 1),
+            answer,
+            "{value}"
+        );
     }
     let twice = [("x-api-key", secret.to_owned()), ("x-api-key", secret.to_owned())];
     assert_eq!(world.who(Surface::DataPlane, &twice, 1), "duplicate");
     // While AGENT is open no credential is looked at, not even one that is there twice.
     assert_eq!(world.who(Surface::Agent, &[bearer("x"), bearer("y")], 1), "Open");
-    let empty = Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("")), Some(Secret::new("")), IDLE);
+    let empty =
+        Auth::new(&SecretBytes::new([1; 32]), Some(Secret::new("")), Some(Secret::new("")), IDLE);
     assert!(!empty.agent_is_enforced());
-    let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer "))]);
-    assert_eq!(empty.identify(&headers, Surface::Pin, false, at(0)).unwrap_err().reason, "malformed");
+    let headers =
+        HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer "))]);
+    assert_eq!(
+        empty.identify(&headers, Surface::Pin, false, at(0)).unwrap_err().reason,
+        "malformed"
+    );
 }
 
 #[test]
@@ -253,7 +284,10 @@ fn a_session_ends_by_silence_by_age_and_by_the_store() {
     let shown = [cookie(&crumb)];
     assert_eq!(world.who(Surface::Pin, &shown, 1799), "Session");
     assert_eq!(world.who(Surface::Pin, &shown, 1799 + 1799), "Session");
-    assert_eq!(world.auth.0.sessions.unsaved(IDLE, at(3600)), (vec![(row.id.clone(), at(3598))], vec![]));
+    assert_eq!(
+        world.auth.0.sessions.unsaved(IDLE, at(3600)),
+        (vec![(row.id.clone(), at(3598))], vec![])
+    );
     assert_eq!(world.auth.0.sessions.unsaved(IDLE, at(3600)), (vec![], vec![]));
     assert_eq!(world.who(Surface::Pin, &shown, 4999), "Session");
     assert_eq!(world.who(Surface::Pin, &shown, 5000), "expired");
@@ -271,7 +305,9 @@ fn scopes_and_admin_go_by_role_and_key() {
     let world = World::new(None);
     let admin = Arc::new(UserRow { role: Role::Admin, ..world.user.clone() });
     let row = world.row(Interface::Router, &Secret::new("x"));
-    let key = |scope: &str| Credential::Key(Arc::new(KeyRow { scopes: vec![scope.into()], ..row.clone() }));
+    let key = |scope: &str| {
+        Credential::Key(Arc::new(KeyRow { scopes: vec![scope.into()], ..row.clone() }))
+    };
     let by = |user: &Arc<UserRow>, via: Credential| Principal::User { user: Arc::clone(user), via };
     let plain = Arc::new(world.user.clone());
     let login = || Credential::Session(SessionId::known("sess_1"));
@@ -285,7 +321,11 @@ fn scopes_and_admin_go_by_role_and_key() {
         (by(&plain, key("admin")), false, false, false),
         (Principal::Anonymous, false, false, false),
     ] {
-        assert_eq!((who.is_admin(), who.has_scope("inference"), who.has_scope("config")), (is_admin, inference, config), "{who:?}");
+        assert_eq!(
+            (who.is_admin(), who.has_scope("inference"), who.has_scope("config")),
+            (is_admin, inference, config),
+            "{who:?}"
+        );
     }
 }
 
@@ -337,16 +377,23 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
         .collect();
     let (_, last) = world.key(Interface::Router);
     let live = |key: &Key| key.standing(at(2)) == Standing::Active;
-    let ids = |found: Vec<Arc<Key>>| found.iter().map(|key| key.row().id.clone()).collect::<Vec<_>>();
+    let ids =
+        |found: Vec<Arc<Key>>| found.iter().map(|key| key.row().id.clone()).collect::<Vec<_>>();
     let mut expected = vec![first.id.clone(), last.id.clone()];
     expected.sort();
     expected.reverse();
     for owner in [None, Some(&world.user.id)] {
         let found = ids(world.auth.keys(Interface::Router, owner, None, 5, live).await);
         assert_eq!(found, expected);
-        assert_eq!(ids(world.auth.keys(Interface::Router, owner, Some(&found[0]), 5, live).await), expected[1..]);
+        assert_eq!(
+            ids(world.auth.keys(Interface::Router, owner, Some(&found[0]), 5, live).await),
+            expected[1..]
+        );
         assert_eq!(world.auth.keys(Interface::Router, owner, None, 200, |_| true).await.len(), 200);
-        assert_eq!(world.auth.keys(Interface::Router, owner, None, 1_000, |_| true).await.len(), ended.len() + 2);
+        assert_eq!(
+            world.auth.keys(Interface::Router, owner, None, 1_000, |_| true).await.len(),
+            ended.len() + 2
+        );
     }
     // Three steps, and others have their turn after each.
     let mut turns = 0;
@@ -362,7 +409,10 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
     let bearer = [("authorization", format!("Bearer {}", secret.expose()))];
     assert_eq!(world.who(Surface::DataPlane, &bearer, 2), "unknown");
     assert!(world.auth.key(Interface::Router, &first.id).is_none());
-    assert_eq!(world.auth.keys(Interface::Router, None, None, 1_000, |_| true).await.len(), ended.len());
+    assert_eq!(
+        world.auth.keys(Interface::Router, None, None, 1_000, |_| true).await.len(),
+        ended.len()
+    );
     assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(2)), ended.len() - 1);
 }
 
@@ -378,7 +428,10 @@ async fn uses_reach_the_store_in_batches() {
         for _ in 0..90 {
             let secret = token::mint("rtr", &world.random);
             let owner = if owner == 0 { UserId::admin() } else { UserId::tenant() };
-            store.create_key(KeyRow { owner, ..world.row(Interface::Router, &secret) }).await.unwrap();
+            store
+                .create_key(KeyRow { owner, ..world.row(Interface::Router, &secret) })
+                .await
+                .unwrap();
             shown.push(secret);
         }
     }
@@ -392,7 +445,14 @@ async fn uses_reach_the_store_in_batches() {
     world.auth.0.keys.still_unsaved(&first);
     world.auth.sweep_uses(&store).await.unwrap();
     assert_eq!(world.auth.0.keys.unsaved_uses(), 0);
-    let written = store.load().await.unwrap().keys.into_iter().filter(|key| key.last_used_at == Some(at(7))).count();
+    let written = store
+        .load()
+        .await
+        .unwrap()
+        .keys
+        .into_iter()
+        .filter(|key| key.last_used_at == Some(at(7)))
+        .count();
     assert_eq!(written, 90);
     world.who(Surface::DataPlane, &[bearer(shown[0].expose())], 6);
     assert_eq!(world.auth.0.keys.unsaved_uses(), 0, "a clock that goes back is no use");
@@ -423,12 +483,15 @@ fn what_a_felled_key_is_just_making_is_dead_as_well() {
     let mut world = World::new(None);
     let (_, top) = world.key(Interface::Router);
     let secrets: Vec<Secret> = (0..3).map(|_| token::mint("rtr", &world.random)).collect();
-    let child = KeyRow { parent: Some(top.id.clone()), ..world.row(Interface::Router, &secrets[0]) };
+    let child =
+        KeyRow { parent: Some(top.id.clone()), ..world.row(Interface::Router, &secrets[0]) };
     world.commit(Change::Key(child.clone().into()));
     world.auth.kill_descent(&top.id);
     // Their rows were on the way when it happened.
-    let late = KeyRow { parent: Some(child.id.clone()), ..world.row(Interface::Router, &secrets[1]) };
-    let later = KeyRow { parent: Some(late.id.clone()), ..world.row(Interface::Router, &secrets[2]) };
+    let late =
+        KeyRow { parent: Some(child.id.clone()), ..world.row(Interface::Router, &secrets[1]) };
+    let later =
+        KeyRow { parent: Some(late.id.clone()), ..world.row(Interface::Router, &secrets[2]) };
     world.commit(Change::Key(late.into()));
     world.commit(Change::Key(later.into()));
     for secret in &secrets {

@@ -33,9 +33,21 @@ impl Default for Throttle {
     fn default() -> Self {
         Throttle {
             logins: Window::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
-            networks: Window::new(bounds::NETWORK_LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
-            registrations: Window::new(bounds::REGISTRATIONS, REGISTRATION_WINDOW, bounds::LOGIN_PAIRS),
-            refusals: Window::new(bounds::NOTED_REFUSALS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
+            networks: Window::new(
+                bounds::NETWORK_LOGINS,
+                bounds::LOGIN_WINDOW,
+                bounds::LOGIN_PAIRS,
+            ),
+            registrations: Window::new(
+                bounds::REGISTRATIONS,
+                REGISTRATION_WINDOW,
+                bounds::LOGIN_PAIRS,
+            ),
+            refusals: Window::new(
+                bounds::NOTED_REFUSALS,
+                bounds::LOGIN_WINDOW,
+                bounds::LOGIN_PAIRS,
+            ),
         }
     }
 }
@@ -125,7 +137,14 @@ impl Entries {
 
 impl<K: Hash> Window<K> {
     fn new(events: u32, lasting: Duration, keys: usize) -> Self {
-        Window { events, lasting, keys, hash: RandomState::new(), entries: Mutex::default(), of: PhantomData }
+        Window {
+            events,
+            lasting,
+            keys,
+            hash: RandomState::new(),
+            entries: Mutex::default(),
+            of: PhantomData,
+        }
     }
 
     fn lasting(&self) -> i64 {
@@ -135,7 +154,10 @@ impl<K: Hash> Window<K> {
     /// Refuses where `key` has had its events.
     fn check(&self, key: &K, now: Timestamp) -> Result<()> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.log.get(&self.hash.hash_one(key)).map_or(Ok(()), |times| self.refuse(times, now.as_microsecond()))
+        entries
+            .log
+            .get(&self.hash.hash_one(key))
+            .map_or(Ok(()), |times| self.refuse(times, now.as_microsecond()))
     }
 
     fn refuse(&self, times: &VecDeque<i64>, now: i64) -> Result<()> {
@@ -144,7 +166,8 @@ impl<K: Hash> Window<K> {
             Some(first) if live.count() + 1 >= self.events as usize => {
                 let wait = first.saturating_add(self.lasting()).saturating_sub(now);
                 let wait = Duration::from_micros(u64::try_from(wait).unwrap_or(0));
-                Err(Error::new(Kind::RateLimited, "Too many attempts; try again later.").retry_after(wait))
+                Err(Error::new(Kind::RateLimited, "Too many attempts; try again later.")
+                    .retry_after(wait))
             }
             _ => Ok(()),
         }
@@ -190,7 +213,8 @@ mod tests {
 
     #[test]
     fn ten_logins_a_quarter_of_an_hour_by_email_and_network() {
-        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let (throttle, clock) =
+            (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
         for last in 0..10 {
             throttle.login("a@b.c", address(&format!("192.0.2.{last}")), clock.now()).unwrap();
             clock.advance(Duration::from_secs(1));
@@ -206,7 +230,8 @@ mod tests {
 
     #[test]
     fn twenty_registrations_an_hour_from_a_network() {
-        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let (throttle, clock) =
+            (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
         for last in 0..20 {
             throttle.register(address(&format!("2001:db8:0:ff{last:02}::1")), clock.now()).unwrap();
         }
@@ -218,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_made_up_pairs_frees_nobody() {
-        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let (throttle, clock) =
+            (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
         let here = address("192.0.2.1");
         for _ in 0..bounds::LOGINS {
             throttle.login("victim@example.com", here, clock.now()).unwrap();
@@ -238,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_network_has_a_hundred_logins_and_what_a_pair_is_refused_is_not_counted() {
-        let (throttle, clock) = (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
+        let (throttle, clock) =
+            (Throttle::default(), Clock::manual(Timestamp::from_second(1_764_000_000).unwrap()));
         let here = address("192.0.2.1");
         for _ in 0..1_000 {
             // Ten are let through.
@@ -280,6 +307,9 @@ mod tests {
         }
         let entries = window.entries.lock().unwrap();
         assert_eq!((entries.log.len(), entries.by_time.len(), entries.by_count.len()), (3, 3, 3));
-        assert_eq!(network("::ffff:192.0.2.7".parse().unwrap()), "192.0.2.0".parse::<IpAddr>().unwrap());
+        assert_eq!(
+            network("::ffff:192.0.2.7".parse().unwrap()),
+            "192.0.2.0".parse::<IpAddr>().unwrap()
+        );
     }
 }

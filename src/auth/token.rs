@@ -24,7 +24,8 @@ pub fn mint(audience: &str, random: &Random) -> Secret {
     while digits.len() < RANDOM {
         let mut bytes = [0; 32];
         random.fill(&mut bytes);
-        let fair = bytes.iter().filter(|byte| **byte < 248).map(|byte| digit(usize::from(byte % 62)));
+        let fair =
+            bytes.iter().filter(|byte| **byte < 248).map(|byte| digit(usize::from(byte % 62)));
         digits.extend(fair.take(RANDOM - digits.len()));
     }
     let sum = checksum(&digits);
@@ -45,7 +46,11 @@ pub fn redact(token: &str) -> String {
     match parts(token) {
         Some((digits, sum)) => {
             let audience = token.split('_').next().unwrap_or_default();
-            format!("{audience}_{}…{}", digits.get(..4).unwrap_or_default(), sum.get(2..).unwrap_or_default())
+            format!(
+                "{audience}_{}…{}",
+                digits.get(..4).unwrap_or_default(),
+                sum.get(2..).unwrap_or_default()
+            )
         }
         None => "…".to_owned(),
     }
@@ -58,7 +63,9 @@ pub fn redact_within(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {
         // By mistake there may be more letters before it, or behind.
         let begin = at.checked_sub(AUDIENCE);
-        let token = begin.and_then(|begin| rest.get(begin..begin + CHARS)).filter(|token| parts(token).is_some());
+        let token = begin
+            .and_then(|begin| rest.get(begin..begin + CHARS))
+            .filter(|token| parts(token).is_some());
         match (begin, token) {
             (Some(begin), Some(token)) => {
                 clean.push_str(rest.get(..begin).unwrap_or_default());
@@ -97,7 +104,9 @@ impl Pepper {
 /// The random digits and the checksum, when the string has our form.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (audience, rest) = token.split_once('_')?;
-    let ours = AUDIENCES.contains(&audience) && rest.len() == RANDOM + CHECKSUM && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+    let ours = AUDIENCES.contains(&audience)
+        && rest.len() == RANDOM + CHECKSUM
+        && rest.bytes().all(|b| b.is_ascii_alphanumeric());
     if ours { rest.split_at_checked(RANDOM) } else { None }
 }
 
@@ -132,7 +141,8 @@ mod tests {
             let (digits, sum) = parts(vector).unwrap();
             assert_eq!(checksum(digits), sum);
             assert!(well_formed(vector));
-            let bent = format!("{}{}", &vector[..39], if vector.ends_with('0') { '1' } else { '0' });
+            let bent =
+                format!("{}{}", &vector[..39], if vector.ends_with('0') { '1' } else { '0' });
             assert!(!well_formed(&bent), "{bent}");
         }
         assert_eq!(redact(VECTORS[2]), "rtr_AbCd…iBxe");
@@ -140,8 +150,14 @@ mod tests {
         let [pin, _, rtr] = VECTORS;
         for (text, clean) in [
             (format!("/v1/router/keys/{rtr}"), "/v1/router/keys/rtr_AbCd…iBxe"),
-            (format!("/{pin}:x/a{rtr}b%20{pin}{pin}"), "/pin_0123…Mbyp:x/artr_AbCd…iBxeb%20pin_0123…Mbyppin_0123…Mbyp"),
-            ("/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN".to_owned(), "/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN"),
+            (
+                format!("/{pin}:x/a{rtr}b%20{pin}{pin}"),
+                "/pin_0123…Mbyp:x/artr_AbCd…iBxeb%20pin_0123…Mbyppin_0123…Mbyp",
+            ),
+            (
+                "/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN".to_owned(),
+                "/v1/apikeys/key_01KB0123456789ABCDEFGHJKMN",
+            ),
             (rtr[..39].to_owned(), &rtr[..39]),
             ("é_".repeat(30), &"é_".repeat(30)),
         ] {
@@ -172,8 +188,11 @@ mod tests {
         let mut jefe = [0; 32];
         jefe[..4].copy_from_slice(b"Jefe");
         let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
-        let hex: String =
-            Pepper::new(&SecretBytes::new(jefe)).digest("what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();
+        let hex: String = Pepper::new(&SecretBytes::new(jefe))
+            .digest("what do ya want for nothing?")
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
         assert_eq!(hex, expected);
     }
 }

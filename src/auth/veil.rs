@@ -39,10 +39,16 @@ mod tests {
         let veil = Veil::new([&admin]);
         for (text, shown) in [
             ("auto", "auto"),
-            ("/v1/router/keys/rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe", "/v1/router/keys/rtr_AbCd…iBxe"),
+            (
+                "/v1/router/keys/rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
+                "/v1/router/keys/rtr_AbCd…iBxe",
+            ),
             ("a/admin+key/0123456789abcdef==/b", "a/****************************/b"),
             ("/admin%2Bkey%2F0123456789abcdef%3D%3D", "/************************************"),
-            (r#"{"model":"admin+key\/0123456789abcdef=="}"#, r#"{"model":"*****************************"}"#),
+            (
+                r#"{"model":"admin+key\/0123456789abcdef=="}"#,
+                r#"{"model":"*****************************"}"#,
+            ),
         ] {
             assert_eq!(veil.over(text), shown);
         }

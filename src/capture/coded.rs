@@ -24,7 +24,10 @@ pub(super) enum Said {
 /// What the body of this head's answer says.
 pub(super) fn said(head: &Head, body: &[u8]) -> Said {
     let lines = || {
-        let lines = head.response_headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(CONTENT_ENCODING.as_str()));
+        let lines = head
+            .response_headers
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(CONTENT_ENCODING.as_str()));
         lines.map(|(_, value)| value.as_bytes())
     };
     match Coding::of(lines()) {
@@ -44,8 +47,13 @@ pub(super) fn said(head: &Head, body: &[u8]) -> Said {
 
 /// Whether this head's answer is called a stream of events.
 pub(super) fn says_events(head: &Head) -> bool {
-    let types = head.response_headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()));
-    let is_events = |value: &str| value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(EVENT_STREAM));
+    let types = head
+        .response_headers
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()));
+    let is_events = |value: &str| {
+        value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(EVENT_STREAM))
+    };
     types.into_iter().any(|(_, value)| is_events(value))
 }
 

@@ -22,7 +22,10 @@ fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
 
 fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
     let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    draft.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]}).to_string().into();
+    draft.bodies.request =
+        json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]})
+            .to_string()
+            .into();
     draft.bodies.response = Bytes::copy_from_slice(response);
     draft.head.state = state;
     draft.head.response_headers.retain(|(name, _)| name != "content-type");
@@ -55,26 +58,55 @@ fn an_answer_that_is_not_coded_is_kept_whatever_it_calls_that() {
     }
     // It may be cut off within a character.
     assert_eq!(kept("utf-8", &"né".as_bytes()[..2], State::Aborted).1, "né".as_bytes()[..2]);
-    for (coding, body) in [("compress", gzip(&plain)), ("gzip, none", plain.into_bytes()), ("none", b"\xff\xfe".to_vec())] {
+    for (coding, body) in [
+        ("compress", gzip(&plain)),
+        ("gzip, none", plain.into_bytes()),
+        ("none", b"\xff\xfe".to_vec()),
+    ] {
         assert_eq!(kept(coding, &body, State::Completed).1, "", "{coding}");
     }
 }
 
 #[test]
 fn a_compressed_stream_that_lists_tools_is_kept() {
-    let echo = format!("data: {}\n\n", json!({"type": "response.created", "response": {"tools": [{"type": "function", "name": "f"}]}}));
-    let stream = [echo.as_str(), "data: {\"type\":\"response.output_text.delta\",\"delta\":\"well\"}\n\n"].concat();
-    for (coding, bytes) in [("gzip", gzip(&stream)), ("br", brotli(&stream)), ("none", stream.clone().into_bytes())] {
-        for (kind, is_kept) in [("text/event-stream; charset=utf-8", true), ("application/json", false)] {
-            assert_eq!(kept_as(kind, coding, &bytes, State::Completed).1 == bytes, is_kept, "{coding} {kind}");
+    let echo = format!(
+        "data: {}\n\n",
+        json!({"type": "response.created", "response": {"tools": [{"type": "function", "name": "f"}]}})
+    );
+    let stream =
+        [echo.as_str(), "data: {\"type\":\"response.output_text.delta\",\"delta\":\"well\"}\n\n"]
+            .concat();
+    for (coding, bytes) in
+        [("gzip", gzip(&stream)), ("br", brotli(&stream)), ("none", stream.clone().into_bytes())]
+    {
+        for (kind, is_kept) in
+            [("text/event-stream; charset=utf-8", true), ("application/json", false)]
+        {
+            assert_eq!(
+                kept_as(kind, coding, &bytes, State::Completed).1 == bytes,
+                is_kept,
+                "{coding} {kind}"
+            );
         }
-        assert_eq!(kept_as("text/event-stream", "gzip", &gzip(&stream.replace("well", SECRET)), State::Completed).1, "");
+        assert_eq!(
+            kept_as(
+                "text/event-stream",
+                "gzip",
+                &gzip(&stream.replace("well", SECRET)),
+                State::Completed
+            )
+            .1,
+            ""
+        );
     }
 }
 
 #[test]
 fn of_a_compressed_answer_that_breaks_off_what_it_says_is_looked_through() {
-    let text = |word: &str| json!({"a": "it was sent at once, it was sent", "b": word, "c": "it was sent at last"}).to_string();
+    let text = |word: &str| {
+        json!({"a": "it was sent at once, it was sent", "b": word, "c": "it was sent at last"})
+            .to_string()
+    };
     for (coding, encode) in [("gzip", gzip as fn(&str) -> Vec<u8>), ("br", brotli)] {
         let plain = encode(&text("nothing else"));
         for cut in 1..=plain.len() {
@@ -82,12 +114,23 @@ fn of_a_compressed_answer_that_breaks_off_what_it_says_is_looked_through() {
             assert_eq!(body, plain[..cut], "{coding} {cut}");
             assert!(!head.request_whole);
         }
-        assert_eq!(kept(coding, &plain[..plain.len() - 1], State::Completed).1, "", "it should have been whole");
+        assert_eq!(
+            kept(coding, &plain[..plain.len() - 1], State::Completed).1,
+            "",
+            "it should have been whole"
+        );
         let says = encode(&text(SECRET));
         for cut in 1..=says.len() {
             let body = kept(coding, &says[..cut], State::Aborted).1;
-            let said = crate::protocol::coding::decode_cut(Coding::of([coding.as_bytes()]).unwrap().unwrap(), &body, 1 << 20);
-            assert!(body.is_empty() || !String::from_utf8_lossy(&said.unwrap()).contains(&SECRET[..4]), "{coding} {cut}");
+            let said = crate::protocol::coding::decode_cut(
+                Coding::of([coding.as_bytes()]).unwrap().unwrap(),
+                &body,
+                1 << 20,
+            );
+            assert!(
+                body.is_empty() || !String::from_utf8_lossy(&said.unwrap()).contains(&SECRET[..4]),
+                "{coding} {cut}"
+            );
         }
         assert_eq!(kept(coding, &says, State::Aborted).1, "", "{coding}");
     }

@@ -37,7 +37,12 @@ pub struct Coming {
 impl Table {
     /// Enters a capture that will be; `copy_of` is what it is a replay of, or a shadow.
     pub fn announce(&self, id: &RequestId, owner: &UserId, copy_of: Option<&RequestId>) -> Coming {
-        let entry = Entry { owner: owner.clone(), copy_of: copy_of.cloned(), deleted: false, ending: false };
+        let entry = Entry {
+            owner: owner.clone(),
+            copy_of: copy_of.cloned(),
+            deleted: false,
+            ending: false,
+        };
         self.entries().all.insert(id.clone(), entry);
         Coming { id: id.clone(), table: self.clone() }
     }
@@ -45,7 +50,10 @@ impl Table {
     /// Notes that the end of its answer is about to be written: who has seen that may ask for the capture.
     pub fn ends(&self, id: &RequestId) {
         let mut entries = self.entries();
-        let begun = entries.all.get_mut(id).is_some_and(|entry| !std::mem::replace(&mut entry.ending, true));
+        let begun = entries
+            .all
+            .get_mut(id)
+            .is_some_and(|entry| !std::mem::replace(&mut entry.ending, true));
         entries.ending += usize::from(begun);
     }
 
@@ -55,7 +63,10 @@ impl Table {
         if entries.ending == 0 {
             return Vec::new();
         }
-        let ending = entries.all.iter().filter(|(_, entry)| entry.ending && owner.is_none_or(|owner| entry.owner == *owner));
+        let ending = entries
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.ending && owner.is_none_or(|owner| entry.owner == *owner));
         ending.map(|(id, _)| id.clone()).collect()
     }
 
@@ -73,20 +84,26 @@ impl Table {
     /// Marks one as deleted if it is on its way and, where an owner is given, that owner's. Whether it was.
     pub fn delete(&self, id: &RequestId, owner: Option<&UserId>) -> bool {
         let mut entries = self.entries();
-        let found = entries.all.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
+        let found =
+            entries.all.get_mut(id).filter(|entry| owner.is_none_or(|owner| entry.owner == *owner));
         found.map(|entry| entry.deleted = true).is_some()
     }
 
     /// Marks what is on its way, that owner's where one is given, as a replay or shadow of any of `gone`, or of one that this
     /// marks; they are `gone` then too.
     /// Gives those that were not marked before.
-    pub fn delete_replays(&self, gone: &mut HashSet<RequestId>, owner: Option<&UserId>) -> Vec<RequestId> {
+    pub fn delete_replays(
+        &self,
+        gone: &mut HashSet<RequestId>,
+        owner: Option<&UserId>,
+    ) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();
         loop {
             let before = marked.len();
-            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| !entry.deleted && owner.is_none_or(|owner| entry.owner == *owner))
-            {
+            for (id, entry) in entries.all.iter_mut().filter(|(_, entry)| {
+                !entry.deleted && owner.is_none_or(|owner| entry.owner == *owner)
+            }) {
                 if entry.copy_of.as_ref().is_some_and(|of| gone.contains(of)) {
                     entry.deleted = true;
                     gone.insert(id.clone());
@@ -146,7 +163,10 @@ mod tests {
         let (of_coming, other) = (RequestId::known("req_2"), RequestId::known("req_3"));
         let below = table.announce(&of_coming, &bob, Some(&id));
         let apart = table.announce(&other, &bob, Some(&other));
-        assert!(table.delete_replays(&mut of_original, Some(&ann)).is_empty() && !coming.is_deleted(), "bob's are not hers");
+        assert!(
+            table.delete_replays(&mut of_original, Some(&ann)).is_empty() && !coming.is_deleted(),
+            "bob's are not hers"
+        );
         let mut marked = table.delete_replays(&mut of_original, None);
         marked.sort();
         assert_eq!(marked, [id.clone(), of_coming]);
@@ -161,15 +181,21 @@ mod tests {
     #[test]
     fn an_end_is_the_owners_to_wait_for_until_it_is_written() {
         let table = Table::default();
-        let (id, other, ann) = (RequestId::known("req_1"), RequestId::known("req_2"), UserId::known("usr_ann"));
+        let (id, other, ann) =
+            (RequestId::known("req_1"), RequestId::known("req_2"), UserId::known("usr_ann"));
         let (coming, begun) = (table.announce(&id, &ann, None), table.announce(&other, &ann, None));
         table.ends(&id);
         table.ends(&id);
         table.ends(&RequestId::known("req_3"));
         assert!(table.ending(Some(&UserId::known("usr_bob"))).is_empty());
-        assert_eq!((table.ending(Some(&ann)), table.ending(None)), (vec![id.clone()], vec![id.clone()]));
+        assert_eq!(
+            (table.ending(Some(&ann)), table.ending(None)),
+            (vec![id.clone()], vec![id.clone()])
+        );
         assert!(table.has_any(&[other, id.clone()]));
         drop((coming, begun));
-        assert!(table.ending(None).is_empty() && !table.has_any(&[id]) && table.entries().ending == 0);
+        assert!(
+            table.ending(None).is_empty() && !table.has_any(&[id]) && table.entries().ending == 0
+        );
     }
 }

@@ -41,6 +41,11 @@ impl Draft {
 impl From<Capture> for Draft {
     fn from(capture: Capture) -> Self {
         let Capture { head, bodies } = capture;
-        Draft { head, request_headers: HeaderMap::new(), response_headers: HeaderMap::new(), bodies }
+        Draft {
+            head,
+            request_headers: HeaderMap::new(),
+            response_headers: HeaderMap::new(),
+            bodies,
+        }
     }
 }

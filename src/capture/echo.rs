@@ -49,7 +49,8 @@ impl Needle {
     /// Where it stands in a text that is not shorter than it.
     fn each_in<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = usize> {
         #[cfg(test)]
-        tests::LOOKS.with(|looks| looks.set(looks.get() + usize::from(text.len() >= self.bytes().len())));
+        tests::LOOKS
+            .with(|looks| looks.set(looks.get() + usize::from(text.len() >= self.bytes().len())));
         self.0.find_iter(if text.len() < self.bytes().len() { &[] } else { text })
     }
 }
@@ -93,7 +94,11 @@ impl Secrets {
         texts.dedup();
         let more = texts.len() > MOST;
         texts.truncate(MOST);
-        let mut spelled: Vec<String> = texts.iter().flat_map(|text| spellings(text)).filter(|other| !texts.contains(other)).collect();
+        let mut spelled: Vec<String> = texts
+            .iter()
+            .flat_map(|text| spellings(text))
+            .filter(|other| !texts.contains(other))
+            .collect();
         spelled.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         spelled.dedup();
         let ready = |texts: Vec<String>| texts.iter().map(|text| Needle::new(text)).collect();
@@ -148,7 +153,11 @@ impl Secrets {
                 }
             }
         }
-        if cut && let Some(head) = all().filter_map(|secret| head_at_end(text, secret.bytes())).min_by_key(|at| at.start) {
+        if cut
+            && let Some(head) = all()
+                .filter_map(|secret| head_at_end(text, secret.bytes()))
+                .min_by_key(|at| at.start)
+        {
             take(head);
         }
         if gone.is_empty() {
@@ -157,7 +166,11 @@ impl Secrets {
         let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
         for part in gone.chunk_by(|a, b| a == b) {
             let bytes = text.get(at..at + part.len()).unwrap_or_default();
-            out.extend_from_slice(if part.first() == Some(&true) { REDACTED.as_bytes() } else { bytes });
+            out.extend_from_slice(if part.first() == Some(&true) {
+                REDACTED.as_bytes()
+            } else {
+                bytes
+            });
             at += part.len();
         }
         Some(out)
@@ -169,7 +182,9 @@ impl Secrets {
         if text.len() < shortest {
             return None;
         }
-        let hidden = self.without(text.as_bytes(), cut).map(|hidden| String::from_utf8_lossy(&hidden).into_owned());
+        let hidden = self
+            .without(text.as_bytes(), cut)
+            .map(|hidden| String::from_utf8_lossy(&hidden).into_owned());
         // What is spelled in two ways.
         let still = self.is_quoted(hidden.as_deref().unwrap_or(text).as_bytes());
         if still { Some(REDACTED.to_owned()) } else { hidden }
@@ -184,7 +199,9 @@ impl Secrets {
                 hidden.into_iter().for_each(|hidden| *text = hidden);
                 there
             }
-            Value::Array(items) => items.iter_mut().fold(false, |there, item| self.hide_in(item, cut) | there),
+            Value::Array(items) => {
+                items.iter_mut().fold(false, |there, item| self.hide_in(item, cut) | there)
+            }
             Value::Object(fields) => {
                 let mut there = false;
                 let named = std::mem::take(fields).into_iter().map(|(name, mut value)| {
@@ -250,7 +267,8 @@ impl Secrets {
         if text.len() < self.shortest() {
             return false;
         }
-        let are_in = |text: &[u8]| self.texts.iter().any(|secret| secret.each_in(text).next().is_some());
+        let are_in =
+            |text: &[u8]| self.texts.iter().any(|secret| secret.each_in(text).next().is_some());
         if are_in(text) {
             return true;
         }
@@ -270,7 +288,9 @@ impl Secrets {
 
 /// Whether a text is looked for: not what was put in the place of one, of which as little says anything.
 fn is_one(text: &str) -> bool {
-    text.len() >= SECRET_BYTES && !REDACTED.contains(text) && (!text.contains(REDACTED) || text.replace(REDACTED, "").len() >= SECRET_BYTES)
+    text.len() >= SECRET_BYTES
+        && !REDACTED.contains(text)
+        && (!text.contains(REDACTED) || text.replace(REDACTED, "").len() >= SECRET_BYTES)
 }
 
 /// As much of a secret as it is known by.
@@ -289,11 +309,15 @@ fn add(said: &str, cut: bool, push: &mut dyn FnMut(&str)) {
         push(said);
         let authority = rest.get(..host_ends.unwrap_or(rest.len())).unwrap_or_default();
         let user = authority.rsplit_once('@').into_iter().flat_map(|(user, _)| user.split(':'));
-        let secret = parameters(said).filter(|(name, _)| is_secret_parameter(name)).map(|(_, value)| value);
+        let secret =
+            parameters(said).filter(|(name, _)| is_secret_parameter(name)).map(|(_, value)| value);
         user.chain(secret).filter(|word| stands_alone(word)).for_each(push);
         return;
     }
-    let is_scheme = |word: &str| word.len() <= WORD_BYTES && word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-');
+    let is_scheme = |word: &str| {
+        word.len() <= WORD_BYTES
+            && word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+    };
     match said.split_once(' ').filter(|(scheme, rest)| is_scheme(scheme) && stands_alone(rest)) {
         Some((_, rest)) => push(rest),
         None => push(said),
@@ -322,7 +346,10 @@ fn spellings(text: &str) -> Vec<String> {
 
 /// Where what began as a secret ends, as the value of which only the head was known goes on.
 fn token_end(text: &[u8], from: usize) -> usize {
-    let goes_on = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'+' | b'/' | b'=' | b'-' | b'%');
+    let goes_on = |byte: &&u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'.' | b'_' | b'~' | b'+' | b'/' | b'=' | b'-' | b'%')
+    };
     from + text.get(from..).unwrap_or_default().iter().take_while(goes_on).count()
 }
 
@@ -342,7 +369,11 @@ fn head_at_end(text: &[u8], secret: &[u8]) -> Option<Range<usize>> {
         held = borders.get(last).copied().unwrap_or_default();
     };
     for (at, byte) in head.iter().enumerate() {
-        let border = if at == 0 { 0 } else { next(&borders, borders.last().copied().unwrap_or_default(), *byte) };
+        let border = if at == 0 {
+            0
+        } else {
+            next(&borders, borders.last().copied().unwrap_or_default(), *byte)
+        };
         borders.push(border);
     }
     let held = end.iter().fold(0, |held, byte| next(&borders, held, *byte));

@@ -20,14 +20,24 @@ fn looks(work: impl FnOnce()) -> usize {
 
 #[test]
 fn what_is_shorter_than_a_secret_is_not_looked_through() {
-    let secrets = Secrets::known((0..60).map(|at| format!("{at:04}/{}", "k".repeat(4_000))).collect());
-    let body = |strings: usize| Bytes::from(json!({"x": vec!["abcd"; strings], "y": "long enough to be looked at"}).to_string());
-    for (text, stream) in [(body(10), body(20_000)), (body(10), Bytes::from("data: {\"x\":\"abcd\"}\n\n".repeat(5_000)))] {
+    let secrets =
+        Secrets::known((0..60).map(|at| format!("{at:04}/{}", "k".repeat(4_000))).collect());
+    let body = |strings: usize| {
+        Bytes::from(
+            json!({"x": vec!["abcd"; strings], "y": "long enough to be looked at"}).to_string(),
+        )
+    };
+    for (text, stream) in [
+        (body(10), body(20_000)),
+        (body(10), Bytes::from("data: {\"x\":\"abcd\"}\n\n".repeat(5_000))),
+    ] {
         let [few, many] = [text, stream].map(|text| {
             looks(|| {
                 assert_eq!(secrets.hide_body(&text, true), Some((text.clone(), false)));
                 assert!(!text.split(|byte| *byte == b'\n').any(|line| secrets.are_in(line, true)));
-                assert!(!secrets.hide_in(&mut serde_json::from_slice(&text).unwrap_or_default(), true));
+                assert!(
+                    !secrets.hide_in(&mut serde_json::from_slice(&text).unwrap_or_default(), true)
+                );
             })
         });
         assert_eq!(few, 0);
@@ -40,7 +50,11 @@ fn what_is_shorter_than_a_secret_is_not_looked_through() {
 fn what_it_would_take_is_known_before() {
     let secrets = Secrets::known((0..40).map(|at| format!("secret{at:02}")).collect());
     let text = |string: &str, times: usize| Bytes::from(json!(vec![string; times]).to_string());
-    for (body, expected) in [(text("a string", 10_000), false), (text("a string", 200_000), true), (text("abc", 200_000), false)] {
+    for (body, expected) in [
+        (text("a string", 10_000), false),
+        (text("a string", 200_000), true),
+        (text("abc", 200_000), false),
+    ] {
         assert_eq!(secrets.are_too_many(&body), expected, "{}", body.len());
         let looked = looks(|| assert_eq!(secrets.hide_body(&body, false).is_none(), expected));
         assert!(looked * BEGIN <= WORK * 2, "{looked}");

@@ -30,7 +30,11 @@ impl Archive {
     ///
     /// They lie in segments of their own, those of one made within `span`: a segment leaves when its newest is over its age, and
     /// beside live traffic they would stay as long as that.
-    pub async fn import(&self, mut captures: Vec<Capture>, span: Duration) -> Result<Imported, Error> {
+    pub async fn import(
+        &self,
+        mut captures: Vec<Capture>,
+        span: Duration,
+    ) -> Result<Imported, Error> {
         self.check_complete()?;
         captures.sort_by_key(|capture| capture.head.created_at);
         let mut all = Imported::default();
@@ -38,10 +42,13 @@ impl Archive {
         while let Some(first) = captures.peek().map(|capture| capture.head.created_at) {
             // The thread that writes captures is theirs for one batch at a time: live traffic comes between.
             let (mut batch, mut bytes) = (Vec::new(), 0);
-            let together = |next: &Capture| next.head.created_at.duration_since(first).unsigned_abs() <= span;
-            while let Some(next) =
-                captures.next_if(|next| batch.len() < bounds::CAPTURE_BATCH && bytes < bounds::CAPTURE_COMMIT && together(next))
-            {
+            let together =
+                |next: &Capture| next.head.created_at.duration_since(first).unsigned_abs() <= span;
+            while let Some(next) = captures.next_if(|next| {
+                batch.len() < bounds::CAPTURE_BATCH
+                    && bytes < bounds::CAPTURE_COMMIT
+                    && together(next)
+            }) {
                 bytes += next.bodies.request.len() + next.bodies.response.len();
                 batch.push(next);
             }
@@ -59,7 +66,8 @@ impl Archive {
     async fn import_batch(&self, batch: Vec<Capture>) -> Result<Imported, StoreError> {
         let archive = self.clone();
         let work = move |index: &mut CaptureIndex<'_>| {
-            let (mut done, mut new, mut seen) = (Imported::default(), Vec::new(), HashSet::<RequestId>::new());
+            let (mut done, mut new, mut seen) =
+                (Imported::default(), Vec::new(), HashSet::<RequestId>::new());
             for capture in batch {
                 let id = &capture.head.id;
                 if index.buried(id)? {

@@ -30,9 +30,16 @@ async fn what_is_imported_leaves_at_its_age_beside_live_traffic() {
     assert_eq!(done, Imported { imported: 3, ..Imported::default() });
     append(&archive, &live[1..]).await;
     assert_eq!(ids(&archive).await, [ids_of(&live), ids_of(&old)].concat());
-    assert_eq!(archive.import(old, SPAN).await.unwrap(), Imported { existing: 3, ..Imported::default() });
+    assert_eq!(
+        archive.import(old, SPAN).await.unwrap(),
+        Imported { existing: 3, ..Imported::default() }
+    );
     archive.tend(clock.now(), us(50), u64::MAX).await.unwrap();
-    assert_eq!(ids(&archive).await, ids_of(&live), "what is past its age has left, and nothing else");
+    assert_eq!(
+        ids(&archive).await,
+        ids_of(&live),
+        "what is past its age has left, and nothing else"
+    );
 }
 
 #[tokio::test]
@@ -62,7 +69,8 @@ async fn what_is_imported_has_no_credentials() {
     let seen = &mut one.head.inputs.as_mut().unwrap().request.headers;
     seen.insert("x-service-token".into(), "canary".into());
     seen.insert("x-tier".into(), "kept".into());
-    one.bodies.request = Bytes::from_static(br#"{"model":"auto","tools":[{"authorization":"canary"}]}"#);
+    one.bodies.request =
+        Bytes::from_static(br#"{"model":"auto","tools":[{"authorization":"canary"}]}"#);
     assert_eq!(archive.import(vec![one], SPAN).await.unwrap().imported, 1);
     let read = archive.get(&id).await.unwrap().unwrap().whole().to_string();
     assert!(!read.contains("canary") && read.matches("kept").count() == 3, "{read}");

@@ -85,7 +85,8 @@ impl Archive {
     /// An archive in `store` and beside it, sealed under the keys of this keyring. `encrypt` concerns what is written from now
     /// on; either kind is read.
     pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
-        let (numbers, keys): (Vec<u32>, Vec<SecretBytes>) = keys.into().captures().into_iter().unzip();
+        let (numbers, keys): (Vec<u32>, Vec<SecretBytes>) =
+            keys.into().captures().into_iter().unzip();
         let make = Make {
             dir: store.dir().join("captures"),
             keys: keys.into(),
@@ -98,7 +99,14 @@ impl Archive {
             faults: store.faults().clone(),
         };
         let shelf = Arc::new(Mutex::new(Shelf::new(make.clone())));
-        Archive { store, make, shelf, shared: Arc::default(), redactor: Arc::default(), metrics: None }
+        Archive {
+            store,
+            make,
+            shelf,
+            shared: Arc::default(),
+            redactor: Arc::default(),
+            metrics: None,
+        }
     }
 
     /// The same before anything is written, with another clock.
@@ -145,7 +153,11 @@ impl Archive {
     }
 
     /// The same with so much effort, or at this pace.
-    pub async fn append_with(&self, captures: Arc<Vec<Capture>>, pace: impl Into<Pace>) -> Result<usize, StoreError> {
+    pub async fn append_with(
+        &self,
+        captures: Arc<Vec<Capture>>,
+        pace: impl Into<Pace>,
+    ) -> Result<usize, StoreError> {
         let (archive, pace) = (self.clone(), pace.into());
         self.store
             .write_captures(move |index| {
@@ -163,7 +175,9 @@ impl Archive {
                     archive.lock().append(index, ready, pace)
                 });
                 // What it wrote to is left as after a crash, read again and closed.
-                written.unwrap_or_else(|| Err(StoreError::unavailable("a panic where captures are written")))
+                written.unwrap_or_else(|| {
+                    Err(StoreError::unavailable("a panic where captures are written"))
+                })
             })
             .await
     }
@@ -222,10 +236,19 @@ impl Archive {
     }
 
     /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter than that although more follow.
-    pub async fn page(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<Page, Error> {
+    pub async fn page(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Page, Error> {
         let mut tried = false;
         loop {
-            let page = self.store.list_captures(filter.clone(), limit, after.clone()).await.map_err(Error::store_unavailable)?;
+            let page = self
+                .store
+                .list_captures(filter.clone(), limit, after.clone())
+                .await
+                .map_err(Error::store_unavailable)?;
             let (archive, asked) = (self.clone(), page.found.len());
             let read = blocking(move || archive.read_heads(&page.found)).await;
             let (read, moved) = read?;
@@ -241,7 +264,12 @@ impl Archive {
     }
 
     /// The heads of such a page.
-    pub async fn list(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<Vec<Head>, Error> {
+    pub async fn list(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Vec<Head>, Error> {
         Ok(self.page(filter, limit, after).await?.heads)
     }
 
@@ -249,7 +277,11 @@ impl Archive {
     /// asked in the order of the page.
     pub fn bodies(&self, place: Place, last: &mut LastBlock) -> Option<Bodies> {
         let at = place.bodies?;
-        if last.0.as_ref().is_none_or(|(segment, block, _)| (*segment, *block) != (place.segment, at)) {
+        if last
+            .0
+            .as_ref()
+            .is_none_or(|(segment, block, _)| (*segment, *block) != (place.segment, at))
+        {
             let parts = self.segment(place.segment).and_then(|segment| Parts::bodies(&segment, at));
             let parts = parts.inspect_err(|damage| self.report(place.segment, at, damage)).ok()?;
             last.0 = Some((place.segment, at, parts));
@@ -261,7 +293,9 @@ impl Archive {
     pub async fn get(&self, id: &RequestId) -> Result<Option<Capture>, Error> {
         let mut tried = false;
         loop {
-            let Some(place) = self.store.locate_capture(id).await.map_err(Error::store_unavailable)? else {
+            let Some(place) =
+                self.store.locate_capture(id).await.map_err(Error::store_unavailable)?
+            else {
                 return self.absent();
             };
             let (archive, wanted) = (self.clone(), id.clone());
@@ -269,7 +303,9 @@ impl Archive {
             match read? {
                 Ok(capture) => return Ok(Some(capture)),
                 Err(damage) if damage.is_absent() && !tried => tried = true,
-                Err(damage) => return Err(Error::internal(format!("capture {id} cannot be read: {damage}"))),
+                Err(damage) => {
+                    return Err(Error::internal(format!("capture {id} cannot be read: {damage}")));
+                }
             }
         }
     }
@@ -294,14 +330,23 @@ impl Archive {
     }
 
     /// The same; of its replays and theirs only this owner's, where one is given.
-    pub async fn delete_of(&self, id: &RequestId, replays: bool, owner: Option<UserId>) -> Result<Vec<RequestId>, Error> {
+    pub async fn delete_of(
+        &self,
+        id: &RequestId,
+        replays: bool,
+        owner: Option<UserId>,
+    ) -> Result<Vec<RequestId>, Error> {
         self.check_complete()?;
         let (archive, id) = (self.clone(), id.clone());
         let delete = self.store.write_captures(move |index| {
             let (mut shelf, mut gone) = (archive.lock(), Vec::new());
             archive.shared.log_to_empty.store(true, Ordering::Release);
             // The deepest first, so that what is left when a step fails is still found from the first capture.
-            let mut step = if replays { index.family(&id, owner.as_ref(), bounds::RETENTION_BATCH)? } else { Vec::new() };
+            let mut step = if replays {
+                index.family(&id, owner.as_ref(), bounds::RETENTION_BATCH)?
+            } else {
+                Vec::new()
+            };
             while !step.is_empty() {
                 shelf.bury(index, &step)?;
                 gone.append(&mut step);
@@ -323,8 +368,13 @@ impl Archive {
         let (mut heads, mut moved) = (Vec::with_capacity(found.len()), false);
         let mut block: Option<(i64, u64, Result<Parts, Damage>)> = None;
         for (at, (id, place)) in by_block {
-            if block.as_ref().is_none_or(|(segment, at, _)| (*segment, *at) != (place.segment, place.heads)) {
-                let parts = self.segment(place.segment).and_then(|segment| Parts::heads(&segment, place.heads));
+            if block
+                .as_ref()
+                .is_none_or(|(segment, at, _)| (*segment, *at) != (place.segment, place.heads))
+            {
+                let parts = self
+                    .segment(place.segment)
+                    .and_then(|segment| Parts::heads(&segment, place.heads));
                 if let Err(damage) = &parts {
                     self.report(place.segment, place.heads, damage);
                 }
@@ -361,7 +411,10 @@ impl Archive {
             None => Bodies::default(),
             Some(at) => {
                 let bodies = Parts::bodies(&segment, at).map_err(reported(at))?;
-                bodies.bodies_at(place.position).ok_or(Damage::Bytes("it holds fewer bodies")).map_err(reported(at))?
+                bodies
+                    .bodies_at(place.position)
+                    .ok_or(Damage::Bytes("it holds fewer bodies"))
+                    .map_err(reported(at))?
             }
         };
         Ok(Capture { head, bodies })
@@ -415,7 +468,9 @@ impl Archive {
         }
         let mut damaged = self.shared.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         if damaged.len() < bounds::DAMAGED_BLOCKS && damaged.insert((segment, at)) {
-            log::error!("captures are lost in segment {segment:016x}, in the block at {at}: {damage}");
+            log::error!(
+                "captures are lost in segment {segment:016x}, in the block at {at}: {damage}"
+            );
             if let Some(metrics) = &self.metrics {
                 metrics.capture_block_damaged();
             }
@@ -430,7 +485,8 @@ const LOST: &str = "its bodies are not there";
 
 fn read_head(id: &RequestId, parts: &Parts, place: Place) -> Result<Head, Damage> {
     let head = parts.head(place.position).ok_or(Damage::Bytes("it holds fewer heads"))?;
-    let head = serde_json::from_slice::<Head>(&head).map_err(|_| Damage::Bytes("a head of it does not read"))?;
+    let head = serde_json::from_slice::<Head>(&head)
+        .map_err(|_| Damage::Bytes("a head of it does not read"))?;
     if head.version > Head::VERSION {
         return Err(Damage::Bytes("a head of it was written by a newer build"));
     }

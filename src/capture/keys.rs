@@ -33,7 +33,9 @@ impl Archive {
             entries => entries?,
         };
         for entry in entries {
-            let Some(number) = format::number(&entry?.file_name().to_string_lossy()) else { continue };
+            let Some(number) = format::number(&entry?.file_name().to_string_lossy()) else {
+                continue;
+            };
             match Segment::open(&self.make.dir, number, &self.make.keys) {
                 Ok(segment) => {
                     if let Some(used) = segment.sealed_under().and_then(|at| used.get_mut(at)) {
@@ -80,18 +82,29 @@ mod tests {
         for capture in &all {
             assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
         }
-        assert!(opened(&Keyring::from(&SecretBytes::new([7; 32]))).get(&all[0].head.id).await.is_err(), "not without them");
+        assert!(
+            opened(&Keyring::from(&SecretBytes::new([7; 32]))).get(&all[0].head.id).await.is_err(),
+            "not without them"
+        );
         assert_eq!(archive.forget_keys().await.unwrap(), [] as [u32; 0]);
         let files = segments(dir.path());
         assert_eq!(files.len(), 2);
         let whole = std::fs::read(&files[0]).unwrap();
         std::fs::write(&files[0], b"no segment").unwrap();
-        assert_eq!(opened(&third).forget_keys().await.unwrap(), [] as [u32; 0], "what cannot be opened may need any");
+        assert_eq!(
+            opened(&third).forget_keys().await.unwrap(),
+            [] as [u32; 0],
+            "what cannot be opened may need any"
+        );
         std::fs::write(&files[0], whole).unwrap();
         std::fs::remove_file(&files[1]).unwrap();
         assert_eq!(opened(&third).forget_keys().await.unwrap(), [2]);
         std::fs::remove_file(&files[0]).unwrap();
         assert_eq!(opened(&third).forget_keys().await.unwrap(), [2, 1]);
-        assert_eq!(opened(&Keyring::from(&master)).forget_keys().await.unwrap(), [] as [u32; 0], "that of now stays");
+        assert_eq!(
+            opened(&Keyring::from(&master)).forget_keys().await.unwrap(),
+            [] as [u32; 0],
+            "that of now stays"
+        );
     }
 }

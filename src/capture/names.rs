@@ -44,12 +44,16 @@ pub(super) fn each(head: &mut Head, change: Change<'_>, changed: &mut bool) {
         }
     }
     for attempt in &mut head.attempts {
-        [&mut attempt.provider, &mut attempt.model].into_iter().for_each(|name| shared(name, change, changed));
+        [&mut attempt.provider, &mut attempt.model]
+            .into_iter()
+            .for_each(|name| shared(name, change, changed));
         attempt.node.iter_mut().for_each(|name| shared(name, change, changed));
         attempt.error.iter_mut().for_each(|said| text(said, change, changed));
     }
     if let Some(served) = &mut head.served {
-        [&mut served.provider, &mut served.model].into_iter().for_each(|name| shared(name, change, changed));
+        [&mut served.provider, &mut served.model]
+            .into_iter()
+            .for_each(|name| shared(name, change, changed));
     }
 }
 
@@ -58,7 +62,9 @@ pub fn are_gone(head: &Head) -> bool {
     let gone = |text: &str| text.contains(REDACTED);
     let asked = head.inputs.as_ref().is_some_and(|inputs| {
         let request = &inputs.request;
-        gone(&request.model) || gone(&request.name) || request.agent.as_ref().is_some_and(|agent| gone(&agent.name))
+        gone(&request.model)
+            || gone(&request.name)
+            || request.agent.as_ref().is_some_and(|agent| gone(&agent.name))
     });
     let planned = |decision: &Decision| {
         let plan = decision.plan.iter().any(|choice| gone(&choice.provider) || gone(&choice.model));
@@ -72,7 +78,9 @@ pub fn lack(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains(REDACTED),
         Value::Array(items) => items.iter().any(lack),
-        Value::Object(fields) => fields.iter().any(|(name, value)| name.contains(REDACTED) || lack(value)),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| name.contains(REDACTED) || lack(value))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -87,7 +95,12 @@ pub fn are_in_part(head: &Head) -> bool {
     if !head.redacted {
         return false;
     }
-    let mut texts = request.headers.values().chain(principal.labels.values()).chain(principal.user_labels.values()).chain(health.keys());
+    let mut texts = request
+        .headers
+        .values()
+        .chain(principal.labels.values())
+        .chain(principal.user_labels.values())
+        .chain(health.keys());
     texts.any(|text| text.contains(REDACTED))
 }
 
@@ -105,7 +118,10 @@ fn shared(said: &mut Arc<str>, change: Change<'_>, changed: &mut bool) {
 
 fn inputs(inputs: &mut Inputs, change: Change<'_>, changed: &mut bool) {
     let Inputs { request, principal, health, keywords, .. } = inputs;
-    for said in [&mut request.model, &mut request.name].into_iter().chain(request.agent.iter_mut().map(|agent| &mut agent.name)) {
+    for said in [&mut request.model, &mut request.name]
+        .into_iter()
+        .chain(request.agent.iter_mut().map(|agent| &mut agent.name))
+    {
         text(said, change, changed);
     }
     let listed = request.needs.iter_mut().chain(principal.models.iter_mut().flatten());
@@ -121,7 +137,9 @@ fn inputs(inputs: &mut Inputs, change: Change<'_>, changed: &mut bool) {
             models.iter_mut().for_each(|model| shared(model, change, changed));
             if abilities.keys().any(|model| change(model).is_some()) {
                 let named = std::mem::take(abilities).into_iter();
-                *abilities = named.map(|(model, able)| (change(&model).map_or(model, Arc::from), able)).collect();
+                *abilities = named
+                    .map(|(model, able)| (change(&model).map_or(model, Arc::from), able))
+                    .collect();
                 *changed = true;
             }
         }
@@ -130,7 +148,10 @@ fn inputs(inputs: &mut Inputs, change: Change<'_>, changed: &mut bool) {
 
 fn keys<T>(map: &mut BTreeMap<String, T>, change: Change<'_>, changed: &mut bool) {
     if map.keys().any(|name| change(name).is_some()) {
-        *map = std::mem::take(map).into_iter().map(|(name, value)| (change(&name).unwrap_or(name), value)).collect();
+        *map = std::mem::take(map)
+            .into_iter()
+            .map(|(name, value)| (change(&name).unwrap_or(name), value))
+            .collect();
         *changed = true;
     }
 }
@@ -139,7 +160,8 @@ fn decision(decision: &mut Decision, change: Change<'_>, changed: &mut bool) {
     let Decision { provider, model, recipe, rule, alias, plan, candidates, trace, .. } = decision;
     let own = [provider, model, recipe].into_iter().chain(rule).chain(alias);
     let plan = plan.iter_mut().flat_map(|choice| [&mut choice.provider, &mut choice.model]);
-    let candidates = candidates.iter_mut().flat_map(|candidate| [&mut candidate.provider, &mut candidate.model]);
+    let candidates =
+        candidates.iter_mut().flat_map(|candidate| [&mut candidate.provider, &mut candidate.model]);
     let trace = trace.iter_mut().flat_map(|trace| [&mut trace.rule, &mut trace.error]);
     own.chain(plan).chain(candidates).chain(trace).for_each(|said| text(said, change, changed));
 }

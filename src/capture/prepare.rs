@@ -25,9 +25,11 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     head.client_request_id.take_if(|id| values::is_credential(id));
     // That of a request had none left when it came; one from a file may have.
     head.query = head.query.and_then(|query| without_credentials(&query));
-    let (mut bodies, mut secrets, mut answer) = (Bodies::default(), Secrets::default(), capture.bodies.response.clone());
+    let (mut bodies, mut secrets, mut answer) =
+        (Bodies::default(), Secrets::default(), capture.bodies.response.clone());
     if head.request_captured {
-        let Request { scrubbed, secrets: found, lacks_tools } = scrub::scrub_request(&capture.bodies.request, head.request_truncated);
+        let Request { scrubbed, secrets: found, lacks_tools } =
+            scrub::scrub_request(&capture.bodies.request, head.request_truncated);
         (bodies.request, secrets) = (scrubbed.body, found);
         if scrubbed.redacted {
             head.lacks_of_request();
@@ -61,14 +63,17 @@ fn is_kept(name: &str, value: &str) -> bool {
 
 /// Whether it is a header by which a provider's refusal names the scheme that it wants.
 fn is_challenge(name: &str) -> bool {
-    name.eq_ignore_ascii_case(WWW_AUTHENTICATE.as_str()) || name.eq_ignore_ascii_case(PROXY_AUTHENTICATE.as_str())
+    name.eq_ignore_ascii_case(WWW_AUTHENTICATE.as_str())
+        || name.eq_ignore_ascii_case(PROXY_AUTHENTICATE.as_str())
 }
 
 /// Takes the values out of the headers that the decision looked at. Their names stay: where one was decided on it is known that it
 /// had a value, and that nobody can decide so again.
 fn take_from_inputs(head: &mut Head, is_kept: &dyn Fn(&str, &str) -> bool) {
     let headers = head.inputs.iter_mut().flat_map(|inputs| &mut inputs.request.headers);
-    headers.filter(|(name, value)| !is_kept(name, value)).for_each(|(_, value)| REDACTED.clone_into(value));
+    headers
+        .filter(|(name, value)| !is_kept(name, value))
+        .for_each(|(_, value)| REDACTED.clone_into(value));
 }
 
 /// Takes out of a head what else quotes these.

@@ -21,7 +21,8 @@ fn is_or_holds_one(part: &str) -> bool {
     part.split(';').any(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode_leniently(name), decode_leniently(value));
-        is_credential(&name.to_ascii_lowercase()) || [name, value].iter().any(|text| values::is_credential(text))
+        is_credential(&name.to_ascii_lowercase())
+            || [name, value].iter().any(|text| values::is_credential(text))
     })
 }
 
@@ -45,7 +46,9 @@ mod tests {
         ] {
             assert_eq!(without_credentials(query).as_deref(), kept, "{query}");
         }
-        for query in [key.to_owned(), format!("a={key}"), format!("a=%zz{}", key.replace('_', "%5F"))] {
+        for query in
+            [key.to_owned(), format!("a={key}"), format!("a=%zz{}", key.replace('_', "%5F"))]
+        {
             assert_eq!(without_credentials(&query), None, "{query}");
             assert_eq!(without_credentials(&format!("x=1&{query}&y")).as_deref(), Some("x=1&y"));
         }

@@ -80,7 +80,8 @@ impl Waiting {
 
     /// Whether a batch is there, or memory is taken that need not be: then nobody lingers for more.
     fn is_enough(&self, records: usize, most: usize, bytes: usize) -> bool {
-        records >= bounds::CAPTURE_COMPANY.min(most / 2) || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
+        records >= bounds::CAPTURE_COMPANY.min(most / 2)
+            || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
     }
 
     fn give_back(&self, size: usize) {
@@ -116,15 +117,29 @@ pub struct CaptureWriter {
 impl CaptureQueue {
     /// A queue of the usual bounds, and its writer.
     pub fn new(metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
-        CaptureQueue::with_bounds(bounds::CAPTURE_QUEUE_RECORDS, bounds::CAPTURE_QUEUE_BYTES, metrics)
+        CaptureQueue::with_bounds(
+            bounds::CAPTURE_QUEUE_RECORDS,
+            bounds::CAPTURE_QUEUE_BYTES,
+            metrics,
+        )
     }
 
     /// A queue of other bounds.
-    fn with_bounds(records: usize, limit: usize, metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
+    fn with_bounds(
+        records: usize,
+        limit: usize,
+        metrics: Arc<Metrics>,
+    ) -> (CaptureQueue, CaptureWriter) {
         let (sender, receiver) = mpsc::channel(records.max(1));
         let waiting = Waiting { bytes: Arc::default(), limit, metrics };
         let (hurry, calls) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
-        let queue = CaptureQueue { sender, waiting: waiting.clone(), coming: Table::default(), hurry: hurry.clone(), calls: calls.clone() };
+        let queue = CaptureQueue {
+            sender,
+            waiting: waiting.clone(),
+            coming: Table::default(),
+            hurry: hurry.clone(),
+            calls: calls.clone(),
+        };
         (queue, CaptureWriter { receiver, waiting, hurry, calls, failing: false, told: 0 })
     }
 
@@ -150,7 +165,15 @@ impl CaptureQueue {
         let size = draft.size();
         let waiting = self.waiting.take(size);
         let taken = waiting.is_some() && {
-            let sent = self.sender.try_send(Message::Draft(Box::new(Waits { draft, coming, size, since: Instant::now() }))).is_ok();
+            let sent = self
+                .sender
+                .try_send(Message::Draft(Box::new(Waits {
+                    draft,
+                    coming,
+                    size,
+                    since: Instant::now(),
+                })))
+                .is_ok();
             if !sent {
                 self.waiting.give_back(size);
             }
@@ -160,7 +183,9 @@ impl CaptureQueue {
             self.waiting.metrics.captures("dropped_full", 1);
         }
         let records = self.sender.max_capacity() - self.sender.capacity();
-        if waiting.is_none_or(|bytes| self.waiting.is_enough(records, self.sender.max_capacity(), bytes)) {
+        if waiting
+            .is_none_or(|bytes| self.waiting.is_enough(records, self.sender.max_capacity(), bytes))
+        {
             self.hurry.notify_one();
         }
         taken
@@ -249,21 +274,28 @@ impl CaptureWriter {
     /// Waits for company of a record, at most [`bounds::CAPTURE_LINGER`] since it was offered.
     async fn linger(&self, since: Instant) {
         // Not by waiting for the next one: each would have to wake this task, at its request's cost.
-        let until = tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
+        let until =
+            tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
         // A call may be for what was written since.
         while !self.has_enough() && timeout_at(until, self.hurry.notified()).await.is_ok() {}
     }
 
     fn has_enough(&self) -> bool {
-        let (records, bytes) = (self.receiver.len() + 1, self.waiting.bytes.load(Ordering::Acquire));
-        self.calls.load(Ordering::Acquire) > 0 || self.waiting.is_enough(records, self.receiver.max_capacity(), bytes)
+        let (records, bytes) =
+            (self.receiver.len() + 1, self.waiting.bytes.load(Ordering::Acquire));
+        self.calls.load(Ordering::Acquire) > 0
+            || self.waiting.is_enough(records, self.receiver.max_capacity(), bytes)
     }
 
     /// From `next` on what is there, up to a batch or a flush; leaves in `next` what comes after.
     fn gather(&mut self, next: &mut Option<Message>) -> (Vec<Waits>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
         // Fewer at once while there is time: the effort is looked at again for the next ones.
-        let most = if self.effort() == Effort::Usual { bounds::CAPTURE_BURST } else { bounds::CAPTURE_BATCH };
+        let most = if self.effort() == Effort::Usual {
+            bounds::CAPTURE_BURST
+        } else {
+            bounds::CAPTURE_BATCH
+        };
         while let Some(message) = next.take() {
             *next = self.receiver.try_recv().ok();
             match message {
@@ -281,14 +313,18 @@ impl CaptureWriter {
     fn effort(&self) -> Effort {
         let records = (self.receiver.len(), self.receiver.max_capacity());
         let bytes = (self.waiting.bytes.load(Ordering::Acquire), self.waiting.limit);
-        let (by_records, by_bytes) = (Effort::at(records.0, records.1), Effort::at(bytes.0, bytes.1));
+        let (by_records, by_bytes) =
+            (Effort::at(records.0, records.1), Effort::at(bytes.0, bytes.1));
         by_records.max(by_bytes)
     }
 
     async fn write(&mut self, archive: &Archive, batch: Vec<Waits>) {
         let count = batch.len() as u64;
         // Given back however this ends.
-        let _room = Room { waiting: self.waiting.clone(), size: batch.iter().map(|waits| waits.size).sum() };
+        let _room = Room {
+            waiting: self.waiting.clone(),
+            size: batch.iter().map(|waits| waits.size).sum(),
+        };
         self.told = 0;
         if AssertUnwindSafe(self.write_out(archive, batch)).catch_unwind().await.is_err() {
             self.panicked("what writes captures");
@@ -297,7 +333,8 @@ impl CaptureWriter {
     }
 
     async fn write_out(&mut self, archive: &Archive, batch: Vec<Waits>) {
-        let (deleted, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waits| waits.coming.is_deleted());
+        let (deleted, left): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waits| waits.coming.is_deleted());
         self.tell("deleted", deleted.len() as u64);
         drop(deleted);
         let oldest = left.iter().map(|waits| waits.since).min();
@@ -357,7 +394,11 @@ impl CaptureWriter {
     }
 
     fn lost(&mut self, error: &StoreError, count: usize) {
-        let outcome = if matches!(error, StoreError::Full(_)) { "dropped_disk_full" } else { "dropped_store" };
+        let outcome = if matches!(error, StoreError::Full(_)) {
+            "dropped_disk_full"
+        } else {
+            "dropped_store"
+        };
         self.tell(outcome, count as u64);
         // Once, until it is well again: a full disk is not helped by a log that grows.
         if !std::mem::replace(&mut self.failing, true) {

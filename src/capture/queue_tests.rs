@@ -19,7 +19,8 @@ async fn room(records: usize, limit: usize) -> Room {
     let faults = Faults::default();
     let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
     let metrics = Arc::new(Metrics::new().unwrap());
-    let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true).counting(Metrics::clone(&metrics));
+    let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
+        .counting(Metrics::clone(&metrics));
     let (queue, writer) = CaptureQueue::with_bounds(records, limit, Arc::clone(&metrics));
     tokio::spawn(writer.run(archive.clone()));
     Room { queue, archive, metrics, faults, _dir: dir }
@@ -31,7 +32,8 @@ impl Room {
     }
 
     fn counts(&self) -> [u64; 3] {
-        ["stored", "dropped_full", "dropped_store"].map(|outcome| self.metrics.captures_so_far(outcome))
+        ["stored", "dropped_full", "dropped_store"]
+            .map(|outcome| self.metrics.captures_so_far(outcome))
     }
 
     fn is_empty(&self) -> bool {
@@ -82,7 +84,8 @@ async fn a_reader_who_has_seen_the_end_of_an_answer_finds_its_capture() {
         room.queue.settle(Some(&ann), Duration::from_secs(60)).await;
         room.kept().await
     };
-    let (kept, offered) = tokio::join!(reader, async { room.queue.offer_announced(capture.into(), coming) });
+    let (kept, offered) =
+        tokio::join!(reader, async { room.queue.offer_announced(capture.into(), coming) });
     assert_eq!((kept, offered), (1, true), "the reader came first");
 }
 
@@ -92,7 +95,8 @@ async fn a_full_queue_drops_and_counts_and_never_waits() {
     for (records, limit) in [(3, usize::MAX), (100, size * 3)] {
         let room = room(records, limit).await;
         room.faults.stall_appends();
-        let taken = captures(20).into_iter().filter(|capture| room.queue.offer(capture.clone())).count();
+        let taken =
+            captures(20).into_iter().filter(|capture| room.queue.offer(capture.clone())).count();
         assert_eq!((taken, room.counts()), (3, [0, 17, 0]));
         room.faults.clear();
         room.queue.flush().await;
@@ -145,7 +149,11 @@ fn what_has_waited_for_long_gives_way_to_nobody() {
     let later = Some(now + Duration::from_secs(600));
     let gives = |effort: Effort, until: Option<Instant>| Pace { effort, until }.give_way();
     assert!(gives(Effort::Usual, Option::None) && gives(Effort::Usual, later));
-    assert!(!gives(Effort::Usual, Some(now)) && !gives(Effort::Less, later) && !gives(Effort::None, Option::None));
+    assert!(
+        !gives(Effort::Usual, Some(now))
+            && !gives(Effort::Less, later)
+            && !gives(Effort::None, Option::None)
+    );
 }
 
 /// Of what came before nothing is left that would call the writer the next time.
@@ -169,9 +177,14 @@ async fn a_call_of_before_does_not_end_the_wait_for_company() {
 #[tokio::test]
 async fn a_burst_is_small_while_few_wait() {
     let metrics = Arc::new(Metrics::new().unwrap());
-    for (limit, expected) in [(usize::MAX, [bounds::CAPTURE_BURST, 300 - bounds::CAPTURE_BURST]), (1 << 20, [300, 0])] {
+    for (limit, expected) in
+        [(usize::MAX, [bounds::CAPTURE_BURST, 300 - bounds::CAPTURE_BURST]), (1 << 20, [300, 0])]
+    {
         let (queue, mut writer) = CaptureQueue::with_bounds(10_000, limit, Arc::clone(&metrics));
-        assert_eq!(captures(300).into_iter().filter(|capture| queue.offer(capture.clone())).count(), 300);
+        assert_eq!(
+            captures(300).into_iter().filter(|capture| queue.offer(capture.clone())).count(),
+            300
+        );
         let mut next = writer.receiver.recv().await;
         let sizes = [(); 2].map(|()| writer.gather(&mut next).0.len());
         assert_eq!(sizes, expected);
@@ -182,7 +195,10 @@ async fn a_burst_is_small_while_few_wait() {
 async fn what_is_deleted_while_it_waits_is_never_written() {
     let room = room(100, usize::MAX).await;
     let captures = captures(3);
-    let (ids, owner) = (captures.iter().map(|capture| capture.head.id.clone()).collect::<Vec<_>>(), UserId::known("usr_1"));
+    let (ids, owner) = (
+        captures.iter().map(|capture| capture.head.id.clone()).collect::<Vec<_>>(),
+        UserId::known("usr_1"),
+    );
     let announced = room.queue.announce(&ids[0], &owner);
     assert!(room.queue.coming().delete(&ids[0], Some(&owner)));
     let mut captures = captures.into_iter();
@@ -195,7 +211,10 @@ async fn what_is_deleted_while_it_waits_is_never_written() {
     let kept = room.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
     assert_eq!(kept.iter().map(|head| &head.id).collect::<Vec<_>>(), [&ids[1]]);
     assert_eq!(room.metrics.captures_so_far("deleted"), 2);
-    assert!(room.is_empty() && !room.queue.coming().delete(&ids[1], None), "what is written is on its way no longer");
+    assert!(
+        room.is_empty() && !room.queue.coming().delete(&ids[1], None),
+        "what is written is on its way no longer"
+    );
 }
 
 #[tokio::test]
@@ -211,13 +230,19 @@ async fn a_panic_costs_the_record_that_it_comes_with_and_no_other() {
     let room = room(100, usize::MAX).await;
     let mut captures = captures(7).into_iter();
     // Where a capture is made of a call, and where it is made ready: one of three is lost each time.
-    for (place, outcome, kept) in [(FaultPlace::Draft, "dropped_panic", 2), (FaultPlace::Ready, "dropped_store", 4)] {
+    for (place, outcome, kept) in
+        [(FaultPlace::Draft, "dropped_panic", 2), (FaultPlace::Ready, "dropped_store", 4)]
+    {
         room.faults.panic_at(place, 1, "a mistake");
         for capture in captures.by_ref().take(3) {
             assert!(room.queue.offer(capture));
         }
         room.queue.flush().await;
-        assert_eq!((room.kept().await, room.metrics.captures_so_far(outcome)), (kept, 1), "{place:?}");
+        assert_eq!(
+            (room.kept().await, room.metrics.captures_so_far(outcome)),
+            (kept, 1),
+            "{place:?}"
+        );
     }
     assert_eq!(room.metrics.panics_so_far(), 2);
     // Where all of them are written: they are written the next time.

@@ -261,7 +261,10 @@ impl Head {
             let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
             json!({ "provider": provider, "model": model, "recipe": recipe, "rule": rule, "revision": revision })
         });
-        let served = self.served.as_ref().map(|served| json!({ "provider": served.provider, "model": served.model }));
+        let served = self
+            .served
+            .as_ref()
+            .map(|served| json!({ "provider": served.provider, "model": served.model }));
         let not_replayable = self.not_replayable().map(|kind| kind.row().word);
         let fields: [(&str, Value); 21] = [
             ("object", "replay".into()),
@@ -279,7 +282,10 @@ impl Head {
             ("stream", self.stream.into()),
             ("usage", self.usage.map(|usage| json!(usage)).into()),
             ("cost_usd", self.cost_usd.into()),
-            ("latency", json!({ "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms })),
+            (
+                "latency",
+                json!({ "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms }),
+            ),
             ("replayable", not_replayable.is_none().into()),
             ("not_replayable", not_replayable.into()),
             ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),
@@ -310,12 +316,19 @@ impl Head {
     /// The decision as answers show it: as made, and what came of it.
     pub fn decision_json(&self) -> Value {
         let decision = self.decision.as_deref();
-        decision.map_or(Value::Null, |decision| decision_json(decision, self.routing_us, self.served.as_ref(), &self.attempts))
+        decision.map_or(Value::Null, |decision| {
+            decision_json(decision, self.routing_us, self.served.as_ref(), &self.attempts)
+        })
     }
 }
 
 /// A decision as every answer shows it (contract 6.3): as made, how long that took, and what came of it.
-pub fn decision_json(decision: &Decision, routing_us: u64, served: Option<&Served>, attempts: &[Attempt]) -> Value {
+pub fn decision_json(
+    decision: &Decision,
+    routing_us: u64,
+    served: Option<&Served>,
+    attempts: &[Attempt],
+) -> Value {
     let mut shown = json!(decision);
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("routing_us".into(), routing_us.into());
@@ -355,8 +368,12 @@ pub(crate) mod tests {
     pub(crate) fn capture(second: i64, owner: &UserId, random: &Random) -> Capture {
         let at = Timestamp::from_second(1_764_000_000 + second).unwrap();
         let mut head = Head::new(RequestId::new(at, random), at, owner.clone(), "chat.completions");
-        let request =
-            RequestFacts { endpoint: "chat.completions".into(), model: "auto".into(), name: "auto".into(), ..RequestFacts::default() };
+        let request = RequestFacts {
+            endpoint: "chat.completions".into(),
+            model: "auto".into(),
+            name: "auto".into(),
+            ..RequestFacts::default()
+        };
         head.inputs = Some(Inputs {
             version: Inputs::VERSION,
             at,
@@ -377,7 +394,12 @@ pub(crate) mod tests {
             seed: u64::MAX,
             propensity: 1.0,
             plan: vec![Choice { provider: "openai".into(), model: "gpt-5".into() }],
-            candidates: vec![Candidate { provider: "openai".into(), model: "gpt-5".into(), eligible: true, reason: None }],
+            candidates: vec![Candidate {
+                provider: "openai".into(),
+                model: "gpt-5".into(),
+                eligible: true,
+                reason: None,
+            }],
             trace: Vec::new(),
         }));
         head.attempts = vec![Attempt {
@@ -389,10 +411,20 @@ pub(crate) mod tests {
             duration_ms: 41,
         }];
         head.served = Some(Served { provider: "demo".into(), model: "echo".into(), node: None });
-        head.usage = Some(Usage { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7, cached_tokens: None, estimated: false });
-        (head.state, head.status, head.request_captured, head.routing_us, head.total_ms) = (State::Completed, 200, true, 7, 934);
+        head.usage = Some(Usage {
+            prompt_tokens: 3,
+            completion_tokens: 4,
+            total_tokens: 7,
+            cached_tokens: None,
+            estimated: false,
+        });
+        (head.state, head.status, head.request_captured, head.routing_us, head.total_ms) =
+            (State::Completed, 200, true, 7, 934);
         head.request_headers = vec![("accept".into(), "a".into()), ("accept".into(), "b".into())];
-        let bodies = Bodies { request: Bytes::from_static(b"{\"model\": \"auto\"}"), response: Bytes::from_static(b"{\"id\":\"x\"}") };
+        let bodies = Bodies {
+            request: Bytes::from_static(b"{\"model\": \"auto\"}"),
+            response: Bytes::from_static(b"{\"id\":\"x\"}"),
+        };
         Capture { head, bodies }
     }
 
@@ -415,18 +447,28 @@ pub(crate) mod tests {
     fn the_whole_holds_exact_bodies_and_the_full_decision() {
         let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
         let whole = capture.whole();
-        assert_eq!(whole["request"], json!({"headers": {"accept": "a, b"}, "body": "{\"model\": \"auto\"}", "truncated": false}));
+        assert_eq!(
+            whole["request"],
+            json!({"headers": {"accept": "a, b"}, "body": "{\"model\": \"auto\"}", "truncated": false})
+        );
         assert_eq!(whole["response"]["assembled"], Value::Null);
         assert_eq!(whole["decision"]["seed"], "ffffffffffffffff");
-        assert_eq!(whole["decision"]["served"], json!({"provider": "demo", "model": "echo", "node": null}));
+        assert_eq!(
+            whole["decision"]["served"],
+            json!({"provider": "demo", "model": "echo", "node": null})
+        );
         assert_eq!(whole["decision"]["attempts"][0]["status"], 429);
         assert_eq!(whole["inputs"]["request"]["model"], "auto");
         assert_eq!(whole["redacted"], false);
         capture.head.response_stream = true;
         capture.bodies.request = Bytes::from_static(b"\xff\x00");
-        capture.bodies.response = Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n");
+        capture.bodies.response =
+            Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n");
         let whole = capture.whole();
-        assert_eq!((&whole["request"]["body"], &whole["request"]["body_base64"]), (&Value::Null, &json!("/wA=")));
+        assert_eq!(
+            (&whole["request"]["body"], &whole["request"]["body_base64"]),
+            (&Value::Null, &json!("/wA="))
+        );
         assert_eq!(whole["response"]["assembled"]["choices"][0]["message"]["content"], "hi");
         capture.bodies.response = Bytes::new();
         assert_eq!(capture.whole()["response"]["body"], Value::Null);
@@ -453,7 +495,10 @@ pub(crate) mod tests {
         capture.head.request_truncated = true;
         assert_eq!(capture.summary()["not_replayable"], "truncated");
         capture.head.request_captured = false;
-        assert_eq!((&capture.summary()["not_replayable"], &capture.summary()["replayable"]), (&json!("not_captured"), &json!(false)));
+        assert_eq!(
+            (&capture.summary()["not_replayable"], &capture.summary()["replayable"]),
+            (&json!("not_captured"), &json!(false))
+        );
         assert_eq!(capture.head.check_replayable().unwrap_err().status().as_u16(), 409);
         assert_eq!(capture.whole()["request"]["body"], Value::Null);
     }

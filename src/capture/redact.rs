@@ -37,9 +37,15 @@ impl Expression {
     /// Compiles one; the error says what is wrong with it.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = RegexBuilder::new(text).size_limit(bounds::REDACT_COMPILED).build();
-        let expression = compiled.map_err(|error| error.to_string().lines().last().unwrap_or_default().replace("error: ", ""))?;
+        let expression = compiled.map_err(|error| {
+            error.to_string().lines().last().unwrap_or_default().replace("error: ", "")
+        })?;
         // It would match everywhere, and what it matches is nothing.
-        if expression.is_match("") { Err("it matches the empty text".into()) } else { Ok(Expression(expression)) }
+        if expression.is_match("") {
+            Err("it matches the empty text".into())
+        } else {
+            Ok(Expression(expression))
+        }
     }
 }
 
@@ -115,12 +121,14 @@ impl Redactor {
         }
         let (mut found, mut answered) = (false, false);
         if head.request_captured {
-            bodies.request = self.body(&bodies.request, Of::Request, head.request_truncated, &mut found);
+            bodies.request =
+                self.body(&bodies.request, Of::Request, head.request_truncated, &mut found);
         }
         if head.response_stream && !bodies.response.is_empty() {
             bodies.response = self.stream(head, &bodies.response, &mut answered);
         } else {
-            bodies.response = self.body(&bodies.response, Of::Answer, breaks_off(head), &mut answered);
+            bodies.response =
+                self.body(&bodies.response, Of::Answer, breaks_off(head), &mut answered);
         }
         // What it says may go on where it was cut; nothing says that it matches.
         let cut = |id: &String| id.chars().count() >= bounds::CLIENT_REQUEST_ID_CHARS;
@@ -137,8 +145,11 @@ impl Redactor {
 
     /// What a stream amounts to, without matches. One that ends early may end within what would be one.
     fn stream(&self, head: &mut Head, stream: &Bytes, found: &mut bool) -> Bytes {
-        let assembled = if ends_early(head) { None } else { serde_json::to_vec(&head.assembled(stream)).ok() };
-        let Some((kept, changed)) = assembled.and_then(|assembled| self.json(&assembled.into(), Of::Answer)) else {
+        let assembled =
+            if ends_early(head) { None } else { serde_json::to_vec(&head.assembled(stream)).ok() };
+        let Some((kept, changed)) =
+            assembled.and_then(|assembled| self.json(&assembled.into(), Of::Answer))
+        else {
             *found = true;
             return Bytes::new();
         };
@@ -154,7 +165,9 @@ impl Redactor {
             return Bytes::new();
         }
         // A number does not say that it is over.
-        let ends = !cut || body.trim_ascii_start().starts_with(b"{") || body.trim_ascii_start().starts_with(b"[");
+        let ends = !cut
+            || body.trim_ascii_start().starts_with(b"{")
+            || body.trim_ascii_start().starts_with(b"[");
         if ends && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
             let kept = self.json(body, of);
             *found |= kept.as_ref().is_none_or(|(_, changed)| *changed);
@@ -224,14 +237,17 @@ impl Redactor {
     fn string(&self, cursor: &Cursor<'_>, span: Range<usize>, each: &mut Change<'_>) {
         match json::text(cursor.raw(&span)) {
             None => each(span, Err(Unread)),
-            Some(text) => self.without(&text).into_iter().for_each(|without| each(span.clone(), Ok(without))),
+            Some(text) => {
+                self.without(&text).into_iter().for_each(|without| each(span.clone(), Ok(without)))
+            }
         }
     }
 
     /// Whether a number matches as it is written, or as its digits without an exponent.
     fn matches_number(&self, number: &str) -> bool {
         let digits = || number.parse::<f64>().ok().map(|number| number.to_string());
-        self.matches(number) || (number.contains(['e', 'E']) && digits().is_some_and(|digits| self.matches(&digits)))
+        self.matches(number)
+            || (number.contains(['e', 'E']) && digits().is_some_and(|digits| self.matches(&digits)))
     }
 
     fn matches(&self, text: &str) -> bool {
@@ -243,7 +259,9 @@ impl Redactor {
         let mut out = None::<String>;
         for Expression(expression) in &self.0 {
             let before = out.as_deref().unwrap_or(text);
-            if let std::borrow::Cow::Owned(without) = expression.replace_all(before, regex::NoExpand(REDACTED)) {
+            if let std::borrow::Cow::Owned(without) =
+                expression.replace_all(before, regex::NoExpand(REDACTED))
+            {
                 out = Some(without);
             }
         }
@@ -253,7 +271,8 @@ impl Redactor {
 
 /// Whether an answer that is no stream may end within what it says. What failed by its status alone was read to its end.
 fn breaks_off(head: &Head) -> bool {
-    let refused = head.state == State::Failed && head.error.as_deref().is_none_or(|error| REFUSALS.contains(&error));
+    let refused = head.state == State::Failed
+        && head.error.as_deref().is_none_or(|error| REFUSALS.contains(&error));
     head.response_truncated || (ends_early(head) && !refused)
 }
 

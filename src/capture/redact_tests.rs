@@ -28,7 +28,8 @@ fn written(capture: &Capture) -> (String, Head) {
 fn written_without(expression: &str, capture: &Capture) -> (String, Head) {
     let redactor = Redactor::new(vec![Expression::new(expression).unwrap()]);
     let ready = prepare::ready(capture, &redactor).unwrap();
-    let said = [&ready.head[..], &ready.bodies.request, &ready.bodies.response].map(|part| String::from_utf8_lossy(part).into_owned());
+    let said = [&ready.head[..], &ready.bodies.request, &ready.bodies.response]
+        .map(|part| String::from_utf8_lossy(part).into_owned());
     (format!("{:?}{}", ready.row, said.concat()), serde_json::from_slice(&ready.head).unwrap())
 }
 
@@ -43,12 +44,20 @@ fn no_name_in_a_head_says_what_is_kept_out() {
         Box::new(move |head| put(Arc::make_mut(head.decision.as_mut().unwrap())))
     }
     let node = |node: NodeFacts| {
-        inputs(move |inputs| _ = inputs.health.insert("n".into(), TargetHealth { node: Some(node.clone()), ..TargetHealth::default() }))
+        inputs(move |inputs| {
+            _ = inputs.health.insert(
+                "n".into(),
+                TargetHealth { node: Some(node.clone()), ..TargetHealth::default() },
+            )
+        })
     };
     let places: Vec<Put> = vec![
         inputs(move |inputs| inputs.request.model = said()),
         inputs(move |inputs| inputs.request.name = said()),
-        inputs(move |inputs| inputs.request.agent = Some(AgentRef { id: "agent_1".into(), name: said(), etag: "e".into() })),
+        inputs(move |inputs| {
+            inputs.request.agent =
+                Some(AgentRef { id: "agent_1".into(), name: said(), etag: "e".into() })
+        }),
         inputs(move |inputs| _ = inputs.request.headers.insert("x-a".into(), said())),
         inputs(move |inputs| _ = inputs.principal.labels.insert("team".into(), said())),
         inputs(move |inputs| _ = inputs.principal.labels.insert(said(), "core".into())),
@@ -56,15 +65,22 @@ fn no_name_in_a_head_says_what_is_kept_out() {
         inputs(move |inputs| inputs.principal.models = Some(vec![said()])),
         inputs(move |inputs| _ = inputs.health.insert(said(), TargetHealth::default())),
         node(NodeFacts { models: vec![said().into()], ..NodeFacts::default() }),
-        node(NodeFacts { abilities: BTreeMap::from([(said().into(), Arc::new(Abilities::default()))]), ..NodeFacts::default() }),
+        node(NodeFacts {
+            abilities: BTreeMap::from([(said().into(), Arc::new(Abilities::default()))]),
+            ..NodeFacts::default()
+        }),
         decision(move |decision| (decision.model, decision.plan[0].model) = (said(), said())),
-        decision(move |decision| decision.plan.push(Choice { provider: "p".into(), model: said() })),
+        decision(move |decision| {
+            decision.plan.push(Choice { provider: "p".into(), model: said() })
+        }),
         decision(move |decision| decision.candidates[0].model = said()),
         decision(move |decision| decision.alias = Some(said())),
         decision(move |decision| decision.recipe = said()),
         decision(move |decision| decision.rule = Some(said())),
         decision(move |decision| decision.trace.push(Trace { rule: "r".into(), error: said() })),
-        Box::new(move |head| head.served = Some(Served { provider: "p".into(), model: said().into(), node: None })),
+        Box::new(move |head| {
+            head.served = Some(Served { provider: "p".into(), model: said().into(), node: None })
+        }),
         Box::new(move |head| head.attempts[0].model = said().into()),
         Box::new(move |head| head.attempts[0].error = Some(said())),
         Box::new(move |head| head.error = Some(said())),
@@ -85,9 +101,13 @@ fn no_name_in_a_head_says_what_is_kept_out() {
     assert_eq!(head, plain().head, "and nothing else changes");
     // Cut off where such names are: the rest of what would match is not known, and neither is that it would.
     let mut capture = plain();
-    capture.head.client_request_id = Some(format!("{}canary-01234567", "x".repeat(bounds::CLIENT_REQUEST_ID_CHARS - 15)));
+    capture.head.client_request_id =
+        Some(format!("{}canary-01234567", "x".repeat(bounds::CLIENT_REQUEST_ID_CHARS - 15)));
     let (text, head) = written(&capture);
-    assert!(!text.contains("canary-0") && !head.redacted && head.client_request_id.is_none(), "{text}");
+    assert!(
+        !text.contains("canary-0") && !head.redacted && head.client_request_id.is_none(),
+        "{text}"
+    );
 }
 
 #[test]
@@ -106,14 +126,23 @@ fn a_member_that_comes_twice_is_read_each_time() {
     // Of what matches nothing every byte stays, also where it says a thing twice.
     let mut capture = plain();
     capture.bodies.request = Bytes::from_static(br#"{"a": 1, "a":"\u0061", "model":"m"}"#);
-    let ready = prepare::ready(&capture, &Redactor::new(vec![Expression::new("canary-[0-9]{10}").unwrap()])).unwrap();
+    let ready = prepare::ready(
+        &capture,
+        &Redactor::new(vec![Expression::new("canary-[0-9]{10}").unwrap()]),
+    )
+    .unwrap();
     assert_eq!(ready.bodies, capture.bodies);
 }
 
 #[test]
 fn a_match_that_may_be_cut_is_not_kept() {
-    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]}));
-    for (response, stream) in [(event.as_str(), true), ("it is canary-01234", false), ("{\"text\":\"canary-01234", false)] {
+    let event = format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]})
+    );
+    for (response, stream) in
+        [(event.as_str(), true), ("it is canary-01234", false), ("{\"text\":\"canary-01234", false)]
+    {
         let mut capture = plain();
         (capture.head.response_stream, capture.head.response_truncated) = (stream, true);
         capture.bodies.response = Bytes::copy_from_slice(response.as_bytes());
@@ -121,33 +150,47 @@ fn a_match_that_may_be_cut_is_not_kept() {
         assert!(!text.contains("canary-") && head.redacted, "{text}");
     }
     // Nor where a text quotes a string that spells it otherwise.
-    for response in [r#"Error: {"input":"c\u0061nary-0123456789"}"#, r"Error: c\u0061nary-0123456789"] {
+    for response in
+        [r#"Error: {"input":"c\u0061nary-0123456789"}"#, r"Error: c\u0061nary-0123456789"]
+    {
         let mut capture = plain();
         capture.bodies.response = Bytes::from_static(response.as_bytes());
         assert!(!written(&capture).0.contains("nary-"));
     }
     let mut capture = plain();
     capture.bodies.response = Bytes::from_static(br"C:\dir is canary-0123456789");
-    assert!(written(&capture).0.contains(r"C:\dir is [redacted]"), "what it is in otherwise is kept");
+    assert!(
+        written(&capture).0.contains(r"C:\dir is [redacted]"),
+        "what it is in otherwise is kept"
+    );
 }
 
 /// The client leaves, or the provider breaks off, within what would have been a match.
 #[test]
 fn a_match_that_the_end_of_an_answer_cut_is_not_kept() {
-    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]}));
+    let event = format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]})
+    );
     let early: [(State, Option<&str>); 4] = [
         (State::Aborted, Some("client_gone")),
         (State::Failed, Some("cut")),
         (State::Failed, Some("timeout")),
         (State::Failed, Some("connect")),
     ];
-    for (response, stream) in [(event.as_str(), true), ("it is canary-01234", false), ("41111111", false)] {
+    for (response, stream) in
+        [(event.as_str(), true), ("it is canary-01234", false), ("41111111", false)]
+    {
         for (state, error) in early {
             let mut capture = plain();
-            (capture.head.state, capture.head.error, capture.head.response_stream) = (state, error.map(Into::into), stream);
+            (capture.head.state, capture.head.error, capture.head.response_stream) =
+                (state, error.map(Into::into), stream);
             capture.bodies.response = Bytes::copy_from_slice(response.as_bytes());
             let (text, head) = written(&capture);
-            assert!(!text.contains("canary-") && !text.contains("41111111") && head.redacted, "{state:?} {error:?}: {text}");
+            assert!(
+                !text.contains("canary-") && !text.contains("41111111") && head.redacted,
+                "{state:?} {error:?}: {text}"
+            );
             assert!(head.check_replayable().is_ok(), "it is the answer that is not kept");
         }
     }
@@ -159,7 +202,8 @@ fn a_match_that_the_end_of_an_answer_cut_is_not_kept() {
         (State::Refused, Some("no_target: none"), r#"{"error":"no more of it"}"#),
     ] {
         let mut capture = plain();
-        (capture.head.state, capture.head.error, capture.head.status) = (state, error.map(Into::into), 503);
+        (capture.head.state, capture.head.error, capture.head.status) =
+            (state, error.map(Into::into), 503);
         capture.bodies.response = Bytes::copy_from_slice(said.as_bytes());
         let (text, head) = written(&capture);
         assert!(text.contains("no more of it") && !head.redacted, "{state:?} {error:?}: {text}");
@@ -180,11 +224,19 @@ fn a_number_that_matches_is_not_kept() {
     ] {
         let body = format!(r#"{{"a": [{number}, 5], "card":{number}, "model":"m"}}"#);
         let mut capture = plain();
-        (capture.bodies.request, capture.bodies.response) = (body.clone().into(), body.clone().into());
+        (capture.bodies.request, capture.bodies.response) =
+            (body.clone().into(), body.clone().into());
         let redactor = Redactor::new(vec![Expression::new("[0-9]{16}").unwrap()]);
         let ready = prepare::ready(&capture, &redactor).unwrap();
-        let kept = if there { r#"{"a": ["[redacted]", 5], "card":"[redacted]", "model":"m"}"#.to_owned() } else { body };
-        assert_eq!((&ready.bodies.request[..], &ready.bodies.response[..]), (kept.as_bytes(), kept.as_bytes()));
+        let kept = if there {
+            r#"{"a": ["[redacted]", 5], "card":"[redacted]", "model":"m"}"#.to_owned()
+        } else {
+            body
+        };
+        assert_eq!(
+            (&ready.bodies.request[..], &ready.bodies.response[..]),
+            (kept.as_bytes(), kept.as_bytes())
+        );
         let head: Head = serde_json::from_slice(&ready.head).unwrap();
         assert_eq!((head.redacted, head.check_replayable().is_ok()), (there, !there), "{number}");
     }
@@ -215,21 +267,33 @@ fn times_and_counts_of_an_answer_stay_and_nothing_else_that_matches() {
         *other.pointer_mut(at).unwrap() = said;
         capture.bodies.response = other.to_string().into();
         let (text, head) = written_without("[0-9]{10}", &capture);
-        assert!(!text.contains("1777777777") && head.redacted && head.request_whole, "{at}: {text}");
+        assert!(
+            !text.contains("1777777777") && head.redacted && head.request_whole,
+            "{at}: {text}"
+        );
     }
     // Fractions of vectors and of log probabilities, by the thousand; what is whole there is none.
     let measured = json!({"data": [{"embedding": [0.1777777777771, -1.777777777777e-5]}], "choices": [{"logprobs": {"content": [{"logprob": -0.17777777771}]}}]});
     capture.bodies.response = measured.to_string().into();
     let (text, head) = written_without("[0-9]{10}", &capture);
     assert!(text.contains(&measured.to_string()) && !head.redacted, "{text}");
-    capture.bodies.response = Bytes::from_static(br#"{"data":[{"embedding":[1777777777]}],"score":0.1777777777}"#);
+    capture.bodies.response =
+        Bytes::from_static(br#"{"data":[{"embedding":[1777777777]}],"score":0.1777777777}"#);
     let (text, _) = written_without("[0-9]{10}", &capture);
-    assert!(text.contains(r#"{"data":[{"embedding":["[redacted]"]}],"score":"[redacted]"}"#), "{text}");
+    assert!(
+        text.contains(r#"{"data":[{"embedding":["[redacted]"]}],"score":"[redacted]"}"#),
+        "{text}"
+    );
     // A request has none of its own.
     let mut capture = plain();
-    capture.bodies.request = Bytes::from_static(br#"{"model":"auto","created":1777777777,"embedding":0.17777777777}"#);
+    capture.bodies.request =
+        Bytes::from_static(br#"{"model":"auto","created":1777777777,"embedding":0.17777777777}"#);
     let (text, head) = written_without("[0-9]{10}", &capture);
-    assert!(text.contains(r#""created":"[redacted]","embedding":"[redacted]""#) && head.check_replayable().is_err(), "{text}");
+    assert!(
+        text.contains(r#""created":"[redacted]","embedding":"[redacted]""#)
+            && head.check_replayable().is_err(),
+        "{text}"
+    );
 }
 
 proptest! {

@@ -20,7 +20,9 @@ use super::shelf::Shelf;
 use crate::blocking::blocking;
 use crate::id::RequestId;
 use crate::secret;
-use crate::store::{CaptureIndex, CaptureRow, INDEX_STEP, OldCapture, Place, SegmentRow, StoreError};
+use crate::store::{
+    CaptureIndex, CaptureRow, INDEX_STEP, OldCapture, Place, SegmentRow, StoreError,
+};
 
 /// What [`Archive::recover`] saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +51,9 @@ impl Archive {
         let recovered = recovered?;
         if recovered.read > 0 {
             let Recovered { read, found, lost, .. } = recovered;
-            log::info!("captures were not closed: {read} bytes read, {found} captures put into the index, {lost} taken out of it");
+            log::info!(
+                "captures were not closed: {read} bytes read, {found} captures put into the index, {lost} taken out of it"
+            );
         }
         Ok(recovered)
     }
@@ -61,8 +65,12 @@ impl Archive {
             self.lock().above(*newest);
         }
         let known = index.segments()?;
-        let mut unknown: BTreeSet<i64> = there.iter().copied().filter(|number| !self.lock().writes(*number)).collect();
-        known.iter().filter(|row| !is_half_known(row)).for_each(|row| _ = unknown.remove(&row.number));
+        let mut unknown: BTreeSet<i64> =
+            there.iter().copied().filter(|number| !self.lock().writes(*number)).collect();
+        known
+            .iter()
+            .filter(|row| !is_half_known(row))
+            .for_each(|row| _ = unknown.remove(&row.number));
         for number in self.take_begun(&unknown) {
             unknown.remove(&number);
             there.remove(&number);
@@ -70,7 +78,8 @@ impl Archive {
         recovered.unknown = unknown.len();
         let is_gone = |row: &SegmentRow| !there.contains(&row.number);
         // A loss of power may keep what was done to files and not what the index was told of it.
-        let replaced = if known.iter().any(is_gone) { self.replaced_by(&unknown)? } else { BTreeSet::new() };
+        let replaced =
+            if known.iter().any(is_gone) { self.replaced_by(&unknown)? } else { BTreeSet::new() };
         for row in known {
             if is_gone(&row) {
                 let stands = replaced.contains(&row.number);
@@ -79,7 +88,10 @@ impl Archive {
                 }
                 let lost = self.forget(index, row.number)?;
                 if lost > 0 && !stands {
-                    log::error!("segment {:016x} of captures is not there: {lost} captures are lost", row.number);
+                    log::error!(
+                        "segment {:016x} of captures is not there: {lost} captures are lost",
+                        row.number
+                    );
                     recovered.lost += lost;
                 }
             } else if self.is_left(&row) {
@@ -91,7 +103,8 @@ impl Archive {
             return Err(error);
         }
         // A new index has the empty tables of before: there is nothing to wait for. Where they cannot go now, they go later.
-        let old = index.has_old()? && index.forget_old(&[]).and_then(|()| index.has_old()).unwrap_or(true);
+        let old = index.has_old()?
+            && index.forget_old(&[]).and_then(|()| index.has_old()).unwrap_or(true);
         let incomplete = recovered.unknown > 0 || old;
         self.shared.incomplete.store(incomplete, Ordering::Release);
         Ok(recovered)
@@ -120,7 +133,12 @@ impl Archive {
     fn take_begun(&self, unknown: &BTreeSet<i64>) -> Vec<i64> {
         let taken = unknown.iter().copied().filter(|number| {
             let path = format::path(&self.make.dir, *number);
-            let begun = || Ok::<_, std::io::Error>(std::fs::metadata(&path)?.len() <= FIRST && format::is_begun(&std::fs::read(&path)?));
+            let begun = || {
+                Ok::<_, std::io::Error>(
+                    std::fs::metadata(&path)?.len() <= FIRST
+                        && format::is_begun(&std::fs::read(&path)?),
+                )
+            };
             // One that cannot be looked at is left to those who read segments.
             begun().unwrap_or(false) && std::fs::remove_file(&path).is_ok()
         });
@@ -160,11 +178,18 @@ impl Archive {
     }
 
     /// Closes a segment that was being written when its process ended.
-    fn mend(&self, index: &mut CaptureIndex<'_>, mut row: SegmentRow, recovered: &mut Recovered) -> Result<(), StoreError> {
+    fn mend(
+        &self,
+        index: &mut CaptureIndex<'_>,
+        mut row: SegmentRow,
+        recovered: &mut Recovered,
+    ) -> Result<(), StoreError> {
         let segment = match self.make.open(row.number) {
             Ok(segment) => segment,
             // No descriptor is left, or the disk does not answer: that says nothing of what it holds.
-            Err(damage) if matches!(damage, Damage::Io(_)) && !damage.is_absent() => return Err(StoreError::unavailable(damage)),
+            Err(damage) if matches!(damage, Damage::Io(_)) && !damage.is_absent() => {
+                return Err(StoreError::unavailable(damage));
+            }
             Err(damage) => {
                 self.report(row.number, 0, &damage);
                 row.sealed = true;
@@ -183,13 +208,23 @@ impl Archive {
         });
         let scanned = scanned.map_err(StoreError::unavailable)?;
         recovered.read += scanned.read;
-        scanned.damaged.iter().for_each(|at| self.report(row.number, *at, &Damage::Bytes("its bytes are not what was written")));
+        scanned.damaged.iter().for_each(|at| {
+            self.report(row.number, *at, &Damage::Bytes("its bytes are not what was written"))
+        });
         recovered.lost += index.cut(row.number, scanned.whole)?;
-        let newest = rows.iter().map(|(row, _)| row.created_at_us).chain(graves.iter().map(|grave| grave.at_us)).max();
+        let newest = rows
+            .iter()
+            .map(|(row, _)| row.created_at_us)
+            .chain(graves.iter().map(|grave| grave.at_us))
+            .max();
         row.newest_us = row.newest_us.max(newest.unwrap_or(i64::MIN));
-        let graves: Vec<(RequestId, i64)> = graves.into_iter().map(|grave| (grave.id, grave.at_us)).collect();
+        let graves: Vec<(RequestId, i64)> =
+            graves.into_iter().map(|grave| (grave.id, grave.at_us)).collect();
         index.bury(None, &graves)?;
-        let before: usize = rows.iter().map(|(row, _)| index.holds(&row.id).map(usize::from)).sum::<Result<_, _>>()?;
+        let before: usize = rows
+            .iter()
+            .map(|(row, _)| index.holds(&row.id).map(usize::from))
+            .sum::<Result<_, _>>()?;
         recovered.found += rows.len() - before;
         if scanned.whole <= FIRST {
             std::fs::remove_file(format::path(&self.make.dir, row.number))?;
@@ -218,13 +253,22 @@ impl Archive {
 
     /// Cuts off what is torn and writes the end that is missing. Gives the length then.
     fn end(&self, number: i64, scanned: &Scanned) -> Result<u64, StoreError> {
-        let file = std::fs::File::options().write(true).open(format::path(&self.make.dir, number))?;
+        let file =
+            std::fs::File::options().write(true).open(format::path(&self.make.dir, number))?;
         let mut length = scanned.whole;
         self.make.faults.before_sync()?;
         file.set_len(length)?;
         if !scanned.ended {
-            let end =
-                BlockHead { kind: Kind::End, compressed: false, sealed: false, count: 0, raw: 0, stored: 0, number: u64::MAX, sum: 0 };
+            let end = BlockHead {
+                kind: Kind::End,
+                compressed: false,
+                sealed: false,
+                count: 0,
+                raw: 0,
+                stored: 0,
+                number: u64::MAX,
+                sum: 0,
+            };
             file.write_all_at(&end.encode(number, length), length)?;
             length = end.end(length);
         }
@@ -249,7 +293,10 @@ impl Archive {
         }
         let unknown = self.unknown().await?;
         if !unknown.is_empty() {
-            log::warn!("the index of captures does not know {} segments: it is told now, lists are incomplete meanwhile", unknown.len());
+            log::warn!(
+                "the index of captures does not know {} segments: it is told now, lists are incomplete meanwhile",
+                unknown.len()
+            );
         }
         let unknown = self.without_replaced(unknown).await?;
         // What was deleted comes before all captures: without that, one of them would be back.
@@ -270,7 +317,10 @@ impl Archive {
         }
         self.store.write_captures(|index| index.forget_empty_graves()).await?;
         self.shared.incomplete.store(false, Ordering::Release);
-        log::info!("the index of captures is complete: {found} captures from {} segments, {moved} from the store before", unknown.len());
+        log::info!(
+            "the index of captures is complete: {found} captures from {} segments, {moved} from the store before",
+            unknown.len()
+        );
         Ok(())
     }
 
@@ -306,7 +356,9 @@ impl Archive {
         let archive = self.clone();
         let replaced = blocking(move || {
             let there = archive.files()?;
-            Ok::<_, StoreError>(archive.replaced_by(&there)?.intersection(&there).copied().collect::<Vec<_>>())
+            Ok::<_, StoreError>(
+                archive.replaced_by(&there)?.intersection(&there).copied().collect::<Vec<_>>(),
+            )
         });
         for number in replaced.await?? {
             unknown.retain(|known| *known != number);
@@ -333,7 +385,8 @@ impl Archive {
         match read.await? {
             Ok(graves) if graves.is_empty() => Ok(()),
             Ok(graves) => {
-                let graves: Vec<(RequestId, i64)> = graves.into_iter().map(|grave| (grave.id, grave.at_us)).collect();
+                let graves: Vec<(RequestId, i64)> =
+                    graves.into_iter().map(|grave| (grave.id, grave.at_us)).collect();
                 self.store.write_captures(move |index| index.bury(None, &graves)).await
             }
             // It was reported when it was opened.
@@ -351,7 +404,12 @@ impl Archive {
         let mut count = 0;
         while let Some(step) = steps.recv().await {
             count += step.len();
-            row.newest_us = step.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN).max(row.newest_us);
+            row.newest_us = step
+                .iter()
+                .map(|(row, _)| row.created_at_us)
+                .max()
+                .unwrap_or(i64::MIN)
+                .max(row.newest_us);
             let row = row.clone();
             let append = move |index: &mut CaptureIndex<'_>| {
                 let pace = Pace::beside();
@@ -376,7 +434,11 @@ impl Archive {
     }
 
     /// Reads the rows of a segment, in steps. Gives when the last of its deletions was too, or the least there is.
-    fn read_rows(&self, number: i64, to: &mpsc::Sender<Vec<(CaptureRow, Place)>>) -> Result<(Scanned, i64), Damage> {
+    fn read_rows(
+        &self,
+        number: i64,
+        to: &mpsc::Sender<Vec<(CaptureRow, Place)>>,
+    ) -> Result<(Scanned, i64), Damage> {
         let segment = self.segment(number)?;
         let verify = !segment.has_ended()?;
         let (mut step, mut groups, mut deleted_us) = (Vec::new(), Groups::default(), i64::MIN);
@@ -386,14 +448,16 @@ impl Archive {
             groups.found(&found);
             let Found { offset, head } = found;
             if head.kind == Kind::Rows {
-                let rows = Rows::read(&segment, offset).inspect_err(|damage| self.report(number, offset, damage))?;
+                let rows = Rows::read(&segment, offset)
+                    .inspect_err(|damage| self.report(number, offset, damage))?;
                 groups.told(rows.heads);
                 step.extend(rows.placed(number));
                 if step.len() >= INDEX_STEP {
                     send(&mut step);
                 }
             } else if head.kind == Kind::Graves {
-                let newest = group::read_graves(&segment, offset)?.iter().map(|grave| grave.at_us).max();
+                let newest =
+                    group::read_graves(&segment, offset)?.iter().map(|grave| grave.at_us).max();
                 deleted_us = deleted_us.max(newest.unwrap_or(i64::MIN));
             }
             Ok(())
@@ -424,7 +488,8 @@ impl Archive {
                 }
                 let old = index.old(OLD_STEP)?;
                 let ids: Vec<RequestId> = old.iter().map(|old| old.row.id.clone()).collect();
-                let ready: Vec<Ready> = old.into_iter().filter_map(|old| archive.ready_from(old)).collect();
+                let ready: Vec<Ready> =
+                    old.into_iter().filter_map(|old| archive.ready_from(old)).collect();
                 if !ready.is_empty() {
                     shelf.append(index, ready, Pace::beside())?;
                     shelf.sync(index)?;
@@ -446,9 +511,14 @@ impl Archive {
             log::error!("the head of {id} does not read: it is left out");
             return None;
         };
-        let bodies = old.bodies.as_ref().and_then(|kept| self.make.keys.iter().find_map(|key| open_old(key, &id, kept)));
+        let bodies = old
+            .bodies
+            .as_ref()
+            .and_then(|kept| self.make.keys.iter().find_map(|key| open_old(key, &id, kept)));
         if bodies.is_none() && head.request_captured {
-            log::error!("the bodies of {id} are not there or do not open, and are left out: it cannot be replayed");
+            log::error!(
+                "the bodies of {id} are not there or do not open, and are left out: it cannot be replayed"
+            );
             head.request_captured = false;
         }
         prepare::of(&head, bodies.unwrap_or_default())
@@ -480,7 +550,8 @@ fn open_old(key: &secret::SecretBytes, id: &RequestId, kept: &[u8]) -> Option<Bo
     let (version, rest) = plain.split_first()?;
     let (request, rest) = rest.split_first_chunk::<8>()?;
     let (response, rest) = rest.split_first_chunk::<8>()?;
-    let [request, response] = [request, response].map(|length| usize::try_from(u64::from_be_bytes(*length)).ok());
+    let [request, response] =
+        [request, response].map(|length| usize::try_from(u64::from_be_bytes(*length)).ok());
     if *version != 1 || request?.checked_add(response?)? != rest.len() {
         return None;
     }

@@ -47,7 +47,10 @@ async fn a_process_that_is_killed_loses_nothing_that_was_appended() {
         append(&archive, &more).await;
         all.extend(more);
         // Half a block that was being written.
-        let file = std::fs::File::options().append(true).open(segments(dir.path()).pop().unwrap()).unwrap();
+        let file = std::fs::File::options()
+            .append(true)
+            .open(segments(dir.path()).pop().unwrap())
+            .unwrap();
         std::io::Write::write_all(&mut &file, b"RRb1 and so on").unwrap();
     }
     let (archive, _) = restarted(dir.path()).await;
@@ -56,7 +59,11 @@ async fn a_process_that_is_killed_loses_nothing_that_was_appended() {
     archive.close().await.unwrap();
     drop(archive);
     let (archive, recovered) = restarted(dir.path()).await;
-    assert_eq!((recovered, ids(&archive).await.len()), (Recovered::default(), 13), "after an orderly end there is nothing to read");
+    assert_eq!(
+        (recovered, ids(&archive).await.len()),
+        (Recovered::default(), 13),
+        "after an orderly end there is nothing to read"
+    );
 }
 
 #[tokio::test]
@@ -89,7 +96,12 @@ async fn what_only_one_of_index_and_segment_kept_is_told_to_the_other_or_gone() 
     let length = std::fs::metadata(segments(dir.path()).pop().unwrap()).unwrap().len();
     drop(archive);
     // The segment as it was a while ago: the loss of power.
-    std::fs::File::options().write(true).open(segments(dir.path()).pop().unwrap()).unwrap().set_len(length - 20).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(segments(dir.path()).pop().unwrap())
+        .unwrap()
+        .set_len(length - 20)
+        .unwrap();
     let (archive, recovered) = restarted(dir.path()).await;
     assert_eq!(recovered.lost, 1);
     all_read(&archive, &[&all[..], &captures(10..12)].concat()).await;
@@ -186,12 +198,24 @@ async fn captures_of_the_store_before_are_moved() {
         for (at, capture) in all.iter().enumerate() {
             let Bodies { request, response } = &capture.bodies;
             let mut plain = vec![1];
-            plain.extend((request.len() as u64).to_be_bytes().into_iter().chain((response.len() as u64).to_be_bytes()));
+            plain.extend(
+                (request.len() as u64)
+                    .to_be_bytes()
+                    .into_iter()
+                    .chain((response.len() as u64).to_be_bytes()),
+            );
             plain.extend(request.iter().chain(response));
-            let sealed = secret::seal(&key, capture.head.id.as_str().as_bytes(), &plain, &Random::System).unwrap();
-            let kept = if at == 1 { [&[0][..], &plain].concat() } else { [&[1][..], &sealed].concat() };
+            let sealed =
+                secret::seal(&key, capture.head.id.as_str().as_bytes(), &plain, &Random::System)
+                    .unwrap();
+            let kept =
+                if at == 1 { [&[0][..], &plain].concat() } else { [&[1][..], &sealed].concat() };
             let kept = if at == 2 { vec![1; 90] } else { kept };
-            insert(&prepare::of(&capture.head, Bodies::default()).unwrap().row, &serde_json::to_vec(&capture.head).unwrap(), &kept);
+            insert(
+                &prepare::of(&capture.head, Bodies::default()).unwrap().row,
+                &serde_json::to_vec(&capture.head).unwrap(),
+                &kept,
+            );
         }
     });
     // What does not open is not there.
@@ -243,7 +267,11 @@ async fn captures_of_the_store_before_do_not_count_before_they_are_moved() {
     assert_eq!(segments(dir.path()).len(), 1, "what is in segments counts");
     let ids: Vec<_> = all[..10].iter().map(|capture| capture.head.id.clone()).collect();
     archive.store.write_captures(move |index| index.forget_old(&ids)).await.unwrap();
-    archive.store.write_captures(|index| index.bytes().map(|bytes| assert_eq!(bytes, 0, "they are gone"))).await.unwrap();
+    archive
+        .store
+        .write_captures(|index| index.bytes().map(|bytes| assert_eq!(bytes, 0, "they are gone")))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -264,7 +292,11 @@ async fn segments_that_were_only_begun_go_at_the_start_without_a_word() {
     std::fs::write(named(9), b"nonsense").unwrap();
     let archive = archive(dir.path()).await.counting(metrics.clone());
     let recovered = archive.recover().await.unwrap();
-    assert_eq!((recovered.unknown, segments(dir.path()).len()), (1, 2), "what may have been one stays");
+    assert_eq!(
+        (recovered.unknown, segments(dir.path()).len()),
+        (1, 2),
+        "what may have been one stays"
+    );
     archive.catch_up().await.unwrap();
     all_read(&archive, &all).await;
     assert!(metrics.render().contains("rerouter_capture_blocks_damaged_total 1"));
@@ -306,9 +338,12 @@ async fn captures_whose_rows_are_damaged_are_found_by_their_heads() {
             first.append(Arc::new(pair.to_vec())).await.unwrap();
         }
         first.close().await.unwrap();
-        let bodies = first.store.locate_capture(&all[2].head.id).await.unwrap().unwrap().bodies.unwrap();
+        let bodies =
+            first.store.locate_capture(&all[2].head.id).await.unwrap().unwrap().bodies.unwrap();
         let file = segments(dir.path())[0].clone();
-        let segment = first.segment(format::number(file.file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+        let segment = first
+            .segment(format::number(file.file_name().unwrap().to_str().unwrap()).unwrap())
+            .unwrap();
         let rows = segment.block_head(bodies).unwrap().end(bodies) as usize;
         drop(first);
         let mut bytes = std::fs::read(&file).unwrap();
@@ -337,7 +372,10 @@ async fn a_rebuild_that_fails_at_any_step_goes_on_where_it_was() {
     }
     drop(first);
     let list = async |archive: &Archive| {
-        let heads = archive.list(crate::store::CaptureFilter::default(), 2 * INDEX_STEP, None).await.unwrap();
+        let heads = archive
+            .list(crate::store::CaptureFilter::default(), 2 * INDEX_STEP, None)
+            .await
+            .unwrap();
         heads.into_iter().map(|head| head.id).collect::<Vec<_>>()
     };
     let mut failures = 0;
@@ -355,8 +393,16 @@ async fn a_rebuild_that_fails_at_any_step_goes_on_where_it_was() {
                     archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
                 }
                 for id in &deleted {
-                    assert_eq!(archive.get(id).await.unwrap_err().status().as_u16(), 503, "{spared} {tends}");
-                    assert_eq!(archive.delete(id, false).await.unwrap_err().status().as_u16(), 503, "{spared} {tends}");
+                    assert_eq!(
+                        archive.get(id).await.unwrap_err().status().as_u16(),
+                        503,
+                        "{spared} {tends}"
+                    );
+                    assert_eq!(
+                        archive.delete(id, false).await.unwrap_err().status().as_u16(),
+                        503,
+                        "{spared} {tends}"
+                    );
                 }
             }
             failures += 1;
@@ -418,10 +464,18 @@ async fn a_segment_that_cannot_be_read_now_is_neither_lost_nor_closed() {
     std::fs::create_dir(&file).unwrap();
     let archive = archive(dir.path()).await.counting(metrics.clone());
     archive.recover().await.unwrap_err();
-    assert_eq!(archive.get(&RequestId::known("req_absent")).await.unwrap_err().status().as_u16(), 503, "nobody can say");
+    assert_eq!(
+        archive.get(&RequestId::known("req_absent")).await.unwrap_err().status().as_u16(),
+        503,
+        "nobody can say"
+    );
     let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [false]);
-    assert!(metrics.render().contains("rerouter_capture_blocks_damaged_total 0"), "{}", metrics.render());
+    assert!(
+        metrics.render().contains("rerouter_capture_blocks_damaged_total 0"),
+        "{}",
+        metrics.render()
+    );
     std::fs::remove_dir(&file).unwrap();
     std::fs::rename(&aside, &file).unwrap();
     archive.catch_up().await.unwrap();
@@ -443,7 +497,11 @@ async fn what_says_that_captures_were_deleted_stays_as_long_after_a_rebuild() {
     let (archive, _) = restarted(dir.path()).await;
     let files = segments(dir.path());
     archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap();
-    assert_eq!(segments(dir.path()), files[1..], "the captures are old, that one of them was deleted is not");
+    assert_eq!(
+        segments(dir.path()),
+        files[1..],
+        "the captures are old, that one of them was deleted is not"
+    );
 }
 
 #[tokio::test]
@@ -455,18 +513,31 @@ async fn what_the_index_takes_counts() {
         archive.close().await.unwrap();
     }
     // As after the first look at what an earlier build left.
-    archive.store.write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) }).await.unwrap();
+    archive
+        .store
+        .write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) })
+        .await
+        .unwrap();
     let held = async || {
-        let all = archive.store.write_captures(|index| Ok((index.segments()?, index.bytes()?))).await.unwrap();
+        let all = archive
+            .store
+            .write_captures(|index| Ok((index.segments()?, index.bytes()?)))
+            .await
+            .unwrap();
         (all.0.iter().map(|segment| segment.bytes).sum::<u64>(), all.1)
     };
     let (segments_hold, index_takes) = held().await;
     assert!((100 * 1_600..1_000 * 1_600).contains(&index_takes), "{index_takes}");
-    let tend = async |bytes: u64| archive.tend(archive.make.clock.now(), i64::MIN, bytes).await.unwrap();
+    let tend =
+        async |bytes: u64| archive.tend(archive.make.clock.now(), i64::MIN, bytes).await.unwrap();
     tend(segments_hold + index_takes).await;
     assert_eq!(segments(dir.path()).len(), 4);
     tend(segments_hold + index_takes - 1).await;
-    assert_eq!(segments(dir.path()).len(), 3, "the oldest makes room for the index as well, and no other");
+    assert_eq!(
+        segments(dir.path()).len(),
+        3,
+        "the oldest makes room for the index as well, and no other"
+    );
     let (segments_left, index_left) = held().await;
     assert!(segments_left < segments_hold && index_left < index_takes);
     tend(segments_left).await;

@@ -23,7 +23,9 @@ pub fn keep_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()
         .filter(|(name, value)| !value.is_sensitive() && !is_credential(name.as_str()))
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
         .collect()
 }
 
@@ -59,7 +61,10 @@ pub(super) fn scrub_request(body: &Bytes, cut: bool) -> Request {
     let Sifted { found, read, in_tools } = sift(body, look);
     let secrets = Secrets::of(body.get(..read).unwrap_or_default(), &found);
     let redacted = !found.is_empty() || read < body.len();
-    let kept = json::splice(&body.slice(..read), found.into_iter().map(|span| Edit::new(span, VALUE)).collect());
+    let kept = json::splice(
+        &body.slice(..read),
+        found.into_iter().map(|span| Edit::new(span, VALUE)).collect(),
+    );
     let kept = secrets.hide_body(&kept, true).map_or_else(Bytes::new, |(kept, _)| kept);
     Request { scrubbed: Scrubbed { body: kept, redacted }, secrets, lacks_tools: cut && in_tools }
 }
@@ -116,19 +121,28 @@ fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
     let is_stream = head.response_stream && !head.response_assembled;
     let refuses = head.status >= 400 || head.error.as_deref() == Some(IN_BAND);
     // One that is coded is none to the data path, which cannot read it, but says that it is.
-    let has_events = is_stream || (!refuses && !head.response_assembled && coded::says_events(head));
+    let has_events =
+        is_stream || (!refuses && !head.response_assembled && coded::says_events(head));
     let sifted = if has_events { sift_stream(body) } else { sift_whole(body, refuses) };
-    let Some(edits) = sifted else { return if is_stream { assembled(head, body, secrets) } else { Answer::Gone } };
+    let Some(edits) = sifted else {
+        return if is_stream { assembled(head, body, secrets) } else { Answer::Gone };
+    };
     let mut changed = !edits.is_empty();
     let mut kept = json::splice(body, edits);
     if is_stream && !secrets.is_empty() {
         // Each event, and what they say together: one may say in one piece what others say in several.
-        let mut lines = kept.split(|byte| matches!(byte, b'\n' | b'\r')).map(|line| line.strip_prefix(b"data:").unwrap_or(line));
-        if lines.any(|line| secrets.are_in(line, ends_early(head))) || secrets.hide_in(&mut head.assembled(body), ends_early(head)) {
+        let mut lines = kept
+            .split(|byte| matches!(byte, b'\n' | b'\r'))
+            .map(|line| line.strip_prefix(b"data:").unwrap_or(line));
+        if lines.any(|line| secrets.are_in(line, ends_early(head)))
+            || secrets.hide_in(&mut head.assembled(body), ends_early(head))
+        {
             return assembled(head, body, secrets);
         }
     } else {
-        let Some((hidden, there)) = secrets.hide_body(&kept, ends_early(head)) else { return Answer::Gone };
+        let Some((hidden, there)) = secrets.hide_body(&kept, ends_early(head)) else {
+            return Answer::Gone;
+        };
         changed |= there;
         kept = hidden;
     }
@@ -163,7 +177,9 @@ fn sift_stream(stream: &Bytes) -> Option<Vec<Edit>> {
     for line in stream.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
         let start = from;
         from += line.len();
-        let Some(data) = line.strip_prefix(b"data:").filter(|data| lists_tools(data)) else { continue };
+        let Some(data) = line.strip_prefix(b"data:").filter(|data| lists_tools(data)) else {
+            continue;
+        };
         let at = start + line.len() - data.len();
         let data = data.trim_ascii_end();
         let Sifted { found, read, .. } = sift(data, Look::Deep);
@@ -172,7 +188,8 @@ fn sift_stream(stream: &Bytes) -> Option<Vec<Edit>> {
         if !whole && (read < data.len() || from < stream.len()) {
             return None;
         }
-        edits.extend(found.into_iter().map(|span| Edit::new(at + span.start..at + span.end, VALUE)));
+        edits
+            .extend(found.into_iter().map(|span| Edit::new(at + span.start..at + span.end, VALUE)));
     }
     Some(edits)
 }
@@ -197,7 +214,9 @@ pub fn offers_tools_past(body: &[u8], most: usize) -> bool {
         if !matches!(name.first(), Some(b't' | b'T' | b'm' | b'M' | b'a' | b'A' | b'\\')) {
             return false;
         }
-        let lists = LISTS.iter().any(|list| spelled::after(name, list).is_some_and(|after| after.starts_with(b"\"")));
+        let lists = LISTS
+            .iter()
+            .any(|list| spelled::after(name, list).is_some_and(|after| after.starts_with(b"\"")));
         lists || spelled::after(name, b"authorization").is_some()
     })
 }

@@ -64,10 +64,18 @@ struct Open {
 
 impl Make {
     /// A new file of a segment that stands for another, if `replaces` is not 0; `ending` as [`Writer::create`] has it.
-    pub(super) fn create(&self, number: i64, replaces: i64, ending: Option<&str>) -> io::Result<Writer> {
+    pub(super) fn create(
+        &self,
+        number: i64,
+        replaces: i64,
+        ending: Option<&str>,
+    ) -> io::Result<Writer> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let seal = if self.encrypt {
-            let key = self.keys.first().ok_or_else(|| io::Error::other("there is no key to seal with"))?;
+            let key = self
+                .keys
+                .first()
+                .ok_or_else(|| io::Error::other("there is no key to seal with"))?;
             Some((key, &self.random))
         } else {
             None
@@ -138,7 +146,11 @@ impl Shelf {
     }
 
     /// The same into a segment of their own, closed and durable when it returns: what is written beside has another age.
-    pub(super) fn append_apart(&mut self, index: &mut CaptureIndex<'_>, captures: Vec<Ready>) -> Result<usize, StoreError> {
+    pub(super) fn append_apart(
+        &mut self,
+        index: &mut CaptureIndex<'_>,
+        captures: Vec<Ready>,
+    ) -> Result<usize, StoreError> {
         let mut apart = Shelf { last: self.last, ..Shelf::new(self.make.clone()) };
         let written = apart.append(index, captures, Pace::beside());
         let closed = apart.close(index);
@@ -149,7 +161,11 @@ impl Shelf {
     }
 
     /// Takes captures out of the index, and keeps them out of it for good: durable when it returns.
-    pub(super) fn bury(&mut self, index: &mut CaptureIndex<'_>, ids: &[RequestId]) -> Result<(), StoreError> {
+    pub(super) fn bury(
+        &mut self,
+        index: &mut CaptureIndex<'_>,
+        ids: &[RequestId],
+    ) -> Result<(), StoreError> {
         let at_us = self.make.clock.now().as_microsecond();
         self.write(index, |index, open| {
             let graves: Vec<Grave> = ids.iter().map(|id| Grave { id: id.clone(), at_us }).collect();
@@ -177,7 +193,9 @@ impl Shelf {
         if written.is_err() {
             open.row = before.1;
             if let Err(error) = open.writer.rewind(before.0) {
-                log::error!("a segment of captures could not be mended and is left at that: {error}");
+                log::error!(
+                    "a segment of captures could not be mended and is left at that: {error}"
+                );
                 // What is beyond its length in the index is not looked at, and cut off at the next start.
                 return written;
             }
@@ -191,7 +209,9 @@ impl Shelf {
     /// so only once. Such a segment is left as after a crash: it is read again, and closed, later.
     fn keep(&mut self, open: Open) {
         if open.doubtful {
-            log::error!("a segment of captures could not be made durable and is left at that: another one begins");
+            log::error!(
+                "a segment of captures could not be made durable and is left at that: another one begins"
+            );
         } else {
             self.open = Some(open);
         }
@@ -213,27 +233,49 @@ impl Shelf {
             }
         };
         // Nothing is in it yet, and nobody knows of it.
-        let abandon = |_: &io::Error| _ = std::fs::remove_file(format::path(&self.make.dir, writer.head().number));
+        let abandon = |_: &io::Error| {
+            _ = std::fs::remove_file(format::path(&self.make.dir, writer.head().number))
+        };
         self.make.sync_dir().inspect_err(abandon)?;
-        let row = SegmentRow { number: writer.head().number, sealed: false, newest_us: i64::MIN, bytes: FIRST, synced: FIRST };
-        Ok(Open { writer, row, began: self.make.clock.now(), synced: Instant::now(), doubtful: false })
+        let row = SegmentRow {
+            number: writer.head().number,
+            sealed: false,
+            newest_us: i64::MIN,
+            bytes: FIRST,
+            synced: FIRST,
+        };
+        Ok(Open {
+            writer,
+            row,
+            began: self.make.clock.now(),
+            synced: Instant::now(),
+            doubtful: false,
+        })
     }
 
     fn is_full(&self) -> bool {
-        let old = |open: &Open| self.make.clock.now().duration_since(open.began).unsigned_abs() >= self.make.age;
+        let old = |open: &Open| {
+            self.make.clock.now().duration_since(open.began).unsigned_abs() >= self.make.age
+        };
         self.open.as_ref().is_some_and(|open| open.writer.length() >= self.make.bytes || old(open))
     }
 
     /// Makes what was written survive the loss of power.
     pub(super) fn sync(&mut self, index: &mut CaptureIndex<'_>) -> Result<(), StoreError> {
-        let Some(mut open) = self.open.take_if(|open| open.row.synced < open.row.bytes) else { return Ok(()) };
+        let Some(mut open) = self.open.take_if(|open| open.row.synced < open.row.bytes) else {
+            return Ok(());
+        };
         let synced = open.sync().and_then(|()| index.put_segment(&open.row));
         self.keep(open);
         synced
     }
 
     /// Closes the segment if it is full or old, or larger than this.
-    pub(super) fn close_if_due(&mut self, index: &mut CaptureIndex<'_>, most: u64) -> Result<(), StoreError> {
+    pub(super) fn close_if_due(
+        &mut self,
+        index: &mut CaptureIndex<'_>,
+        most: u64,
+    ) -> Result<(), StoreError> {
         let large = self.open.as_ref().is_some_and(|open| open.writer.length() > most);
         if large || self.is_full() { self.close(index) } else { Ok(()) }
     }

@@ -96,13 +96,20 @@ async fn a_failed_sync_is_never_followed_by_a_good_one_of_the_same_segment() {
     archive.sync().await.unwrap_err();
     archive.sync().await.unwrap();
     let synced = archive.store.write_captures(|index| index.segments()).await.unwrap()[0].clone();
-    assert!(synced.synced < synced.bytes, "what the system may have lost is not said to be durable");
+    assert!(
+        synced.synced < synced.bytes,
+        "what the system may have lost is not said to be durable"
+    );
     append(&archive, &all[1]).await.unwrap();
     assert_eq!(segments(dir.path()).len(), 2);
     all_read(&archive, &all[..2]).await;
     archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
     let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, false], "it was read again, and closed");
+    assert_eq!(
+        rows.iter().map(|row| row.sealed).collect::<Vec<_>>(),
+        [true, false],
+        "it was read again, and closed"
+    );
     // A deletion is durable when it returns, or it did not happen.
     faults.fail_syncs(1);
     archive.delete(&all[0].head.id, false).await.unwrap_err();
@@ -139,7 +146,9 @@ fn lies(archive: &Archive, id: &RequestId) -> usize {
             .scan(FIRST, false, |block| {
                 if block.head.kind == Kind::Heads {
                     let heads = Parts::heads(&segment, block.offset)?;
-                    let ids = (0..).map_while(|at| heads.head(at)).map(|head| serde_json::from_slice::<Head>(&head).unwrap().id);
+                    let ids = (0..)
+                        .map_while(|at| heads.head(at))
+                        .map(|head| serde_json::from_slice::<Head>(&head).unwrap().id);
                     found += ids.filter(|known| known == id).count();
                 }
                 Ok(())
@@ -178,7 +187,9 @@ async fn what_was_written_twice_leaves_both_places_when_it_is_deleted() {
             append(&archive, &all[1]).await.unwrap();
             append(&archive, &all[2]).await.unwrap();
             assert_eq!(lies(&archive, &all[1].head.id), 2, "{case}");
-            let tend = async |archive: &Archive| archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
+            let tend = async |archive: &Archive| {
+                archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap()
+            };
             match deleted {
                 0 => {}
                 1 => tend(&archive).await,

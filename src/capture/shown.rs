@@ -101,31 +101,41 @@ impl Capture {
     /// several times are one, as they are shown. The error says what is not as it should be, and holds nothing of the bodies.
     pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
         // The error of the parser would quote what it does not understand.
-        let shown: Shown = serde_json::from_slice(text).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => format!("not a capture, at column {}", error.column()),
-            _ => format!("not JSON, at column {}", error.column()),
-        })?;
-        let created_at: Timestamp = shown.created_at.parse().map_err(|_| "`created_at` is not a time")?;
+        let shown: Shown =
+            serde_json::from_slice(text).map_err(|error| match error.classify() {
+                serde_json::error::Category::Data => {
+                    format!("not a capture, at column {}", error.column())
+                }
+                _ => format!("not JSON, at column {}", error.column()),
+            })?;
+        let created_at: Timestamp =
+            shown.created_at.parse().map_err(|_| "`created_at` is not a time")?;
         let request = shown.request.body()?;
         let response = shown.response.body()?;
         let mut head = Head::new(shown.id, created_at, shown.user, &shown.endpoint);
         // Of a stream that something was taken out of only what it amounts to was kept.
-        head.response_assembled = shown.response.stream && response.is_none() && !shown.response.assembled.is_null();
+        head.response_assembled =
+            shown.response.stream && response.is_none() && !shown.response.assembled.is_null();
         let response = match head.response_assembled {
             true => Bytes::from(shown.response.assembled.to_string()),
             false => response.unwrap_or_default(),
         };
         (head.state, head.status, head.stream) = (shown.state, shown.status, shown.stream);
-        (head.key, head.agent, head.client_request_id) = (shown.key, shown.agent, shown.client_request_id);
-        (head.request_headers, head.response_headers) = (shown.request.headers(), shown.response.headers());
-        (head.response_stream, head.response_truncated) = (shown.response.stream, shown.response.truncated);
+        (head.key, head.agent, head.client_request_id) =
+            (shown.key, shown.agent, shown.client_request_id);
+        (head.request_headers, head.response_headers) =
+            (shown.request.headers(), shown.response.headers());
+        (head.response_stream, head.response_truncated) =
+            (shown.response.stream, shown.response.truncated);
         // Without its body it cannot be run again, whatever is said of it.
-        head.request_captured = request.is_some() && shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+        head.request_captured = request.is_some()
+            && shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
         let request = request.filter(|_| head.request_captured);
         (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
         head.request_whole = shown.redacted && shown.not_replayable.is_none();
         // No call's body is empty.
-        head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty()) || head.not_replayable().is_some();
+        head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty())
+            || head.not_replayable().is_some();
         head.query = shown.request.query;
         head.inputs = shown.inputs;
         head.served = shown.served;
@@ -135,8 +145,10 @@ impl Capture {
             head.served = served.or(head.served);
         }
         (head.usage, head.cost_usd) = (shown.usage, shown.cost_usd);
-        (head.routing_us, head.ttft_ms, head.total_ms) = (shown.latency.routing_us, shown.latency.ttft_ms, shown.latency.total_ms);
-        (head.replay_of, head.replayed_by, head.shadow_of) = (shown.replay_of, shown.replayed_by, shown.shadow_of);
+        (head.routing_us, head.ttft_ms, head.total_ms) =
+            (shown.latency.routing_us, shown.latency.ttft_ms, shown.latency.total_ms);
+        (head.replay_of, head.replayed_by, head.shadow_of) =
+            (shown.replay_of, shown.replayed_by, shown.shadow_of);
         head.error = shown.error;
         // As it is where such a capture is made: builds that would misread it do not read it.
         head.version = match (&head.agent, head.response_assembled) {
@@ -169,7 +181,8 @@ mod tests {
         assert_eq!(read, capture);
         // What was redacted of a stream is shown as what it amounts to.
         capture.head.request_headers.clear();
-        (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) = (true, true, true);
+        (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) =
+            (true, true, true);
         capture.bodies.response = Bytes::from_static(b"{\"choices\":[]}");
         capture.head.version = Head::ASSEMBLED;
         assert_eq!(back(&capture), capture);
@@ -180,14 +193,26 @@ mod tests {
         let text = capture(3, &UserId::known("usr_1"), &Random::seeded(1)).whole().to_string();
         for (broken, expected) in [
             (text.replace("\"status\":200", "\"status\":\"my secret\""), "not a capture"),
-            (text.replace("\"created_at\":\"", "\"created_at\":\"my secret"), "`created_at` is not a time"),
-            (text.replacen("\"truncated\":", "\"body_base64\":\"my secret\",\"truncated\":", 1), "there are both"),
-            (text.replacen("\"body\":\"{", "\"body\":null,\"body_base64\":\"my secret{", 1), "not base64"),
+            (
+                text.replace("\"created_at\":\"", "\"created_at\":\"my secret"),
+                "`created_at` is not a time",
+            ),
+            (
+                text.replacen("\"truncated\":", "\"body_base64\":\"my secret\",\"truncated\":", 1),
+                "there are both",
+            ),
+            (
+                text.replacen("\"body\":\"{", "\"body\":null,\"body_base64\":\"my secret{", 1),
+                "not base64",
+            ),
             ("my secret".to_owned(), "not JSON"),
             ("[]".to_owned(), "not a capture"),
         ] {
             let error = Capture::read_whole(broken.as_bytes()).unwrap_err();
-            assert!(error.contains(expected) && !error.contains("my secret"), "{expected}: {error}");
+            assert!(
+                error.contains(expected) && !error.contains("my secret"),
+                "{expected}: {error}"
+            );
         }
     }
 
@@ -196,17 +221,31 @@ mod tests {
         let mut capture = capture(5, &UserId::known("usr_1"), &Random::seeded(2));
         capture.head.response_stream = true;
         let mut whole = capture.whole();
-        assert_eq!((back(&capture).head.version, back(&capture).head.not_replayable()), (Head::FIRST, None));
+        assert_eq!(
+            (back(&capture).head.version, back(&capture).head.not_replayable()),
+            (Head::FIRST, None)
+        );
         whole["request"]["body"] = Value::Null;
         let read = |whole: &Value| Capture::read_whole(whole.to_string().as_bytes()).unwrap();
-        assert_eq!(read(&whole).head.not_replayable(), Some(Kind::NotCaptured), "its body is not there");
+        assert_eq!(
+            read(&whole).head.not_replayable(),
+            Some(Kind::NotCaptured),
+            "its body is not there"
+        );
         whole["request"]["body"] = "".into();
         assert_eq!(read(&whole).head.not_replayable(), Some(Kind::NotCaptured), "it has none");
         whole["request"]["truncated"] = true.into();
-        assert_eq!(read(&whole).head.not_replayable(), Some(Kind::Truncated), "nothing of it was kept");
+        assert_eq!(
+            read(&whole).head.not_replayable(),
+            Some(Kind::Truncated),
+            "nothing of it was kept"
+        );
         let mut denied = capture.whole();
         denied["not_replayable"] = "not_captured".into();
-        assert_eq!((read(&denied).head.request_captured, read(&denied).bodies.request), (false, Bytes::new()));
+        assert_eq!(
+            (read(&denied).head.request_captured, read(&denied).bodies.request),
+            (false, Bytes::new())
+        );
         let mut assembled = capture.whole();
         assembled["response"]["body"] = Value::Null;
         assembled["response"]["assembled"] = serde_json::json!({"choices": []});

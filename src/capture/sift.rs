@@ -77,7 +77,8 @@ impl Walk {
     /// Walks through the value ahead. As deep as JSON may be, no deeper.
     fn value(&mut self, cursor: &mut Cursor<'_>, role: Role) -> Result<(), Fault> {
         let walked = self.walk(cursor, role);
-        self.in_tools |= walked.is_err() && matches!(role, Role::Tools | Role::Servers | Role::Listed);
+        self.in_tools |=
+            walked.is_err() && matches!(role, Role::Tools | Role::Servers | Role::Listed);
         walked
     }
 
@@ -88,22 +89,35 @@ impl Walk {
             (Role::Tools | Role::Servers | Role::Listed | Role::Tool, Shape::Array) => {
                 cursor.elements(|cursor| self.value(cursor, Role::Tool))
             }
-            (Role::Servers, Shape::Object) => cursor.members(|cursor, _| self.value(cursor, Role::Tool)),
+            (Role::Servers, Shape::Object) => {
+                cursor.members(|cursor, _| self.value(cursor, Role::Tool))
+            }
             // One tool, or several by their names.
             (Role::Tools, Shape::Object) => cursor.members(|cursor, name| {
                 let role = self.role(Role::Tool, name);
-                self.value(cursor, if matches!(role, Role::Plain | Role::Quoted) { Role::Tool } else { role })
+                self.value(
+                    cursor,
+                    if matches!(role, Role::Plain | Role::Quoted) { Role::Tool } else { role },
+                )
             }),
             (Role::Headers | Role::Header, Shape::Object) => cursor.members(|cursor, name| {
                 let role = if is_credential(&plain(name)) { Role::Secret } else { Role::Header };
                 self.value(cursor, role)
             }),
-            (Role::Header | Role::Address, Shape::Array) => cursor.elements(|cursor| self.value(cursor, role)),
+            (Role::Header | Role::Address, Shape::Array) => {
+                cursor.elements(|cursor| self.value(cursor, role))
+            }
             (Role::Secret | Role::Headers, _) => self.take(cursor),
             // Where it is cut off it may go on as one.
-            (Role::Header, Shape::String) => self.take_if(cursor, |text, cut| cut || is_tool_credential(text)),
-            (Role::Address, Shape::String) => self.take_if(cursor, |text, cut| cut || has_credential(text)),
-            (_, Shape::String) if self.look == Look::Wary => self.take_if(cursor, |text, _| quotes_credential(text.as_bytes())),
+            (Role::Header, Shape::String) => {
+                self.take_if(cursor, |text, cut| cut || is_tool_credential(text))
+            }
+            (Role::Address, Shape::String) => {
+                self.take_if(cursor, |text, cut| cut || has_credential(text))
+            }
+            (_, Shape::String) if self.look == Look::Wary => {
+                self.take_if(cursor, |text, _| quotes_credential(text.as_bytes()))
+            }
             (_, Shape::Object) => cursor.members(|cursor, name| {
                 let role = self.role(role, name);
                 match role {
@@ -160,7 +174,11 @@ impl Walk {
     }
 
     /// The string ahead, where it is one to take: by its text, and whether that is cut off.
-    fn take_if(&mut self, cursor: &mut Cursor<'_>, is_one: impl Fn(&str, bool) -> bool) -> Result<(), Fault> {
+    fn take_if(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        is_one: impl Fn(&str, bool) -> bool,
+    ) -> Result<(), Fault> {
         let start = cursor.place();
         let taken = cursor.skip();
         let cut = taken.is_err();
@@ -290,15 +308,21 @@ pub(super) fn parameters(url: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Whether a parameter of this name carries a credential.
 pub(super) fn is_secret_parameter(name: &str) -> bool {
-    const KNOWN: [&str; 9] = ["key", "token", "sig", "signature", "secret", "password", "pass", "code", "access"];
+    const KNOWN: [&str; 9] =
+        ["key", "token", "sig", "signature", "secret", "password", "pass", "code", "access"];
     let name = name.to_ascii_lowercase().replace('_', "-");
     // What is spelled by percent signs could be any name.
-    name.contains('%') || KNOWN.contains(&name.as_str()) || is_credential(&name) || name.ends_with("key") || name.ends_with("token")
+    name.contains('%')
+        || KNOWN.contains(&name.as_str())
+        || is_credential(&name)
+        || name.ends_with("key")
+        || name.ends_with("token")
 }
 
 /// Words of somebody who quotes a tool: JSON within a text, or what Python writes of such.
 pub(super) fn quotes_credential(text: &[u8]) -> bool {
-    const WORDS: [&[u8]; 5] = [b"authorization", b"mcp_servers", b"headers", b"api_key", b"api-key"];
+    const WORDS: [&[u8]; 5] =
+        [b"authorization", b"mcp_servers", b"headers", b"api_key", b"api-key"];
     let text = unescaped(text).to_ascii_lowercase();
     WORDS.iter().any(|word| {
         memchr::memmem::find_iter(text.as_bytes(), word).any(|at| {

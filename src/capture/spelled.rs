@@ -12,13 +12,17 @@ pub(super) fn after<'a>(text: &'a [u8], what: &[u8]) -> Option<&'a [u8]> {
         }
         let escapes = rest.iter().take(BACKSLASHES).take_while(|byte| **byte == b'\\').count();
         let escaped = rest.get(escapes..).filter(|_| escapes > 0)?;
-        let code = escaped.strip_prefix(b"u").and_then(|rest| std::str::from_utf8(rest.get(..4)?).ok());
+        let code =
+            escaped.strip_prefix(b"u").and_then(|rest| std::str::from_utf8(rest.get(..4)?).ok());
         if let Some(code) = code.and_then(|digits| u8::from_str_radix(digits, 16).ok())
             && code.eq_ignore_ascii_case(byte)
         {
             return Some(at + escapes + 5);
         }
-        escaped.first().filter(|escaped| escaped.eq_ignore_ascii_case(byte)).map(|_| at + escapes + 1)
+        escaped
+            .first()
+            .filter(|escaped| escaped.eq_ignore_ascii_case(byte))
+            .map(|_| at + escapes + 1)
     })?;
     text.get(end..)
 }

@@ -30,7 +30,11 @@ impl Archive {
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is that of the last that failed.
     pub async fn tend(&self, now: Timestamp, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let (archive, closing) = (self.clone(), self.clone());
-        let mut failed = self.store.write_captures(move |index| closing.lock().close_if_due(index, bytes)).await.err();
+        let mut failed = self
+            .store
+            .write_captures(move |index| closing.lock().close_if_due(index, bytes))
+            .await
+            .err();
         // While the index is made again, segments that are not closed are being read or written, and the rest has time.
         let alone = self.shared.rebuilding.try_lock().ok();
         if alone.is_some() {
@@ -48,11 +52,18 @@ impl Archive {
 
     /// Retention: whole segments leave, the oldest first. With `alone` also those that could not be closed yet: nobody knows
     /// when their last captures were, but for the age at which another segment begins.
-    async fn let_leave(&self, now: Timestamp, before_us: i64, bytes: u64, alone: bool) -> Result<(), StoreError> {
+    async fn let_leave(
+        &self,
+        now: Timestamp,
+        before_us: i64,
+        bytes: u64,
+        alone: bool,
+    ) -> Result<(), StoreError> {
         let (archive, now_us) = (self.clone(), now.as_microsecond());
         let segments = self.store.write_captures(move |index| {
             // What leaves may be the room that this takes: it says no more than which of them age by another time.
-            let unnoted = archive.make.faults.before_noting().and_then(|()| index.note_ahead(now_us)).err();
+            let unnoted =
+                archive.make.faults.before_noting().and_then(|()| index.note_ahead(now_us)).err();
             let segments = index.segments()?;
             let left: Vec<bool> = segments.iter().map(|row| archive.is_left(row)).collect();
             Ok((segments, left, index.ahead(now_us)?, index.bytes()?, unnoted))
@@ -73,7 +84,9 @@ impl Archive {
             match self.remove(segment.number).await {
                 Ok(()) => {
                     // What finds them takes its part of the disk: of what leaves about as much. The next look knows.
-                    indexed = indexed.saturating_sub((indexed as f64 * (segment.bytes as f64 / held.max(1) as f64)) as u64);
+                    indexed = indexed.saturating_sub(
+                        (indexed as f64 * (segment.bytes as f64 / held.max(1) as f64)) as u64,
+                    );
                     held -= segment.bytes;
                 }
                 Err(error) => failed = Some(error),
@@ -104,10 +117,13 @@ impl Archive {
             self.catch_up_alone().await.inspect_err(half)?;
         }
         let mut failed = None;
-        let due_us = now.as_microsecond() - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
+        let due_us = now.as_microsecond()
+            - i64::try_from(bounds::REWRITE_AFTER.as_micros()).unwrap_or(i64::MAX);
         let archive = self.clone();
         // By the clock that deletions have their time from, on the thread where they get it: only one that was set back is behind.
-        let due = self.store.write_captures(move |index| index.due(due_us, archive.make.clock.now().as_microsecond()));
+        let due = self.store.write_captures(move |index| {
+            index.due(due_us, archive.make.clock.now().as_microsecond())
+        });
         for number in due.await? {
             // One that cannot be read does not keep the others.
             failed = self.make_anew(number).await.err().or(failed);
@@ -146,7 +162,9 @@ impl Archive {
 
     async fn forget_captures(&self, number: i64) -> Result<(), StoreError> {
         self.make.faults.before_forgetting()?;
-        while self.store.write_captures(move |index| index.forget(number, INDEX_STEP)).await? == INDEX_STEP {}
+        while self.store.write_captures(move |index| index.forget(number, INDEX_STEP)).await?
+            == INDEX_STEP
+        {}
         Ok(())
     }
 
@@ -207,7 +225,8 @@ impl Archive {
         let written = self.fill_anew(&segment, new, dead);
         if written.is_err() {
             // A full disk, perhaps: the next try would leave another.
-            let _none = std::fs::remove_file(format::path(&self.make.dir, new).with_extension("new"));
+            let _none =
+                std::fs::remove_file(format::path(&self.make.dir, new).with_extension("new"));
         }
         written
     }
@@ -264,9 +283,19 @@ impl Archive {
         if !graves.is_empty() {
             group::push_graves(&mut writer, &graves)?;
         }
-        let newest = placed.iter().map(|(row, _)| row.created_at_us).chain(graves.iter().map(|grave| grave.at_us)).max();
+        let newest = placed
+            .iter()
+            .map(|(row, _)| row.created_at_us)
+            .chain(graves.iter().map(|grave| grave.at_us))
+            .max();
         let bytes = writer.finish()?;
-        let row = SegmentRow { number: new, sealed: true, newest_us: newest.unwrap_or(i64::MIN), bytes, synced: bytes };
+        let row = SegmentRow {
+            number: new,
+            sealed: true,
+            newest_us: newest.unwrap_or(i64::MIN),
+            bytes,
+            synced: bytes,
+        };
         Ok(Anew { row, places: placed.into_iter().map(|(row, place)| (row.id, place)).collect() })
     }
 }
@@ -291,10 +320,17 @@ fn copy(
         Ok(bodies) => bodies,
         Err(_) => return copy_without(segment, writer, rows, dead, damaged),
     };
-    let heads = writer.push_as(Kind::Heads, head.count, head.raw as usize, head.compressed, heads)?;
+    let heads =
+        writer.push_as(Kind::Heads, head.count, head.raw as usize, head.compressed, heads)?;
     let bodies = match bodies {
         None => None,
-        Some((head, bodies)) => Some(writer.push_as(Kind::Bodies, head.count, head.raw as usize, head.compressed, bodies)?),
+        Some((head, bodies)) => Some(writer.push_as(
+            Kind::Bodies,
+            head.count,
+            head.raw as usize,
+            head.compressed,
+            bodies,
+        )?),
     };
     let rows = Rows { heads, bodies, ..rows };
     group::push_rows(writer, &rows)?;
@@ -309,7 +345,11 @@ fn copy_without(
     damaged: &impl Fn(u64, Damage) -> Result<(), Damage>,
 ) -> Result<Placed, Damage> {
     let heads = Parts::heads(segment, rows.heads)?;
-    let (bodies, lost) = match rows.bodies.map(|at| Parts::bodies(segment, at).map_err(|damage| (at, damage))).transpose() {
+    let (bodies, lost) = match rows
+        .bodies
+        .map(|at| Parts::bodies(segment, at).map_err(|damage| (at, damage)))
+        .transpose()
+    {
         Ok(bodies) => (bodies, rows.lost),
         Err((at, damage)) => {
             damaged(at, damage)?;
@@ -342,8 +382,10 @@ fn copy_without(
 /// A head whose bodies are lost: it cannot be run again.
 fn without_bodies(head: &[u8]) -> Result<Vec<u8>, Damage> {
     let unread = Damage::Bytes("a head of it does not read");
-    let head = serde_json::from_slice::<Head>(head).ok().filter(|head| head.version <= Head::VERSION);
-    let written = head.and_then(|head| serde_json::to_vec(&Head { request_captured: false, ..head }).ok());
+    let head =
+        serde_json::from_slice::<Head>(head).ok().filter(|head| head.version <= Head::VERSION);
+    let written =
+        head.and_then(|head| serde_json::to_vec(&Head { request_captured: false, ..head }).ok());
     written.ok_or(unread)
 }
 

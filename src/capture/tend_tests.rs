@@ -25,7 +25,11 @@ async fn segments_leave_by_age_and_by_size() {
     }
     let us = |second: i64| start.as_microsecond() + second * 1_000_000;
     archive.tend(clock.now(), us(1), u64::MAX).await.unwrap();
-    assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all), 3), "its newest is young enough");
+    assert_eq!(
+        (ids(&archive).await, segments(dir.path()).len()),
+        (ids_of(&all), 3),
+        "its newest is young enough"
+    );
     archive.tend(clock.now(), us(2), u64::MAX).await.unwrap();
     assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all[2..]), 2));
     let held: u64 = segments(dir.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
@@ -41,8 +45,16 @@ async fn a_segment_is_closed_when_it_is_old_or_larger_than_all_may_be() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Clock::manual(captures(0..1)[0].head.created_at);
     let archive = archive(dir.path()).await.with_clock(clock.clone());
-    let sealed =
-        async || archive.store.write_captures(|index| index.segments()).await.unwrap().iter().map(|row| row.sealed).collect::<Vec<_>>();
+    let sealed = async || {
+        archive
+            .store
+            .write_captures(|index| index.segments())
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.sealed)
+            .collect::<Vec<_>>()
+    };
     append(&archive, &captures(0..1)).await;
     archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
     assert_eq!(sealed().await, [false]);
@@ -84,7 +96,9 @@ async fn the_bytes_of_what_was_deleted_leave_the_disk() {
     for capture in &all {
         assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
     }
-    let segment = archive.segment(format::number(after[0].file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+    let segment = archive
+        .segment(format::number(after[0].file_name().unwrap().to_str().unwrap()).unwrap())
+        .unwrap();
     let (mut heads, mut graves) = (0, 0);
     segment
         .scan(FIRST, true, |found| {
@@ -103,7 +117,9 @@ async fn the_bytes_of_what_was_deleted_leave_the_disk() {
 }
 
 /// A deletion waits for so much, for the segment to be closed, and for the next look.
-const REWRITE_WITHIN: Duration = bounds::REWRITE_AFTER.saturating_add(bounds::SEGMENT_AGE).saturating_add(bounds::SWEEP_INTERVAL);
+const REWRITE_WITHIN: Duration = bounds::REWRITE_AFTER
+    .saturating_add(bounds::SEGMENT_AGE)
+    .saturating_add(bounds::SWEEP_INTERVAL);
 
 #[tokio::test]
 async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
@@ -114,7 +130,8 @@ async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
         append(&archive, &all).await;
         archive.delete(&all[1].head.id, false).await.unwrap();
         archive.close().await.unwrap();
-        let old = format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
+        let old =
+            format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
         let graves = archive.store.write_captures(move |index| index.graves(old)).await.unwrap();
         let Anew { row, places } = archive.write_anew(old, &graves).unwrap();
         let path = format::path(&archive.make.dir, row.number);
@@ -122,7 +139,11 @@ async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
         let step = places[..1].to_vec();
         archive.store.write_captures(move |index| index.place_anew(old, &step)).await.unwrap();
         all.remove(1);
-        assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&all), 2), "either is read");
+        assert_eq!(
+            (ids(&archive).await, segments(dir.path()).len()),
+            (ids_of(&all), 2),
+            "either is read"
+        );
         // One that is where it was is deleted in between, and one that has moved.
         for _ in 0..2 {
             archive.delete(&all.remove(0).head.id, false).await.unwrap();
@@ -140,7 +161,8 @@ async fn a_segment_that_is_replaced_in_part_is_replaced_later() {
         };
         assert_eq!(ids(&archive).await, ids_of(&all), "restarts: {restarts}");
         assert!(!format::path(&archive.make.dir, old).exists() && path.exists());
-        let graves = archive.store.write_captures(move |index| index.graves(row.number)).await.unwrap();
+        let graves =
+            archive.store.write_captures(move |index| index.graves(row.number)).await.unwrap();
         assert_eq!(graves.len(), 2, "what was deleted meanwhile is to leave the new one");
     }
 }
@@ -159,7 +181,8 @@ async fn a_large_segment_is_replaced_in_steps() {
     clock.advance(bounds::REWRITE_AFTER);
     archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
     assert_ne!(segments(dir.path()), before);
-    let listed = archive.list(crate::store::CaptureFilter::default(), all.len(), None).await.unwrap();
+    let listed =
+        archive.list(crate::store::CaptureFilter::default(), all.len(), None).await.unwrap();
     assert_eq!(listed.into_iter().map(|head| head.id).collect::<Vec<_>>(), ids_of(&all[1..]));
 }
 
@@ -173,7 +196,11 @@ async fn a_segment_that_could_not_be_closed_is_closed_later() {
     append(&archive, &captures(2..3)).await;
     archive.tend(archive.make.clock.now(), i64::MIN, u64::MAX).await.unwrap();
     let rows = archive.store.write_captures(|index| index.segments()).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.sealed).collect::<Vec<_>>(), [true, false], "the one that is written to is left alone");
+    assert_eq!(
+        rows.iter().map(|row| row.sealed).collect::<Vec<_>>(),
+        [true, false],
+        "the one that is written to is left alone"
+    );
     assert_eq!(ids(&archive).await, ids_of(&captures(0..3)));
 }
 
@@ -189,7 +216,16 @@ async fn a_step_that_fails_keeps_no_segment_from_leaving() {
     }
     append(&archive, &all[3..4]).await;
     let tend = async |bytes: u64| archive.tend(archive.make.clock.now(), i64::MIN, bytes).await;
-    let held = async || archive.store.write_captures(|index| index.segments()).await.unwrap().iter().map(|row| row.bytes).sum::<u64>();
+    let held = async || {
+        archive
+            .store
+            .write_captures(|index| index.segments())
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.bytes)
+            .sum::<u64>()
+    };
     // The open segment cannot be closed, nor what is left of two be mended.
     faults.fail_syncs(3);
     archive.shelf.lock().unwrap().let_go_for_tests();
@@ -260,10 +296,12 @@ async fn a_damaged_block_costs_what_it_holds_also_when_its_segment_is_made_anew(
             append(&archive, &all[6..]).await;
             archive.delete(&all[4].head.id, false).await.unwrap();
             archive.close().await.unwrap();
-            let place = archive.store.locate_capture(&all[3 * group].head.id).await.unwrap().unwrap();
+            let place =
+                archive.store.locate_capture(&all[3 * group].head.id).await.unwrap().unwrap();
             let file = segments(dir.path())[0].clone();
             let segment = archive.segment(place.segment).unwrap();
-            let rows_at = segment.block_head(place.bodies.unwrap()).unwrap().end(place.bodies.unwrap());
+            let rows_at =
+                segment.block_head(place.bodies.unwrap()).unwrap().end(place.bodies.unwrap());
             bend(
                 &file,
                 &archive,
@@ -283,7 +321,10 @@ async fn a_damaged_block_costs_what_it_holds_also_when_its_segment_is_made_anew(
                 match kind {
                     Kind::Bodies if hit => {
                         let read = read.unwrap();
-                        assert_eq!((read.head.not_replayable(), read.bodies), (Some(crate::error::Kind::NotCaptured), Bodies::default()));
+                        assert_eq!(
+                            (read.head.not_replayable(), read.bodies),
+                            (Some(crate::error::Kind::NotCaptured), Bodies::default())
+                        );
                     }
                     Kind::Heads if hit => assert_eq!(read, None, "{at}"),
                     _ => assert_eq!(read.as_ref(), Some(capture), "{kind:?} {group} {at}"),
@@ -302,7 +343,9 @@ async fn what_cannot_be_read_leaves_when_it_is_old() {
     let begun = archive.make.clock.now().as_microsecond();
     let stray = format::path(&archive.make.dir, begun);
     std::fs::write(&stray, b"nonsense").unwrap();
-    let tend = async |before_us: i64| archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap();
+    let tend = async |before_us: i64| {
+        archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap()
+    };
     for before_us in [i64::MIN, begun] {
         tend(before_us).await;
         assert!(stray.exists(), "what was in it may be younger");
@@ -321,7 +364,8 @@ async fn a_loss_of_power_that_only_files_outlived_brings_nothing_back() {
         append(&archive, &all).await;
         archive.delete(&all[1].head.id, false).await.unwrap();
         archive.close().await.unwrap();
-        let old = format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
+        let old =
+            format::number(segments(dir.path())[0].file_name().unwrap().to_str().unwrap()).unwrap();
         let graves = archive.store.write_captures(move |index| index.graves(old)).await.unwrap();
         let Anew { row, places } = archive.write_anew(old, &graves).unwrap();
         let path = format::path(&archive.make.dir, row.number);
@@ -380,7 +424,9 @@ async fn who_deletes_without_end_keeps_no_segment_from_being_made_anew() {
     assert_eq!(ids(&archive).await, ids_of(&all[deleted..]));
     let mut heads = 0;
     for path in segments(dir.path()) {
-        let segment = archive.segment(format::number(path.file_name().unwrap().to_str().unwrap()).unwrap()).unwrap();
+        let segment = archive
+            .segment(format::number(path.file_name().unwrap().to_str().unwrap()).unwrap())
+            .unwrap();
         let count = |found: crate::capture::segment::reader::Found| {
             heads += if found.head.kind == Kind::Heads { found.head.count as usize } else { 0 };
             Ok(())
@@ -409,7 +455,12 @@ async fn a_clock_that_was_set_back_keeps_nothing_for_longer() {
     archive.close().await.unwrap();
     let files = segments(dir.path());
     set(&clock, at(0));
-    let tend = async || archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+    let tend = async || {
+        archive
+            .tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX)
+            .await
+            .unwrap()
+    };
     tend().await;
     let anew = segments(dir.path());
     assert!(anew.len() == 1 && anew != files, "its bytes have left");
@@ -419,7 +470,12 @@ async fn a_clock_that_was_set_back_keeps_nothing_for_longer() {
     // A start does not begin the wait anew.
     drop(archive);
     let archive = crate::capture::index::tests::archive(dir.path()).await.with_clock(clock.clone());
-    let tend = async || archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+    let tend = async || {
+        archive
+            .tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX)
+            .await
+            .unwrap()
+    };
     archive.recover().await.unwrap();
     set(&clock, at(DAY));
     tend().await;
@@ -440,7 +496,8 @@ async fn what_is_old_leaves_also_when_nothing_can_be_noted() {
         archive.close().await.unwrap();
     }
     let left = async |bytes: u64| {
-        let tended = archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, bytes).await;
+        let tended =
+            archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, bytes).await;
         (tended.is_ok(), ids(&archive).await)
     };
     let of = |second: i64| ids_of(&captures(second..second + 1));
@@ -467,7 +524,10 @@ async fn a_clock_that_was_behind_costs_nothing() {
     archive.close().await.unwrap();
     for second in [-100 * DAY, 10] {
         set(&clock, at(second));
-        archive.tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX).await.unwrap();
+        archive
+            .tend(clock.now(), clock.now().as_microsecond() - DAY * 1_000_000, u64::MAX)
+            .await
+            .unwrap();
         assert_eq!(ids(&archive).await, ids_of(&captures(0..2)), "{second}");
     }
 }
@@ -480,7 +540,8 @@ async fn a_segment_that_is_never_closed_leaves_when_it_is_old() {
     append(&archive, &all[..2]).await;
     archive.shelf.lock().unwrap().let_go_for_tests();
     append(&archive, &all[2..]).await;
-    let newest_us = all[1].head.created_at.as_microsecond() + bounds::SEGMENT_AGE.as_micros() as i64;
+    let newest_us =
+        all[1].head.created_at.as_microsecond() + bounds::SEGMENT_AGE.as_micros() as i64;
     for (before_us, left) in [(newest_us, &all[..]), (newest_us + 1, &all[2..])] {
         archive.make.faults.fail_syncs(1);
         archive.tend(archive.make.clock.now(), before_us, u64::MAX).await.unwrap_err();

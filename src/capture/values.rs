@@ -28,14 +28,24 @@ fn scheme(value: &str) -> Option<(&'static str, &str)> {
 
 /// Whether what follows a scheme is what it asks for, not a word.
 fn may_follow(scheme: &str, said: &str) -> bool {
-    const BEGINS: [&str; 12] = ["sk-", "sk_", "pk-", "rtr_", "agt_", "pin_", "ses_", "nod_", "ghp_", "gsk_", "hf_", "AIza"];
-    let word = said.split([' ', '\t', '"', ',', ';']).find(|word| !word.is_empty()).unwrap_or_default();
+    const BEGINS: [&str; 12] = [
+        "sk-", "sk_", "pk-", "rtr_", "agt_", "pin_", "ses_", "nod_", "ghp_", "gsk_", "hf_", "AIza",
+    ];
+    let word =
+        said.split([' ', '\t', '"', ',', ';']).find(|word| !word.is_empty()).unwrap_or_default();
     let has = |is_one: fn(&u8) -> bool| word.as_bytes().iter().any(is_one);
     let by_form = match scheme {
         "basic" => holds_pair(word),
         // Of things of its own, too.
-        "token" => word.len() >= 2 * SECRET_BYTES && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic),
-        _ => word.len() >= 2 * SECRET_BYTES || (word.len() >= SECRET_BYTES && has(u8::is_ascii_digit)),
+        "token" => {
+            word.len() >= 2 * SECRET_BYTES
+                && has(u8::is_ascii_digit)
+                && has(u8::is_ascii_alphabetic)
+        }
+        _ => {
+            word.len() >= 2 * SECRET_BYTES
+                || (word.len() >= SECRET_BYTES && has(u8::is_ascii_digit))
+        }
     };
     by_form || BEGINS.iter().any(|begin| word.starts_with(begin))
 }
@@ -83,7 +93,8 @@ mod tests {
     fn values_that_are_credentials_are_told_from_words() {
         let key = "rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe";
         let padded = "eyJhbGciOiJFUzI1NiJ9==.eyJzdWIiOiJ4In0=.c2ln==";
-        let tokens = [key, &format!("key={key}"), padded, &format!("a={padded}; b")].map(str::to_owned);
+        let tokens =
+            [key, &format!("key={key}"), padded, &format!("a={padded}; b")].map(str::to_owned);
         let schemed = [
             "Bearer sk-1",
             "bearer  sk-1",
@@ -123,12 +134,18 @@ mod tests {
 
     #[test]
     fn no_byte_is_looked_at_twice() {
-        for (text, holds) in [("-eyJ".repeat(1000), false), ("-eyJ".repeat(1000) + ".a.b", true), ("eyJ.".repeat(1000), true)] {
+        for (text, holds) in [
+            ("-eyJ".repeat(1000), false),
+            ("-eyJ".repeat(1000) + ".a.b", true),
+            ("eyJ.".repeat(1000), true),
+        ] {
             let mut steps = 0;
             assert_eq!(holds_signed(text.bytes().inspect(|_| steps += 1)), holds);
             assert!(steps <= text.len(), "{steps}");
         }
-        for text in ["eyJ.a.b", "x eyJ.a.b", "=eyJ.a.b", "eyJ eyJ.a.b", "ey-eyJ.a.b", "a.eyJ..", "éeyJ.a.b"] {
+        for text in
+            ["eyJ.a.b", "x eyJ.a.b", "=eyJ.a.b", "eyJ eyJ.a.b", "ey-eyJ.a.b", "a.eyJ..", "éeyJ.a.b"]
+        {
             assert!(holds_signed(text.bytes()), "{text}");
         }
         for text in ["eyeyJ.a.b", "aeyJ.a.b", "eyJ.a", "eyJ.a\u{e9}.b", "eyj.a.b"] {

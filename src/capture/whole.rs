@@ -16,7 +16,11 @@ impl Capture {
     pub fn whole(&self) -> Value {
         let head = &self.head;
         let mut whole = head.fields();
-        let (body, body_base64) = if head.request_captured { body_json(&self.bodies.request) } else { (Value::Null, None) };
+        let (body, body_base64) = if head.request_captured {
+            body_json(&self.bodies.request)
+        } else {
+            (Value::Null, None)
+        };
         let mut request = json!({ "headers": headers_json(&head.request_headers), "body": body, "truncated": head.request_truncated });
         add_base64(&mut request, body_base64);
         if let (Some(query), Some(fields)) = (&head.query, request.as_object_mut()) {
@@ -27,8 +31,16 @@ impl Capture {
         // An empty one beside which something was taken out may be one that was.
         let may_be_empty = head.request_captured && !head.redacted;
         let kept = answered && (may_be_empty || !self.bodies.response.is_empty());
-        let (body, body_base64) = if kept && !head.response_assembled { body_json(&self.bodies.response) } else { (Value::Null, None) };
-        let assembled = if kept && head.response_stream { head.assembled(&self.bodies.response) } else { Value::Null };
+        let (body, body_base64) = if kept && !head.response_assembled {
+            body_json(&self.bodies.response)
+        } else {
+            (Value::Null, None)
+        };
+        let assembled = if kept && head.response_stream {
+            head.assembled(&self.bodies.response)
+        } else {
+            Value::Null
+        };
         let mut response = json!({
             "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
             "stream": head.response_stream, "truncated": head.response_truncated, "assembled": assembled,

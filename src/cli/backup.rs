@@ -25,10 +25,17 @@ pub(super) struct Arguments {
 }
 
 /// Makes the copy and says what it is.
-pub(super) fn run(arguments: &Arguments, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), String> {
+pub(super) fn run(
+    arguments: &Arguments,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), String> {
     let data = match &arguments.data_dir {
         Some(data) => data.clone(),
-        None => config::load_server(arguments.config.as_deref(), variable).map_err(|problems| listed(&problems))?.data_dir,
+        None => {
+            config::load_server(arguments.config.as_deref(), variable)
+                .map_err(|problems| listed(&problems))?
+                .data_dir
+        }
     };
     let copied = back_up(&data, &arguments.out).map_err(|error| error.to_string())?;
     let file = data.join("master.key");

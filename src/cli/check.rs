@@ -74,11 +74,22 @@ fn as_warnings(problems: Vec<Problem>) -> impl Iterator<Item = Problem> {
 
 /// All that was found but what is good, with how much it is.
 fn told(checked: &Checked) -> String {
-    let mut lines: Vec<String> = checked.problems.iter().chain(&checked.warnings).map(ToString::to_string).collect();
-    lines.extend(checked.unchecked.as_ref().map(|why| format!("the routing document was not checked: {why}")));
-    let count = |problems: &[Problem], what: &str| (!problems.is_empty()).then(|| format!("{} {what}", problems.len()));
+    let mut lines: Vec<String> =
+        checked.problems.iter().chain(&checked.warnings).map(ToString::to_string).collect();
+    lines.extend(
+        checked
+            .unchecked
+            .as_ref()
+            .map(|why| format!("the routing document was not checked: {why}")),
+    );
+    let count = |problems: &[Problem], what: &str| {
+        (!problems.is_empty()).then(|| format!("{} {what}", problems.len()))
+    };
     let counts: Vec<String> =
-        [count(&checked.problems, "problem(s)"), count(&checked.warnings, "warning(s)")].into_iter().flatten().collect();
+        [count(&checked.problems, "problem(s)"), count(&checked.warnings, "warning(s)")]
+            .into_iter()
+            .flatten()
+            .collect();
     lines.extend((!counts.is_empty()).then(|| counts.join(", ")));
     lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -61,8 +61,9 @@ pub(super) struct Answer {
 impl Answer {
     /// Its JSON.
     pub(super) fn json(&self) -> Result<Value, Failure> {
-        serde_json::from_str(&self.text)
-            .map_err(|_| Failure::Gateway(format!("the answer ({}) is not JSON; is it a gateway?", self.status)))
+        serde_json::from_str(&self.text).map_err(|_| {
+            Failure::Gateway(format!("the answer ({}) is not JSON; is it a gateway?", self.status))
+        })
     }
 
     /// It, if it is what was asked for; else the refusal.
@@ -75,15 +76,25 @@ impl Client {
     /// A client by options and environment.
     pub(super) fn new(reach: &Reach, env: &Env<'_>) -> Result<Client, Failure> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let base = reach.url.clone().or_else(|| set("REROUTER_URL")).unwrap_or_else(|| URL.to_owned());
+        let base =
+            reach.url.clone().or_else(|| set("REROUTER_URL")).unwrap_or_else(|| URL.to_owned());
         let base = base.trim_end_matches('/').to_owned();
-        if !(base.starts_with("http://") || base.starts_with("https://")) || base.contains(['?', '#', '@']) {
-            return Err(Failure::Wrong("the gateway's URL is like https://gateway.example.com".to_owned()));
+        if !(base.starts_with("http://") || base.starts_with("https://"))
+            || base.contains(['?', '#', '@'])
+        {
+            return Err(Failure::Wrong(
+                "the gateway's URL is like https://gateway.example.com".to_owned(),
+            ));
         }
         let key = reach.key.clone().or_else(|| set("REROUTER_API_KEY"));
-        let key = key.ok_or_else(|| Failure::Wrong("no key: set REROUTER_API_KEY, or give --key".to_owned()))?;
+        let key = key.ok_or_else(|| {
+            Failure::Wrong("no key: set REROUTER_API_KEY, or give --key".to_owned())
+        })?;
         if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::Wrong("the key holds what no key holds: a blank, or something that is not ASCII".to_owned()));
+            return Err(Failure::Wrong(
+                "the key holds what no key holds: a blank, or something that is not ASCII"
+                    .to_owned(),
+            ));
         }
         let mut tls = TlsConfig::builder();
         if let Some(file) = &reach.ca {
@@ -104,14 +115,21 @@ impl Client {
 
     /// `GET`, the answer whatever its status.
     pub(super) fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Answer, Failure> {
-        let request = self.agent.get(format!("{}{path}", self.base)).header("authorization", self.bearer());
+        let request =
+            self.agent.get(format!("{}{path}", self.base)).header("authorization", self.bearer());
         let query = query.iter().map(|(name, value)| (*name, value.as_str()));
         self.whole(request.query_pairs(query).call())
     }
 
     /// `POST` without a body, the answer whatever its status.
-    pub(super) fn post(&self, path: &str, query: &[(&str, String)], idempotency_key: Option<&str>) -> Result<Answer, Failure> {
-        let mut request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
+    pub(super) fn post(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer, Failure> {
+        let mut request =
+            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
         if let Some(key) = idempotency_key {
             request = request.header("idempotency-key", key);
         }
@@ -120,10 +138,18 @@ impl Client {
     }
 
     /// `POST` of JSON lines, the answer whatever its status.
-    pub(super) fn post_lines(&self, path: &str, query: &[(&str, String)], lines: &[u8]) -> Result<Answer, Failure> {
-        let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
+    pub(super) fn post_lines(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        lines: &[u8],
+    ) -> Result<Answer, Failure> {
+        let request =
+            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
         let query = query.iter().map(|(name, value)| (*name, value.as_str()));
-        self.whole(request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines))
+        self.whole(
+            request.query_pairs(query).header("content-type", "application/x-ndjson").send(lines),
+        )
     }
 
     /// `POST` of a JSON body; each line of the answer is handed over as it comes. A refusal is a
@@ -135,8 +161,11 @@ impl Client {
         file: Option<&str>,
         mut line: impl FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
-        let request = request.header("content-type", "application/json").header("accept", "application/x-ndjson");
+        let request =
+            self.agent.post(format!("{}{path}", self.base)).header("authorization", self.bearer());
+        let request = request
+            .header("content-type", "application/json")
+            .header("accept", "application/x-ndjson");
         let answer = request.send(body.to_string()).map_err(|error| self.unreachable(&error))?;
         if answer.status() != http::StatusCode::OK {
             let answer = self.whole(Ok(answer))?;
@@ -156,7 +185,8 @@ impl Client {
     fn whole(&self, answer: Result<http::Response<Body>, ureq::Error>) -> Result<Answer, Failure> {
         let answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status().as_u16();
-        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after =
+            answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut text = String::new();
         let mut reader = answer.into_body().into_with_config().limit(bounds::CLIENT_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| self.broken_off(&error))?;
@@ -187,15 +217,24 @@ pub(super) fn refused_with(status: u16, text: &str, file: Option<&str>) -> Failu
         return Failure::Wrong(format!("{}\n{} problem(s)", told.join("\n"), told.len()));
     }
     match (word("error"), word("detail")) {
-        (Some(error), Some(detail)) => Failure::Gateway(format!("the gateway refused ({status} {error}): {detail}")),
+        (Some(error), Some(detail)) => {
+            Failure::Gateway(format!("the gateway refused ({status} {error}): {detail}"))
+        }
         (Some(error), None) => Failure::Gateway(format!("the gateway refused ({status} {error})")),
         _ => Failure::Gateway(format!("the gateway refused ({status})")),
     }
 }
 
 fn problem(problem: &Value, file: Option<&str>) -> String {
-    let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let number = |name: &str| problem.get(name).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
+    let text =
+        |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let number = |name: &str| {
+        problem
+            .get(name)
+            .and_then(Value::as_u64)
+            .and_then(|number| usize::try_from(number).ok())
+            .unwrap_or_default()
+    };
     let found = Problem {
         warning: false,
         file: file.unwrap_or(config::NO_FILE).to_owned(),
@@ -209,14 +248,19 @@ fn problem(problem: &Value, file: Option<&str>) -> String {
 }
 
 pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
-    let text = std::fs::read(file).map_err(|error| Failure::Wrong(format!("{}: {error}", file.display())))?;
+    let text = std::fs::read(file)
+        .map_err(|error| Failure::Wrong(format!("{}: {error}", file.display())))?;
     let found: Vec<Certificate<'static>> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,
         })
         .collect();
-    if found.is_empty() { Err(Failure::Wrong(format!("{}: holds no certificate in PEM", file.display()))) } else { Ok(found) }
+    if found.is_empty() {
+        Err(Failure::Wrong(format!("{}: holds no certificate in PEM", file.display())))
+    } else {
+        Ok(found)
+    }
 }
 
 /// `24h` and the like, as a duration.

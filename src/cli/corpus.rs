@@ -16,7 +16,13 @@ use crate::bounds;
 use crate::capture::record::Capture;
 
 /// `rerouter replay export`.
-pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: Option<u64>, out: &str) -> Result<(), Failure> {
+pub(super) fn export(
+    client: &Client,
+    filters: &Filters,
+    now: Timestamp,
+    limit: Option<u64>,
+    out: &str,
+) -> Result<(), Failure> {
     let query = filters.query(now)?;
     let mut output = Output::open(out)?;
     let (mut progress, pace) = (Progress::new(), Pace::new());
@@ -54,12 +60,22 @@ pub(super) fn export(client: &Client, filters: &Filters, now: Timestamp, limit: 
     if matches!(done, Err(Failure::Enough)) {
         return done;
     }
-    let some = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    let some = |count: u64, what: &str| {
+        if count > 0 { format!(", {count} {what}") } else { String::new() }
+    };
     let left_out = some(gone, "deleted meanwhile") + &some(unread, "that cannot be read");
-    let broken_off = if done.is_err() { format!(", then it broke off{}", output.leave(written)) } else { String::new() };
+    let broken_off = if done.is_err() {
+        format!(", then it broke off{}", output.leave(written))
+    } else {
+        String::new()
+    };
     tell(&format!("{written} captures{left_out}{broken_off}\n"));
     done?;
-    if unread > 0 { Err(Failure::Gateway(format!("{unread} captures cannot be read and are not in {out}"))) } else { Ok(()) }
+    if unread > 0 {
+        Err(Failure::Gateway(format!("{unread} captures cannot be read and are not in {out}")))
+    } else {
+        Ok(())
+    }
 }
 
 pub(super) fn tell(text: &str) {
@@ -69,24 +85,36 @@ pub(super) fn tell(text: &str) {
 
 /// Each capture of a corpus, in its order, until there are no more or `each` has enough (it says whether to go on). Beside it
 /// come how far into the file it reaches and how long that is, in bytes.
-pub(super) fn read(path: &Path, mut each: impl FnMut(&Capture, (u64, u64)) -> bool) -> Result<(), Failure> {
+pub(super) fn read(
+    path: &Path,
+    mut each: impl FnMut(&Capture, (u64, u64)) -> bool,
+) -> Result<(), Failure> {
     let name = path.display().to_string();
     lines(path, |line, number, at| {
-        let capture = Capture::read_whole(line).map_err(|why| Failure::Wrong(format!("{name}:{number}: {why}")))?;
+        let capture = Capture::read_whole(line)
+            .map_err(|why| Failure::Wrong(format!("{name}:{number}: {why}")))?;
         Ok(each(&capture, at))
     })
 }
 
 /// Each line of a file that is not empty, with its number, how far into the file it reaches and how long that is, until there
 /// are no more or `each` has enough.
-pub(super) fn lines(path: &Path, mut each: impl FnMut(&[u8], u64, (u64, u64)) -> Result<bool, Failure>) -> Result<(), Failure> {
+pub(super) fn lines(
+    path: &Path,
+    mut each: impl FnMut(&[u8], u64, (u64, u64)) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| Failure::Wrong(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(wrong)?;
     let all = file.metadata().map_or(0, |about| about.len());
-    let (mut reader, mut line, mut number, mut at) = (BufReader::new(file), Vec::new(), 0_u64, 0_u64);
+    let (mut reader, mut line, mut number, mut at) =
+        (BufReader::new(file), Vec::new(), 0_u64, 0_u64);
     loop {
         line.clear();
-        let taken = reader.by_ref().take(bounds::CLIENT_BYTES).read_until(b'\n', &mut line).map_err(wrong)?;
+        let taken = reader
+            .by_ref()
+            .take(bounds::CLIENT_BYTES)
+            .read_until(b'\n', &mut line)
+            .map_err(wrong)?;
         if taken == 0 {
             return Ok(());
         }

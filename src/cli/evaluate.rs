@@ -13,7 +13,9 @@ use super::output::say;
 use super::progress::Progress;
 use super::replay::{CAPTURES, dollars, word};
 use super::table::Table;
-use super::verdict::{Bounds, Verdict, changed_share, cost_increase, more_or_less, percent, unpriced};
+use super::verdict::{
+    Bounds, Verdict, changed_share, cost_increase, more_or_less, percent, unpriced,
+};
 use super::{corpus, listed};
 use crate::bounds;
 use crate::config::{self, Env, Server};
@@ -91,7 +93,12 @@ impl Arguments {
 }
 
 /// Runs it.
-pub(super) fn run(asked: &Arguments, client: &dyn Fn() -> Result<Client, Failure>, env: &Env<'_>, now: Timestamp) -> Result<(), Failure> {
+pub(super) fn run(
+    asked: &Arguments,
+    client: &dyn Fn() -> Result<Client, Failure>,
+    env: &Env<'_>,
+    now: Timestamp,
+) -> Result<(), Failure> {
     let report = match &asked.corpus {
         Some(corpus) => offline(asked, corpus, env, now),
         None => client().and_then(|client| by_gateway(asked, &client, now)),
@@ -125,7 +132,8 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     let mut body = json!({ "filter": asked.filters.object(now)?, "health": asked.health.as_str(), "baseline": asked.baseline() });
     if let Some(fields) = body.as_object_mut() {
         if let Some(document) = &asked.document {
-            let source = config::load(document).map_err(|problems| Failure::Wrong(listed(&problems)))?;
+            let source =
+                config::load(document).map_err(|problems| Failure::Wrong(listed(&problems)))?;
             fields.insert("document".to_owned(), source.text.into());
         }
         fields.extend(asked.limit.map(|limit| ("limit".to_owned(), limit.into())));
@@ -134,7 +142,8 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     let mut progress = Progress::new();
     let file = asked.document.as_ref().map(|document| document.display().to_string());
     let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, file.as_deref(), |line| {
-        let line: Value = serde_json::from_str(line).map_err(|_| Failure::Gateway("a line of the answer is not JSON".to_owned()))?;
+        let line: Value = serde_json::from_str(line)
+            .map_err(|_| Failure::Gateway("a line of the answer is not JSON".to_owned()))?;
         match line.get("object").and_then(Value::as_str) {
             Some("evaluation.progress") => show(&mut progress, &line),
             Some("evaluation") => report = Some(line),
@@ -147,7 +156,12 @@ fn by_gateway(asked: &Arguments, client: &Client, now: Timestamp) -> Result<Valu
     report.ok_or_else(|| Failure::Gateway("the answer broke off before its report".to_owned()))
 }
 
-fn offline(asked: &Arguments, path: &Path, env: &Env<'_>, now: Timestamp) -> Result<Value, Failure> {
+fn offline(
+    asked: &Arguments,
+    path: &Path,
+    env: &Env<'_>,
+    now: Timestamp,
+) -> Result<Value, Failure> {
     let wrong = |why: &str| Err(Failure::Wrong(why.to_owned()));
     if !asked.filters.query(now)?.is_empty() {
         return wrong("a corpus is taken whole: filter when you export it");
@@ -156,8 +170,12 @@ fn offline(asked: &Arguments, path: &Path, env: &Env<'_>, now: Timestamp) -> Res
         return wrong("a corpus knows the state of then only: --health recorded or healthy");
     }
     match (asked.baseline, &asked.against) {
-        (Some(Baseline::Current), None) => return wrong("--baseline current needs a document: --against FILE"),
-        (Some(Baseline::Recorded), Some(_)) => return wrong("--against is a baseline of its own: leave out --baseline recorded"),
+        (Some(Baseline::Current), None) => {
+            return wrong("--baseline current needs a document: --against FILE");
+        }
+        (Some(Baseline::Recorded), Some(_)) => {
+            return wrong("--against is a baseline of its own: leave out --baseline recorded");
+        }
         _ => {}
     }
     let told = |problems: Vec<config::Problem>| Failure::Wrong(listed(&problems));
@@ -169,7 +187,11 @@ fn offline(asked: &Arguments, path: &Path, env: &Env<'_>, now: Timestamp) -> Res
     let Some(candidate) = &asked.document else { return wrong("--corpus needs a --document") };
     let candidate = document(candidate, &server)?;
     let baseline = asked.against.as_deref().map(|path| document(path, &server)).transpose()?;
-    let standing = if asked.health == Health::Healthy { Standing::Given(BTreeMap::new()) } else { Standing::Recorded };
+    let standing = if asked.health == Health::Healthy {
+        Standing::Given(BTreeMap::new())
+    } else {
+        Standing::Recorded
+    };
     let limit = asked.limit.unwrap_or(bounds::EVALUATE_MOST);
     let revision = candidate.revision().to_string();
     let (mut evaluation, mut done) = (Offline::new(candidate, baseline, standing), 0);
@@ -217,7 +239,9 @@ fn show(progress: &mut Progress, line: &Value) {
 fn told(report: &Value) -> String {
     let at = |pointer: &str| word(report.pointer(pointer));
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
-    let listed = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let listed = |value: &Value, name: &str| {
+        value.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
     let share = changed_share(report);
     let mut text = format!(
         "{} captures decided by {}, compared with {}\n{} changed ({}), {} by another rule, {} with another plan, {} unroutable\n",
@@ -233,10 +257,17 @@ fn told(report: &Value) -> String {
     let mut changes = Table::new(&["FROM", "TO", "COUNT", "COST", "WHY"]);
     for change in listed(report, "by_change") {
         let cost = dollars(change.get("cost_delta_usd").and_then(Value::as_f64));
-        let mut first = [word(change.get("from")), word(change.get("to")), word(change.get("count")), cost];
+        let mut first =
+            [word(change.get("from")), word(change.get("to")), word(change.get("count")), cost];
         for reason in listed(&change, "reasons") {
             let [from, to, count, cost] = std::mem::take(&mut first);
-            changes.row([from, to, count, cost, format!("{}x {}", word(reason.get("count")), word(reason.get("detail")))]);
+            changes.row([
+                from,
+                to,
+                count,
+                cost,
+                format!("{}x {}", word(reason.get("count")), word(reason.get("detail"))),
+            ]);
         }
         if first != [const { String::new() }; 4] {
             let [from, to, count, cost] = first;
@@ -264,7 +295,10 @@ fn told(report: &Value) -> String {
         at("/skipped/redacted"),
     ));
     if number("/unreadable") > 0.0 {
-        text.push_str(&format!("{} captures cannot be read, and are in none of these numbers\n", at("/unreadable")));
+        text.push_str(&format!(
+            "{} captures cannot be read, and are in none of these numbers\n",
+            at("/unreadable")
+        ));
     }
     text
 }
@@ -274,13 +308,20 @@ fn costs(report: &Value) -> String {
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
     let amount = |pointer: &str| dollars(Some(number(pointer)));
     let (before, after) = (amount("/cost/before"), amount("/cost/after"));
-    let mut text = format!("cost {before} before, {after} after ({})\n", more_or_less(cost_increase(report)));
+    let mut text =
+        format!("cost {before} before, {after} after ({})\n", more_or_less(cost_increase(report)));
     if number("/cost/estimated/before") + number("/cost/estimated/after") > 0.0 {
         let (before, after) = (amount("/cost/estimated/before"), amount("/cost/estimated/after"));
-        text.push_str(&format!("of that estimated, as providers told no usage: {before} before, {after} after\n"));
+        text.push_str(&format!(
+            "of that estimated, as providers told no usage: {before} before, {after} after\n"
+        ));
     }
     if number("/cost/unpriced") > 0.0 {
-        text.push_str(&format!("{} captures not priced: {}\n", word(report.pointer("/cost/unpriced")), unpriced(report)));
+        text.push_str(&format!(
+            "{} captures not priced: {}\n",
+            word(report.pointer("/cost/unpriced")),
+            unpriced(report)
+        ));
     }
     if number("/cost/skipped") > 0.0 {
         text.push_str(&format!("captures that were left out cost {}\n", amount("/cost/skipped")));

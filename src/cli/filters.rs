@@ -60,7 +60,9 @@ pub(super) struct Filters {
 impl Filters {
     /// The parameters of the query, times as the API takes them.
     pub(super) fn query(&self, now: Timestamp) -> Result<Vec<(&'static str, String)>, Failure> {
-        let time = |name: &str, text: &Option<String>| text.as_deref().map(|text| moment(name, text, now)).transpose();
+        let time = |name: &str, text: &Option<String>| {
+            text.as_deref().map(|text| moment(name, text, now)).transpose()
+        };
         let pairs = [
             ("since", time("--since", &self.since)?),
             ("until", time("--until", &self.until)?),
@@ -83,7 +85,11 @@ impl Filters {
 
     /// The same as the `filter` of an evaluation.
     pub(super) fn object(&self, now: Timestamp) -> Result<Map<String, Value>, Failure> {
-        Ok(self.query(now)?.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
+        Ok(self
+            .query(now)?
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect())
     }
 }
 
@@ -92,7 +98,11 @@ fn moment(option: &str, text: &str, now: Timestamp) -> Result<String, Failure> {
         return Ok(rfc3339(at));
     }
     let ago = duration(text).and_then(|ago| now.checked_sub(ago).ok());
-    ago.map(rfc3339).ok_or_else(|| Failure::Wrong(format!("{option} has to be an RFC 3339 time, or how long ago, like 24h or 7d")))
+    ago.map(rfc3339).ok_or_else(|| {
+        Failure::Wrong(format!(
+            "{option} has to be an RFC 3339 time, or how long ago, like 24h or 7d"
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -110,11 +120,18 @@ mod tests {
             ("2025-11-24T17:00:00+02:00", "2025-11-24T15:00:00.000000Z"),
         ] {
             let filters = Filters { since: Some(text.into()), shadow: true, ..Filters::default() };
-            assert_eq!(filters.query(now).unwrap(), [("since", expected.to_owned()), ("shadow", "true".to_owned())], "{text}");
+            assert_eq!(
+                filters.query(now).unwrap(),
+                [("since", expected.to_owned()), ("shadow", "true".to_owned())],
+                "{text}"
+            );
         }
         for bad in ["", "yesterday", "-24h", "24", "2025-11-24", "99999999999h", "1 month"] {
             let filters = Filters { until: Some(bad.into()), ..Filters::default() };
-            assert!(matches!(filters.query(now), Err(Failure::Wrong(why)) if why.starts_with("--until")), "{bad}");
+            assert!(
+                matches!(filters.query(now), Err(Failure::Wrong(why)) if why.starts_with("--until")),
+                "{bad}"
+            );
         }
     }
 }

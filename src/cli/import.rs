@@ -27,17 +27,29 @@ const SUMS: [(&str, &str); 5] = [
 
 /// Sends the captures of a file in parts. One that fails leaves those before it imported: the same call again goes on. A line
 /// that is too large for the gateway is counted, and the others follow.
-pub(super) fn import(client: &Client, file: &Path, owner: Option<&str>, json: bool) -> Result<(), Failure> {
-    let query: Vec<(&str, String)> = owner.map(|owner| ("owner", owner.to_owned())).into_iter().collect();
+pub(super) fn import(
+    client: &Client,
+    file: &Path,
+    owner: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let query: Vec<(&str, String)> =
+        owner.map(|owner| ("owner", owner.to_owned())).into_iter().collect();
     let (mut sums, mut progress) = (Sums::default(), Progress::new());
     let (mut part, mut first) = (Vec::new(), 1);
     let mut send = |part: &mut Vec<u8>, first: u64, progress: &mut Progress, at: (u64, u64)| {
         let lines = std::mem::take(part);
         let alone = !lines.trim_ascii_end().contains(&b'\n');
-        let answer = if lines.len() > bounds::IMPORT_BODY { None } else { Some(patiently(client, &query, &lines)?) };
+        let answer = if lines.len() > bounds::IMPORT_BODY {
+            None
+        } else {
+            Some(patiently(client, &query, &lines)?)
+        };
         match answer.filter(|answer| !alone || answer.status != 413) {
             // The gateway counts the lines of what it was sent.
-            Some(answer) => sums.add(&answer.good().map_err(|failure| from(failure, file, first))?.json()?),
+            Some(answer) => {
+                sums.add(&answer.good().map_err(|failure| from(failure, file, first))?.json()?)
+            }
             None => sums.add(&json!({ "refused": 1 })),
         }
         progress.bar(at.0, at.1, &format!("{} captures", sums.0.iter().sum::<u64>()));
@@ -56,14 +68,19 @@ pub(super) fn import(client: &Client, file: &Path, owner: Option<&str>, json: bo
         last = at;
         Ok(true)
     });
-    let done = done.and_then(|()| if part.is_empty() { Ok(()) } else { send(&mut part, first, &mut progress, last) });
+    let done = done.and_then(|()| {
+        if part.is_empty() { Ok(()) } else { send(&mut part, first, &mut progress, last) }
+    });
     progress.end();
     let said = say(&if json { format!("{}\n", sums.json()) } else { sums.told() });
     done.and(said)
 }
 
 /// Sends a part until it is its turn: one import is under way at a time.
-#[expect(clippy::disallowed_methods, reason = "a command of its own, which has nothing else to do meanwhile")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command of its own, which has nothing else to do meanwhile"
+)]
 fn patiently(client: &Client, query: &[(&str, String)], lines: &[u8]) -> Result<Answer, Failure> {
     let send = || client.post_lines(&format!("{CAPTURES}/import"), query, lines);
     for _ in 1..bounds::IMPORT_TRIES {
@@ -71,7 +88,9 @@ fn patiently(client: &Client, query: &[(&str, String)], lines: &[u8]) -> Result<
         if answer.status != 429 {
             return Ok(answer);
         }
-        std::thread::sleep(Duration::from_secs(answer.retry_after.unwrap_or(1)).min(bounds::IMPORT_WAIT));
+        std::thread::sleep(
+            Duration::from_secs(answer.retry_after.unwrap_or(1)).min(bounds::IMPORT_WAIT),
+        );
     }
     send()
 }
@@ -79,7 +98,9 @@ fn patiently(client: &Client, query: &[(&str, String)], lines: &[u8]) -> Result<
 /// A refusal, with where in the file the refused part begins.
 fn from(failure: Failure, file: &Path, first: u64) -> Failure {
     match failure {
-        Failure::Gateway(why) => Failure::Gateway(format!("{}, from line {first} on: {why}", file.display())),
+        Failure::Gateway(why) => {
+            Failure::Gateway(format!("{}, from line {first} on: {why}", file.display()))
+        }
         other => other,
     }
 }
@@ -92,7 +113,11 @@ impl Sums {
     }
 
     fn json(&self) -> Value {
-        self.0.iter().zip(SUMS).map(|(sum, (name, _))| (name.to_owned(), Value::from(*sum))).collect()
+        self.0
+            .iter()
+            .zip(SUMS)
+            .map(|(sum, (name, _))| (name.to_owned(), Value::from(*sum)))
+            .collect()
     }
 
     fn told(&self) -> String {

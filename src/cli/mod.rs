@@ -29,7 +29,11 @@ use crate::secret::Secret;
 use crate::server::{self, Environment, Gateway, MASTER_KEY, MASTER_KEY_OLD};
 
 #[derive(Parser)]
-#[command(name = "rerouter", version, about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed")]
+#[command(
+    name = "rerouter",
+    version,
+    about = "An LLM edge gateway: authenticated, captured and replayable at proxy speed"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -91,12 +95,21 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn serve(path: Option<PathBuf>) -> Result<(), String> {
-    log::init(variable("RUST_LOG").as_deref().unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"))?;
+    log::init(
+        variable("RUST_LOG")
+            .as_deref()
+            .unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"),
+    )?;
     log::tell_panics();
     let document = check::for_serve(path.as_deref(), &variable)?;
     let environment = environment();
-    let boot = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let gateway = boot.block_on(Gateway::prepare(document, environment)).map_err(|error| error.to_string())?;
+    let boot = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let gateway = boot
+        .block_on(Gateway::prepare(document, environment))
+        .map_err(|error| error.to_string())?;
     server::run(gateway).map_err(|error| error.to_string())
 }
 
@@ -118,6 +131,7 @@ fn listed(problems: &[config::Problem]) -> String {
 }
 
 fn openapi() -> Result<(), String> {
-    let document = serde_json::to_string_pretty(&api::openapi::document()).map_err(|error| error.to_string())?;
+    let document = serde_json::to_string_pretty(&api::openapi::document())
+        .map_err(|error| error.to_string())?;
     writeln!(std::io::stdout(), "{document}").map_err(|error| error.to_string())
 }

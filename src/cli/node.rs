@@ -81,7 +81,10 @@ fn say(what: &str) {
 /// Hears of SIGTERM and SIGINT on a thread of its own. The second one ends the process there, whatever is waited for.
 fn told_to_leave() -> Result<Receiver<()>, String> {
     let (tell, told) = channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
     // Listened for before anything else is done.
     let guard = runtime.enter();
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
@@ -103,7 +106,10 @@ fn told_to_leave() -> Result<Receiver<()>, String> {
             }
         });
     };
-    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(|error| error.to_string())?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(listen)
+        .map_err(|error| error.to_string())?;
     Ok(told)
 }
 
@@ -111,12 +117,17 @@ fn told_to_leave() -> Result<Receiver<()>, String> {
 fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     let mut tls = TlsConfig::builder();
     if let Some(file) = ca {
-        let found = authorities(file).map_err(|_| format!("{}: holds no certificate in PEM", file.display()))?;
+        let found = authorities(file)
+            .map_err(|_| format!("{}: holds no certificate in PEM", file.display()))?;
         tls = tls.root_certs(RootCerts::new_with_certs(&found));
     }
     let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
     // Both are asked where they are said to be, whatever way out the environment knows for others.
-    let config = config.proxy(None).user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION"))).tls_config(tls.build()).build();
+    let config = config
+        .proxy(None)
+        .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls.build())
+        .build();
     Ok(Agent::new_with_config(config))
 }
 
@@ -166,17 +177,33 @@ struct Report {
 impl Node {
     fn new(arguments: &Arguments, env: &Env<'_>) -> Result<Node, String> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let url = |name: &str, text: &str| Base::parse(text).map_err(|wrong| format!("--{name}: the URL {wrong}"));
+        let url = |name: &str, text: &str| {
+            Base::parse(text).map_err(|wrong| format!("--{name}: the URL {wrong}"))
+        };
         if let Some(endpoint) = &arguments.endpoint {
             url("endpoint", endpoint)?;
         }
         let id = NodeId::parse(&arguments.id).ok_or("--id is like node_… with 26 characters")?;
-        let secret = set("REROUTER_NODE_SECRET").map(Secret::new).ok_or("no secret: set REROUTER_NODE_SECRET")?;
-        let (base, api_key) = (url("upstream", &arguments.upstream)?, set("REROUTER_NODE_API_KEY").map(Secret::new));
+        let secret = set("REROUTER_NODE_SECRET")
+            .map(Secret::new)
+            .ok_or("no secret: set REROUTER_NODE_SECRET")?;
+        let (base, api_key) =
+            (url("upstream", &arguments.upstream)?, set("REROUTER_NODE_API_KEY").map(Secret::new));
         let gateway = url("gateway", &arguments.gateway)?;
         Ok(Node {
-            gateway: Gateway::new(gateway, arguments.ca.as_deref(), id.clone(), arguments.generation, secret)?,
-            upstream: Upstream::new(base, arguments.upstream_ca.as_deref(), api_key, arguments.models.clone())?,
+            gateway: Gateway::new(
+                gateway,
+                arguments.ca.as_deref(),
+                id.clone(),
+                arguments.generation,
+                secret,
+            )?,
+            upstream: Upstream::new(
+                base,
+                arguments.upstream_ca.as_deref(),
+                api_key,
+                arguments.models.clone(),
+            )?,
             id,
             endpoint: arguments.endpoint.clone().unwrap_or_else(|| arguments.upstream.clone()),
             max_concurrency: arguments.max_concurrency,
@@ -206,7 +233,10 @@ impl Node {
                     // would lose it next: the one that was there first gives way.
                     lost = if begun.elapsed() < bounds::NODE_LEASE { lost + 1 } else { 1 };
                     if lost > 1 {
-                        return Err(format!("{} is reported by another process: this one gives way", self.id));
+                        return Err(format!(
+                            "{} is reported by another process: this one gives way",
+                            self.id
+                        ));
                     }
                     continue;
                 }
@@ -221,7 +251,10 @@ impl Node {
                     say(&format!("{} leaves before it was registered", self.id));
                     return Ok(());
                 }
-                say(&format!("{} leaves while it is not registered: the gateway is told once", self.id));
+                say(&format!(
+                    "{} leaves while it is not registered: the gateway is told once",
+                    self.id
+                ));
                 return self.leave();
             }
         }
@@ -253,8 +286,12 @@ impl Node {
     fn register_with(&mut self, models: Vec<Value>) -> Said {
         let mut body = json!({ "version": env!("CARGO_PKG_VERSION"), "endpoint": self.endpoint, "models": models });
         if let Value::Object(fields) = &mut body {
-            fields.extend(self.upstream.api_key().map(|key| ("api_key".to_owned(), key.expose().into())));
-            fields.extend(self.max_concurrency.map(|most| ("max_concurrency".to_owned(), most.into())));
+            fields.extend(
+                self.upstream.api_key().map(|key| ("api_key".to_owned(), key.expose().into())),
+            );
+            fields.extend(
+                self.max_concurrency.map(|most| ("max_concurrency".to_owned(), most.into())),
+            );
         }
         let said = self.gateway.call("register", &body);
         if matches!(said, Said::Taken) {
@@ -293,7 +330,11 @@ impl Node {
                 // Whether that is for good, a registration shows.
                 Said::Never(_, why) => {
                     say(&format!("a report was refused: {why}"));
-                    return if pause(leave, retry.next(&self.random)) { Next::Leave } else { Next::Register };
+                    return if pause(leave, retry.next(&self.random)) {
+                        Next::Leave
+                    } else {
+                        Next::Register
+                    };
                 }
             };
             if told {
@@ -339,7 +380,8 @@ impl Node {
 
     fn heartbeat(&mut self, seq: u64, report: &Report) -> Said {
         let Report { status, models, load } = report;
-        let mut body = json!({ "seq": seq, "status": status, "running": load.running, "queued": load.queued });
+        let mut body =
+            json!({ "seq": seq, "status": status, "running": load.running, "queued": load.queued });
         if let (Value::Object(fields), Some(models)) = (&mut body, models) {
             fields.insert("models".to_owned(), models.as_slice().into());
         }
@@ -356,13 +398,19 @@ impl Node {
         let (mut idle, mut known) = (0, false);
         loop {
             seq += 1;
-            let report = Report { status: "draining", models: None, load: load.unwrap_or_default() };
+            let report =
+                Report { status: "draining", models: None, load: load.unwrap_or_default() };
             match self.heartbeat(seq, &report) {
                 Said::Unregistered => {
-                    say(&format!("{} is reported by another process: it stays registered", self.id));
+                    say(&format!(
+                        "{} is reported by another process: it stays registered",
+                        self.id
+                    ));
                     return Next::End;
                 }
-                Said::Later(why) | Said::Never(_, why) => say(&format!("a report was not taken: {why}")),
+                Said::Later(why) | Said::Never(_, why) => {
+                    say(&format!("a report was not taken: {why}"))
+                }
                 Said::Taken => known = true,
             }
             load = self.upstream.load();
@@ -381,7 +429,9 @@ impl Node {
                 say(&format!("{} has left", self.id));
                 Ok(())
             }
-            Said::Later(why) | Said::Never(_, why) => Err(format!("the gateway does not know that the node has left: {why}")),
+            Said::Later(why) | Said::Never(_, why) => {
+                Err(format!("the gateway does not know that the node has left: {why}"))
+            }
         }
     }
 }
@@ -400,7 +450,9 @@ impl Retry {
     fn next(&mut self, random: &Random) -> Duration {
         let whole = self.0;
         self.0 = (whole * 2).min(bounds::NODE_HEARTBEAT);
-        let chance = Duration::from_millis(random.next_u64() % (1 + u64::try_from(whole.as_millis() / 2).unwrap_or(u64::MAX - 1)));
+        let chance = Duration::from_millis(
+            random.next_u64() % (1 + u64::try_from(whole.as_millis() / 2).unwrap_or(u64::MAX - 1)),
+        );
         whole / 2 + chance
     }
 }
@@ -422,7 +474,8 @@ mod tests {
             let wait = retry.next(&random);
             assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
         }
-        let waits: std::collections::BTreeSet<Duration> = (0..50).map(|_| retry.next(&random)).collect();
+        let waits: std::collections::BTreeSet<Duration> =
+            (0..50).map(|_| retry.next(&random)).collect();
         assert!(waits.len() > 40, "{waits:?}");
     }
 }

@@ -54,7 +54,10 @@ impl Output {
             let device = File::options().write(true).open(&path).map_err(wrong)?;
             return Ok(Output::Device(BufWriter::new(device), name.to_owned()));
         }
-        let mut ending = path.file_name().map(std::ffi::OsStr::to_owned).ok_or_else(|| Failure::Wrong(format!("{name}: no file")))?;
+        let mut ending = path
+            .file_name()
+            .map(std::ffi::OsStr::to_owned)
+            .ok_or_else(|| Failure::Wrong(format!("{name}: no file")))?;
         ending.push(".part");
         let at = path.with_file_name(ending);
         let file = private(&at).map_err(|error| unwritten(&at, &error))?;
@@ -65,8 +68,12 @@ impl Output {
     pub(super) fn line(&mut self, line: &str) -> Result<(), Failure> {
         match self {
             Output::Standard => say(&format!("{line}\n")),
-            Output::Device(file, name) => written(file, line).map_err(|error| Failure::Wrong(format!("{name}: {error}"))),
-            Output::File(Part { file, at, .. }) => written(file, line).map_err(|error| unwritten(at, &error)),
+            Output::Device(file, name) => {
+                written(file, line).map_err(|error| Failure::Wrong(format!("{name}: {error}")))
+            }
+            Output::File(Part { file, at, .. }) => {
+                written(file, line).map_err(|error| unwritten(at, &error))
+            }
         }
     }
 
@@ -74,7 +81,9 @@ impl Output {
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
         match self {
             Output::Standard => Ok(()),
-            Output::Device(file, name) => file.flush().map_err(|error| Failure::Wrong(format!("{name}: {error}"))),
+            Output::Device(file, name) => {
+                file.flush().map_err(|error| Failure::Wrong(format!("{name}: {error}")))
+            }
             Output::File(part) => part.finish().map_err(|error| unwritten(&part.path, &error)),
         }
     }
@@ -168,7 +177,11 @@ mod tests {
             out = open(&path);
             out.line("one").unwrap();
             assert!(out.leave(1).ends_with("corpus.jsonl.part"));
-            assert_eq!((read(&path).as_deref(), read(&part).as_deref()), (before, Some("one\n")), "it broke off");
+            assert_eq!(
+                (read(&path).as_deref(), read(&part).as_deref()),
+                (before, Some("one\n")),
+                "it broke off"
+            );
             out = open(&path);
             out.line("one").unwrap();
             out.line("two").unwrap();
@@ -196,8 +209,13 @@ mod tests {
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         let mut full = Output::open("/dev/full").unwrap();
         full.line("no").unwrap();
-        assert!(matches!(full.finish(), Err(Failure::Wrong(why)) if why.starts_with("/dev/full: ")));
-        assert!(Output::open(dir.path().to_str().unwrap()).is_err() && Output::open("no/such/dir").is_err());
+        assert!(
+            matches!(full.finish(), Err(Failure::Wrong(why)) if why.starts_with("/dev/full: "))
+        );
+        assert!(
+            Output::open(dir.path().to_str().unwrap()).is_err()
+                && Output::open("no/such/dir").is_err()
+        );
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl Progress {
             // Nobody is left to tell when standard error is gone.
             let text = clean(text);
             // What is longer goes on in the next line, and would stay there.
-            let text = columns(std::io::stderr()).map_or(text.clone(), |columns| cut(&text, columns.saturating_sub(1)));
+            let text = columns(std::io::stderr())
+                .map_or(text.clone(), |columns| cut(&text, columns.saturating_sub(1)));
             let _ = write!(std::io::stderr(), "\r\u{1b}[K{text}");
         }
     }
@@ -70,7 +71,9 @@ impl Pace {
 fn bar(done: u64, all: u64) -> String {
     let all = all.max(1);
     let done = done.min(all);
-    let of = |whole: u64| u64::try_from(u128::from(done) * u128::from(whole) / u128::from(all)).unwrap_or(whole);
+    let of = |whole: u64| {
+        u64::try_from(u128::from(done) * u128::from(whole) / u128::from(all)).unwrap_or(whole)
+    };
     let full = usize::try_from(of(WIDTH)).unwrap_or(0);
     let left = usize::try_from(WIDTH).unwrap_or(0).saturating_sub(full);
     format!("[{}{}] {:3} %", "#".repeat(full), ".".repeat(left), of(100))

@@ -97,14 +97,19 @@ pub(super) fn run(arguments: Arguments, env: &Env<'_>) -> ExitCode {
     let Arguments { reach, command } = arguments;
     let client = || Client::new(&reach, env);
     let done = match command {
-        Command::List { filters, limit, json } => client().and_then(|client| list(&client, &filters, now, limit, json)),
-        Command::Show { id, json } => client().and_then(|client| show(&client, &id, json)),
-        Command::Reroute { id, dry_run, idempotency_key, json } => {
-            client().and_then(|client| reroute(&client, &id, dry_run, idempotency_key.as_deref(), json))
+        Command::List { filters, limit, json } => {
+            client().and_then(|client| list(&client, &filters, now, limit, json))
         }
+        Command::Show { id, json } => client().and_then(|client| show(&client, &id, json)),
+        Command::Reroute { id, dry_run, idempotency_key, json } => client()
+            .and_then(|client| reroute(&client, &id, dry_run, idempotency_key.as_deref(), json)),
         Command::Evaluate(asked) => evaluate::run(&asked, &client, env, now),
-        Command::Export { filters, limit, out } => client().and_then(|client| corpus::export(&client, &filters, now, limit, &out)),
-        Command::Import { file, owner, json } => client().and_then(|client| import::import(&client, &file, owner.as_deref(), json)),
+        Command::Export { filters, limit, out } => {
+            client().and_then(|client| corpus::export(&client, &filters, now, limit, &out))
+        }
+        Command::Import { file, owner, json } => {
+            client().and_then(|client| import::import(&client, &file, owner.as_deref(), json))
+        }
     };
     let (code, why) = match done {
         Ok(()) | Err(Failure::Enough) => return ExitCode::SUCCESS,
@@ -152,7 +157,13 @@ pub(super) fn summaries(
     Ok(unreadable)
 }
 
-fn list(client: &Client, filters: &Filters, now: Timestamp, limit: u64, json: bool) -> Result<(), Failure> {
+fn list(
+    client: &Client,
+    filters: &Filters,
+    now: Timestamp,
+    limit: u64,
+    json: bool,
+) -> Result<(), Failure> {
     let query = filters.query(now)?;
     let tell_of = |unreadable: u64| {
         if unreadable > 0 {
@@ -160,9 +171,21 @@ fn list(client: &Client, filters: &Filters, now: Timestamp, limit: u64, json: bo
         }
     };
     if json {
-        return summaries(client, &query, limit, |summary| say(&format!("{summary}\n"))).map(tell_of);
+        return summaries(client, &query, limit, |summary| say(&format!("{summary}\n")))
+            .map(tell_of);
     }
-    let table = Table::new(&["TIME", "ID", "STATE", "STATUS", "ASKED FOR", "SERVED BY", "RULE", "TOKENS", "COST", "MS"]);
+    let table = Table::new(&[
+        "TIME",
+        "ID",
+        "STATE",
+        "STATUS",
+        "ASKED FOR",
+        "SERVED BY",
+        "RULE",
+        "TOKENS",
+        "COST",
+        "MS",
+    ]);
     // A narrow terminal has the id and the time of each, then what became of it.
     let mut table = table.worth(&[1, 0, 3, 5, 4, 2, 6, 8, 9, 7], 2);
     let unreadable = summaries(client, &query, limit, |summary| {
@@ -213,7 +236,9 @@ fn target(of: Option<&Value>) -> String {
 
 fn rule(decision: Option<&Value>) -> String {
     match decision.filter(|decision| decision.is_object()) {
-        Some(decision) => format!("{}.{}", word(decision.get("recipe")), word(decision.get("rule"))),
+        Some(decision) => {
+            format!("{}.{}", word(decision.get("recipe")), word(decision.get("rule")))
+        }
         None => "-".to_owned(),
     }
 }
@@ -226,28 +251,63 @@ fn show(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
     let capture = answer.json()?;
     let at = |pointer: &str| word(capture.pointer(pointer));
     let mut facts = Table::new(&["FIELD", "VALUE"]);
-    for name in ["id", "created_at", "state", "status", "error", "endpoint", "model", "user", "key", "stream", "replay_of", "shadow_of"] {
+    for name in [
+        "id",
+        "created_at",
+        "state",
+        "status",
+        "error",
+        "endpoint",
+        "model",
+        "user",
+        "key",
+        "stream",
+        "replay_of",
+        "shadow_of",
+    ] {
         facts.row([name.to_owned(), word(capture.get(name))]);
     }
     facts.row(["rule".into(), rule(capture.get("decision"))]);
     facts.row(["strategy".into(), at("/decision/strategy")]);
     facts.row(["revision".into(), at("/decision/revision")]);
     facts.row(["served by".into(), target(capture.get("served"))]);
-    facts.row(["tokens".into(), format!("{} + {}", at("/usage/prompt_tokens"), at("/usage/completion_tokens"))]);
+    facts.row([
+        "tokens".into(),
+        format!("{} + {}", at("/usage/prompt_tokens"), at("/usage/completion_tokens")),
+    ]);
     facts.row(["cost".into(), dollars(capture.get("cost_usd").and_then(Value::as_f64))]);
-    facts.row(["latency".into(), format!("{} ms, decided in {} us", at("/latency/total_ms"), at("/latency/routing_us"))]);
-    facts.row(["replayable".into(), if at("/not_replayable") == "-" { "yes".into() } else { format!("no: {}", at("/not_replayable")) }]);
+    facts.row([
+        "latency".into(),
+        format!("{} ms, decided in {} us", at("/latency/total_ms"), at("/latency/routing_us")),
+    ]);
+    facts.row([
+        "replayable".into(),
+        if at("/not_replayable") == "-" {
+            "yes".into()
+        } else {
+            format!("no: {}", at("/not_replayable"))
+        },
+    ]);
     say(&facts.text())?;
-    let listed = |pointer: &str| capture.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let listed = |pointer: &str| {
+        capture.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
     let mut candidates = Table::new(&["CANDIDATE", "ELIGIBLE"]);
     for candidate in listed("/decision/candidates") {
-        let eligible =
-            candidate.get("reason").filter(|reason| !reason.is_null()).map_or("yes".to_owned(), |why| format!("no: {}", word(Some(why))));
+        let eligible = candidate
+            .get("reason")
+            .filter(|reason| !reason.is_null())
+            .map_or("yes".to_owned(), |why| format!("no: {}", word(Some(why))));
         candidates.row([target(Some(&candidate)), eligible]);
     }
     let mut attempts = Table::new(&["ATTEMPT", "STATUS", "ERROR", "MS"]);
     for attempt in listed("/decision/attempts") {
-        attempts.row([target(Some(&attempt)), word(attempt.get("status")), word(attempt.get("error")), word(attempt.get("duration_ms"))]);
+        attempts.row([
+            target(Some(&attempt)),
+            word(attempt.get("status")),
+            word(attempt.get("error")),
+            word(attempt.get("duration_ms")),
+        ]);
     }
     for table in [candidates, attempts].iter().filter(|table| !table.is_empty()) {
         say(&format!("\n{}", table.text()))?;
@@ -258,7 +318,9 @@ fn show(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
 
 /// A body, for people: a stream as what it amounts to.
 fn body(capture: &Value, side: &str) -> String {
-    let at = |name: &str| capture.get(side).and_then(|side| side.get(name)).filter(|value| !value.is_null());
+    let at = |name: &str| {
+        capture.get(side).and_then(|side| side.get(name)).filter(|value| !value.is_null())
+    };
     let text = match (at("assembled"), at("body"), at("body_base64")) {
         (Some(assembled), ..) => assembled.to_string(),
         (None, Some(body), _) => word(Some(body)),
@@ -269,7 +331,13 @@ fn body(capture: &Value, side: &str) -> String {
     clean(&text) + cut
 }
 
-fn reroute(client: &Client, id: &str, dry_run: bool, idempotency_key: Option<&str>, json: bool) -> Result<(), Failure> {
+fn reroute(
+    client: &Client,
+    id: &str,
+    dry_run: bool,
+    idempotency_key: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
     let path = path(id)?;
     let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
     let answer = client.post(&format!("{path}/reroute"), &query, idempotency_key)?;
@@ -280,7 +348,8 @@ fn reroute(client: &Client, id: &str, dry_run: bool, idempotency_key: Option<&st
         return Err(refused(*status, text));
     }
     let compared = match told.get("new_id").and_then(Value::as_str) {
-        Some(new) => Some(client.get(&format!("{path}/compare/{new}"), &[])?).filter(|answer| answer.status == 200),
+        Some(new) => Some(client.get(&format!("{path}/compare/{new}"), &[])?)
+            .filter(|answer| answer.status == 200),
         None => None,
     };
     let compared = match compared {
@@ -303,7 +372,8 @@ fn reroute(client: &Client, id: &str, dry_run: bool, idempotency_key: Option<&st
 /// Both decisions, where there is no new capture to compare with.
 fn decisions(told: &Value) -> Value {
     let rows = ["provider", "model", "recipe", "rule", "revision"].map(|name| {
-        let part = |pointer: &str| told.pointer(&format!("{pointer}/{name}")).cloned().unwrap_or_default();
+        let part =
+            |pointer: &str| told.pointer(&format!("{pointer}/{name}")).cloned().unwrap_or_default();
         let (a, b) = (part("/original/decision"), part("/decision"));
         json!({ "field": format!("decision.{name}"), "equal": a == b, "a": a, "b": b })
     });
@@ -318,7 +388,12 @@ fn side_by_side(compared: &Value) -> String {
             Some(false) => "differs",
             None => "not known",
         };
-        table.row([word(field.get("field")), word(field.get("a")), word(field.get("b")), mark.to_owned()]);
+        table.row([
+            word(field.get("field")),
+            word(field.get("a")),
+            word(field.get("b")),
+            mark.to_owned(),
+        ]);
     }
     table.text()
 }

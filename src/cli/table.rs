@@ -57,7 +57,9 @@ impl Table {
                 *wide = (*wide).max(width(cell));
             }
         }
-        let given = match most.filter(|most| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > *most) {
+        let given = match most.filter(|most| {
+            widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > *most
+        }) {
             None => widths.iter().copied().map(Some).collect(),
             Some(most) => self.share(&widths, most),
         };
@@ -75,7 +77,8 @@ impl Table {
             text.push('\n');
         }
         let titles = self.rows.first().into_iter().flatten().zip(&given);
-        let without: Vec<&str> = titles.filter(|(_, given)| given.is_none()).map(|(title, _)| title.as_str()).collect();
+        let without: Vec<&str> =
+            titles.filter(|(_, given)| given.is_none()).map(|(title, _)| title.as_str()).collect();
         if !without.is_empty() {
             text.push_str(&format!("no room for {}: --json has all\n", without.join(", ")));
         }
@@ -85,7 +88,8 @@ impl Table {
     /// How wide each column is where all of them together are too wide; none: it is left out.
     fn share(&self, widths: &[usize], most: usize) -> Vec<Option<usize>> {
         let natural: Vec<usize> = (0..widths.len()).collect();
-        let (order, whole) = self.worth.as_ref().map_or((natural.as_slice(), 0), |worth| (worth.order, worth.whole));
+        let (order, whole) =
+            self.worth.as_ref().map_or((natural.as_slice(), 0), |worth| (worth.order, worth.whole));
         let wanted = |column: usize| widths.get(column).copied().unwrap_or_default();
         let (mut given, mut room) = (vec![None; widths.len()], most + GAP);
         for (rank, &column) in order.iter().enumerate() {
@@ -98,7 +102,10 @@ impl Table {
         }
         // What is left goes to those that are cut, the narrowest first.
         while room > 0 {
-            let cut = given.iter_mut().zip(widths).filter_map(|(given, wanted)| given.as_mut().filter(|given| **given < *wanted));
+            let cut = given
+                .iter_mut()
+                .zip(widths)
+                .filter_map(|(given, wanted)| given.as_mut().filter(|given| **given < *wanted));
             let Some(narrowest) = cut.min_by_key(|given| **given) else { break };
             *narrowest += 1;
             room -= 1;
@@ -114,7 +121,9 @@ pub(super) fn clean(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\t' => out.push(c),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.extend(c.escape_unicode()),
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                out.extend(c.escape_unicode())
+            }
             c if c.is_control() => out.extend(c.escape_default()),
             c => out.push(c),
         }
@@ -138,17 +147,32 @@ mod tests {
             "ID    TEXT{title}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}  1\n日本  e\u{301}🚀{short}2\n",
             "x".repeat(80),
         );
-        assert_eq!(table.within(None), expected, "nothing is cut where nobody said how wide it may be");
+        assert_eq!(
+            table.within(None),
+            expected,
+            "nothing is cut where nobody said how wide it may be"
+        );
         let cut = table.within(Some(80));
-        assert!(cut.lines().all(|line| width(line) <= 80) && cut.contains(&format!("long  {}…  1\n", "x".repeat(68))), "{cut}");
+        assert!(
+            cut.lines().all(|line| width(line) <= 80)
+                && cut.contains(&format!("long  {}…  1\n", "x".repeat(68))),
+            "{cut}"
+        );
         assert!(table.within(Some(200)).contains(&"x".repeat(80)), "nor where there is room");
         assert_eq!(clean("a\tb\r\n\u{7}"), "a\tb\\r\n\\u{7}");
     }
 
     #[test]
     fn a_narrow_terminal_gets_what_is_worth_most_whole() {
-        let mut table = Table::new(&["TIME", "ID", "STATE", "MODEL", "MS"]).worth(&[1, 0, 4, 3, 2], 2);
-        table.row(["2026-11-22T00:00:00".into(), "req_1".into(), "completed".into(), "a model with a long name".into(), "7".into()]);
+        let mut table =
+            Table::new(&["TIME", "ID", "STATE", "MODEL", "MS"]).worth(&[1, 0, 4, 3, 2], 2);
+        table.row([
+            "2026-11-22T00:00:00".into(),
+            "req_1".into(),
+            "completed".into(),
+            "a model with a long name".into(),
+            "7".into(),
+        ]);
         let wide = table.within(None);
         assert_eq!(table.within(Some(80)), wide);
         let (natural, least) = (width(wide.lines().nth(1).unwrap()), 19 + 5 + 3 * GAP + 2);
@@ -157,14 +181,30 @@ mod tests {
             let widest = text.lines().take(2).map(width).max().unwrap();
             assert!(widest <= most.max(19 + 5 + GAP), "{most}\n{text}");
             assert!(text.contains("2026-11-22T00:00:00  req_1"), "{text}");
-            assert_eq!(text.contains("no room for"), most < least + LEAST + 9 + GAP, "{most}\n{text}");
+            assert_eq!(
+                text.contains("no room for"),
+                most < least + LEAST + 9 + GAP,
+                "{most}\n{text}"
+            );
         }
-        assert!(table.within(Some(60)).contains("  a model with a l…  7\n"), "{}", table.within(Some(60)));
-        assert!(table.within(Some(40)).ends_with("no room for STATE, MODEL: --json has all\n"), "{}", table.within(Some(40)));
+        assert!(
+            table.within(Some(60)).contains("  a model with a l…  7\n"),
+            "{}",
+            table.within(Some(60))
+        );
+        assert!(
+            table.within(Some(40)).ends_with("no room for STATE, MODEL: --json has all\n"),
+            "{}",
+            table.within(Some(40))
+        );
         // Nothing is left out where nothing is said of worth; what is long shares.
         let mut table = Table::new(&["FIELD", "A", "B"]);
         table.row(["text".into(), "x".repeat(50), "y".repeat(50)]);
         let text = table.within(Some(60));
-        assert_eq!(text.lines().nth(1).unwrap(), format!("text   {}…  {}…", "x".repeat(25), "y".repeat(24)), "{text}");
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            format!("text   {}…  {}…", "x".repeat(25), "y".repeat(24)),
+            "{text}"
+        );
     }
 }

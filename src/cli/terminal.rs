@@ -8,7 +8,10 @@ pub(super) fn columns(of: impl AsFd + IsTerminal) -> Option<usize> {
     if !of.is_terminal() {
         return None;
     }
-    rustix::termios::tcgetwinsize(of).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    rustix::termios::tcgetwinsize(of)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
 }
 
 /// Columns that a line takes.
@@ -127,21 +130,38 @@ mod tests {
 
     #[test]
     fn text_is_as_wide_as_a_terminal_shows_it() {
-        for (text, columns) in [("", 0), ("abc", 3), ("é", 1), ("e\u{301}", 1), ("日本語", 6), ("한글", 4), ("ｗ", 2), ("🚀!", 3), ("…", 1)]
-        {
+        for (text, columns) in [
+            ("", 0),
+            ("abc", 3),
+            ("é", 1),
+            ("e\u{301}", 1),
+            ("日本語", 6),
+            ("한글", 4),
+            ("ｗ", 2),
+            ("🚀!", 3),
+            ("…", 1),
+        ] {
             assert_eq!(width(text), columns, "{text}");
         }
         for ranges in [ABOVE, WIDE] {
             assert!(ranges.iter().all(|(first, last)| first <= last));
-            assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "they are searched in their order");
+            assert!(
+                ranges.windows(2).all(|pair| pair[0].1 < pair[1].0),
+                "they are searched in their order"
+            );
         }
     }
 
     #[test]
     fn what_is_cut_says_so_and_keeps_to_its_columns() {
-        for (text, most, expected) in
-            [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 6, "日本語"), ("日本語", 5, "日本…"), ("日本語", 4, "日…"), ("abc", 0, "…")]
-        {
+        for (text, most, expected) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 6, "日本語"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("abc", 0, "…"),
+        ] {
             assert_eq!(cut(text, most), expected, "{text} {most}");
         }
     }

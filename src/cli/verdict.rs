@@ -81,7 +81,11 @@ fn unknown_increases(report: &Value) -> f64 {
 pub(super) fn unpriced(report: &Value) -> String {
     let targets = report.pointer("/cost/unpriced_targets").and_then(Value::as_array);
     let told = targets.into_iter().flatten().map(|row| {
-        let what = if row.get("lacks").is_some_and(|lacks| lacks == "usage") { "no usage told by" } else { "no price of" };
+        let what = if row.get("lacks").is_some_and(|lacks| lacks == "usage") {
+            "no usage told by"
+        } else {
+            "no price of"
+        };
         format!("{what} {} ({})", word(row.get("target")), word(row.get("count")))
     });
     told.collect::<Vec<_>>().join(", ")
@@ -90,7 +94,10 @@ pub(super) fn unpriced(report: &Value) -> String {
 impl Bounds {
     /// Whether there is anything to keep to.
     fn any(&self) -> bool {
-        self.max_changed.is_some() || self.forbid_unroutable || self.max_cost_increase.is_some() || self.junit.is_some()
+        self.max_changed.is_some()
+            || self.forbid_unroutable
+            || self.max_cost_increase.is_some()
+            || self.junit.is_some()
     }
 
     /// What the report makes of each bound; empty where none is given.
@@ -102,22 +109,45 @@ impl Bounds {
         let mut verdicts = Vec::new();
         let mut add = |name, broken| verdicts.push(Verdict { name, broken });
         let none = evaluated == 0.0;
-        add("captures", (none && !self.allow_empty).then(|| "there are no captures to judge by".to_owned()));
+        add(
+            "captures",
+            (none && !self.allow_empty).then(|| "there are no captures to judge by".to_owned()),
+        );
         if let Some(most) = self.max_changed {
             let (part, routed) = (changed_share(report), routed(report));
-            let why = || format!("{changed} of {routed} captures ({}) would go elsewhere, at most {} may", percent(part), percent(most));
+            let why = || {
+                format!(
+                    "{changed} of {routed} captures ({}) would go elsewhere, at most {} may",
+                    percent(part),
+                    percent(most)
+                )
+            };
             add("max-changed", (part > most).then(why));
         }
         if self.forbid_unroutable {
             let lost = number(report, "/unroutable");
-            add("forbid-unroutable", (lost > 0.0).then(|| format!("{lost} of {evaluated} captures would find no target any more")));
+            add(
+                "forbid-unroutable",
+                (lost > 0.0).then(|| {
+                    format!("{lost} of {evaluated} captures would find no target any more")
+                }),
+            );
         }
         if let Some(most) = self.max_cost_increase.filter(|_| !none) {
             let (more, unknown) = (cost_increase(report), unknown_increases(report));
             let broken = if more > most + ROUNDING {
-                Some(format!("the captures would cost {} more, at most {} may be", percent(more), percent(most)))
+                Some(format!(
+                    "the captures would cost {} more, at most {} may be",
+                    percent(more),
+                    percent(most)
+                ))
             } else {
-                let why = || format!("{unknown} captures would go elsewhere at a cost that is not known: {}", unpriced(report));
+                let why = || {
+                    format!(
+                        "{unknown} captures would go elsewhere at a cost that is not known: {}",
+                        unpriced(report)
+                    )
+                };
                 (unknown > 0.0).then(why)
             };
             add("max-cost-increase", broken);
@@ -133,7 +163,8 @@ impl Bounds {
 }
 
 fn written(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::Wrong(format!("{}: {error}", path.display())))
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Wrong(format!("{}: {error}", path.display())))
 }
 
 /// A share as people read it.
@@ -172,7 +203,8 @@ impl Verdict {
 
 fn junit(verdicts: &[Verdict], failure: Option<&str>) -> String {
     let broken = verdicts.iter().filter(|verdict| !verdict.holds()).count();
-    let (tests, errors) = (verdicts.len() + usize::from(failure.is_some()), usize::from(failure.is_some()));
+    let (tests, errors) =
+        (verdicts.len() + usize::from(failure.is_some()), usize::from(failure.is_some()));
     let counts = format!("tests=\"{tests}\" failures=\"{broken}\" errors=\"{errors}\"");
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite name=\"rerouter replay evaluate\" {counts}>\n"
@@ -180,7 +212,9 @@ fn junit(verdicts: &[Verdict], failure: Option<&str>) -> String {
     // Writing to a string cannot fail.
     for Verdict { name, broken } in verdicts {
         let _ = match broken {
-            None => writeln!(text, "    <testcase classname=\"rerouter.evaluate\" name=\"{name}\"/>"),
+            None => {
+                writeln!(text, "    <testcase classname=\"rerouter.evaluate\" name=\"{name}\"/>")
+            }
             Some(why) => writeln!(
                 text,
                 "    <testcase classname=\"rerouter.evaluate\" name=\"{name}\"><failure message=\"{}\"/></testcase>",
@@ -221,11 +255,24 @@ mod tests {
     use super::*;
 
     fn bounds() -> Bounds {
-        Bounds { max_changed: Some(0.02), forbid_unroutable: true, max_cost_increase: Some(0.05), allow_empty: false, junit: None }
+        Bounds {
+            max_changed: Some(0.02),
+            forbid_unroutable: true,
+            max_cost_increase: Some(0.05),
+            allow_empty: false,
+            junit: None,
+        }
     }
 
     /// `unpriced`: how many of those that changed have no known difference in cost.
-    fn report(evaluated: u64, changed: u64, unroutable: u64, before: f64, after: f64, unpriced: u64) -> Value {
+    fn report(
+        evaluated: u64,
+        changed: u64,
+        unroutable: u64,
+        before: f64,
+        after: f64,
+        unpriced: u64,
+    ) -> Value {
         let targets = json!([{ "target": "p/x", "lacks": "price", "count": unpriced }, { "target": "p/y", "lacks": "usage", "count": 1 }]);
         let cost = json!({ "before": before, "after": after, "unpriced": unpriced + 1, "unpriced_targets": targets });
         let changes = json!([{ "unpriced": 0 }, { "unpriced": unpriced }]);
@@ -233,12 +280,22 @@ mod tests {
     }
 
     fn broken(bounds: &Bounds, report: &Value) -> Vec<&'static str> {
-        bounds.judge(report).iter().filter(|verdict| !verdict.holds()).map(|verdict| verdict.name).collect()
+        bounds
+            .judge(report)
+            .iter()
+            .filter(|verdict| !verdict.holds())
+            .map(|verdict| verdict.name)
+            .collect()
     }
 
     #[test]
     fn what_is_less_is_not_said_to_be_more() {
-        for (increase, text) in [(0.0, "the same"), (0.25, "25.00 % more"), (-0.003, "0.30 % less"), (f64::INFINITY, "infinitely more")] {
+        for (increase, text) in [
+            (0.0, "the same"),
+            (0.25, "25.00 % more"),
+            (-0.003, "0.30 % less"),
+            (f64::INFINITY, "infinitely more"),
+        ] {
             assert_eq!(more_or_less(increase), text);
         }
     }
@@ -258,8 +315,17 @@ mod tests {
         let why = bounds.judge(&unknown).pop().and_then(|verdict| verdict.broken).unwrap();
         assert!(why.ends_with("not known: no price of p/x (1), no usage told by p/y (1)"), "{why}");
         assert_eq!(broken(&bounds, &report(0, 0, 0, 0.0, 0.0, 0)), ["captures"]);
-        assert_eq!(broken(&Bounds { allow_empty: true, ..bounds }, &report(0, 0, 0, 0.0, 0.0, 0)), [""; 0]);
-        let none = Bounds { max_changed: None, forbid_unroutable: false, max_cost_increase: None, allow_empty: false, junit: None };
+        assert_eq!(
+            broken(&Bounds { allow_empty: true, ..bounds }, &report(0, 0, 0, 0.0, 0.0, 0)),
+            [""; 0]
+        );
+        let none = Bounds {
+            max_changed: None,
+            forbid_unroutable: false,
+            max_cost_increase: None,
+            allow_empty: false,
+            junit: None,
+        };
         assert_eq!(none.judge(&report(0, 0, 0, 0.0, 0.0, 0)), []);
     }
 
@@ -268,20 +334,35 @@ mod tests {
         let mut report = report(100, 2, 0, 1.0, 1.0, 0);
         assert_eq!(broken(&bounds(), &report), [""; 0]);
         report["unroutable_before"] = json!(50);
-        assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 0.04));
+        assert_eq!(
+            (broken(&bounds(), &report), changed_share(&report)),
+            (vec!["max-changed"], 0.04)
+        );
         report["unroutable_before"] = json!(100);
-        assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 1.0));
+        assert_eq!(
+            (broken(&bounds(), &report), changed_share(&report)),
+            (vec!["max-changed"], 1.0)
+        );
     }
 
     #[test]
     fn junit_counts_and_escapes() {
-        let verdicts =
-            [Verdict { name: "captures", broken: None }, Verdict { name: "max-changed", broken: Some("3 > 2 & \"so\"\u{1b}<".into()) }];
+        let verdicts = [
+            Verdict { name: "captures", broken: None },
+            Verdict { name: "max-changed", broken: Some("3 > 2 & \"so\"\u{1b}<".into()) },
+        ];
         let text = junit(&verdicts, None);
         assert!(text.contains("<testsuite name=\"rerouter replay evaluate\" tests=\"2\" failures=\"1\" errors=\"0\">"), "{text}");
         assert!(text.contains("name=\"captures\"/>"), "{text}");
-        assert!(text.contains("<failure message=\"3 &gt; 2 &amp; &quot;so&quot;\u{fffd}&lt;\"/>"), "{text}");
+        assert!(
+            text.contains("<failure message=\"3 &gt; 2 &amp; &quot;so&quot;\u{fffd}&lt;\"/>"),
+            "{text}"
+        );
         let text = junit(&[], Some("no gateway"));
-        assert!(text.contains("tests=\"1\" failures=\"0\" errors=\"1\"") && text.contains("<error message=\"no gateway\"/>"), "{text}");
+        assert!(
+            text.contains("tests=\"1\" failures=\"0\" errors=\"1\"")
+                && text.contains("<error message=\"no gateway\"/>"),
+            "{text}"
+        );
     }
 }

@@ -14,7 +14,10 @@ use crate::routing::provider::Authorities;
 /// Reads the file. What is wrong is said without its path: that may come from the environment.
 pub(super) fn load(path: &str) -> Result<Authorities, String> {
     let mut pem = Vec::new();
-    if !std::fs::metadata(path).map_err(|error| format!("the file cannot be read: {error}"))?.is_file() {
+    if !std::fs::metadata(path)
+        .map_err(|error| format!("the file cannot be read: {error}"))?
+        .is_file()
+    {
         // A pipe would be waited for, a device never ends.
         return Err("is no file".to_owned());
     }
@@ -25,7 +28,8 @@ pub(super) fn load(path: &str) -> Result<Authorities, String> {
 }
 
 fn parse(pem: &[u8]) -> Result<Authorities, String> {
-    let found: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|_| "the file is not PEM".to_owned())?;
     if found.is_empty() {
         return Err("the file holds no certificate".to_owned());
@@ -35,7 +39,9 @@ fn parse(pem: &[u8]) -> Result<Authorities, String> {
         // By both parsers that will see it.
         let whole = X509Certificate::from_der(certificate).is_ok_and(|(rest, _)| rest.is_empty());
         if !whole || roots.add(certificate.clone()).is_err() {
-            return Err("the file holds something that is no certificate of an authority".to_owned());
+            return Err(
+                "the file holds something that is no certificate of an authority".to_owned()
+            );
         }
     }
     Ok(Authorities::new(found.iter().map(|certificate| certificate.to_vec()).collect()))
@@ -50,7 +56,10 @@ mod tests {
         for (pem, wanted) in [
             ("", "no certificate"),
             ("hello", "no certificate"),
-            ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate of an authority"),
+            (
+                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+                "no certificate of an authority",
+            ),
             ("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "not PEM"),
         ] {
             let why = parse(pem.as_bytes()).unwrap_err();

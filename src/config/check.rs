@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::routing::Credentials;
-use super::{Env, Problem, Reading, Server, allowed, load, load_routing, look_at_routing, look_at_server, read_server};
+use super::{
+    Env, Problem, Reading, Server, allowed, load, load_routing, look_at_routing, look_at_server,
+    read_server,
+};
 use super::{server_source, stored_routing};
 
 /// What was found in the documents.
@@ -32,7 +35,10 @@ impl Checked {
     pub fn server(path: Option<&Path>, env: Option<&Env<'_>>) -> Checked {
         let (file, reading) = match server_source(path) {
             Ok(source) => (source.file.clone(), look_at_server(&source, env)),
-            Err(problems) => (problems.first().map(|problem| problem.file.clone()).unwrap_or_default(), Reading::refused(problems)),
+            Err(problems) => (
+                problems.first().map(|problem| problem.file.clone()).unwrap_or_default(),
+                Reading::refused(problems),
+            ),
         };
         let Reading { document, problems, warnings } = reading;
         let is_right = problems.is_empty();
@@ -49,19 +55,26 @@ impl Checked {
         }
         let source = match (path, &self.server) {
             (Some(path), _) => load(path),
-            (None, Some(server)) if self.is_right && server.knows("routing.file") => match server.routing.stored {
-                true => match stored(server) {
-                    Ok(kept) => Ok(stored_routing(kept)),
-                    Err(why) => {
-                        self.unchecked = Some(format!("it is in the store, and cannot be read here: {why}"));
-                        return;
-                    }
-                },
-                false => load_routing(server),
-            },
+            (None, Some(server)) if self.is_right && server.knows("routing.file") => {
+                match server.routing.stored {
+                    true => match stored(server) {
+                        Ok(kept) => Ok(stored_routing(kept)),
+                        Err(why) => {
+                            self.unchecked =
+                                Some(format!("it is in the store, and cannot be read here: {why}"));
+                            return;
+                        }
+                    },
+                    false => load_routing(server),
+                }
+            }
             (None, Some(server)) if server.names_its_routing() => load_routing(server),
             _ => {
-                let why = if self.is_right { "names it by a variable" } else { "has problems, and may name any" };
+                let why = if self.is_right {
+                    "names it by a variable"
+                } else {
+                    "has problems, and may name any"
+                };
                 self.unchecked = Some(format!("{file} {why}; check it with `--routing FILE`"));
                 return;
             }
@@ -69,11 +82,20 @@ impl Checked {
         let settings = self.server.clone().or_else(|| read_server("defaults", "", &|_| None).ok());
         match (source, settings) {
             (Ok(source), Some(server)) => {
-                let lookup = |name: &str| allowed(name, &server).map(|()| env.and_then(|env| env(name)));
-                let credentials = Credentials { lookup: &lookup, given: false, expanded: true, no_env: env.is_none() };
-                let reading = look_at_routing(&source.file, &source.text, &server, &credentials, None);
+                let lookup =
+                    |name: &str| allowed(name, &server).map(|()| env.and_then(|env| env(name)));
+                let credentials = Credentials {
+                    lookup: &lookup,
+                    given: false,
+                    expanded: true,
+                    no_env: env.is_none(),
+                };
+                let reading =
+                    look_at_routing(&source.file, &source.text, &server, &credentials, None);
                 let right = reading.document.filter(|_| reading.problems.is_empty());
-                self.good.extend(right.map(|routing| format!("{}: good, revision {}", source.file, routing.revision())));
+                self.good.extend(right.map(|routing| {
+                    format!("{}: good, revision {}", source.file, routing.revision())
+                }));
                 self.problems.extend(reading.problems);
                 self.warnings.extend(reading.warnings);
             }

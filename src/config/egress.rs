@@ -51,13 +51,19 @@ impl Egress {
         let loops = |listener: &SocketAddr| {
             let at = listener.ip().to_canonical();
             listener.port() == address.port()
-                && (at == ip || (at.is_unspecified() && here()) || (ip.is_unspecified() && is_of_this_machine(at)))
+                && (at == ip
+                    || (at.is_unspecified() && here())
+                    || (ip.is_unspecified() && is_of_this_machine(at)))
         };
         let leads_to = translated(ip);
-        let within = |nets: &[Net]| nets.iter().any(|net| net.contains(ip) || leads_to.is_some_and(|ip| net.contains(ip)));
+        let within = |nets: &[Net]| {
+            nets.iter().any(|net| net.contains(ip) || leads_to.is_some_and(|ip| net.contains(ip)))
+        };
         if self.ours.iter().any(loops) {
             Err(Denied::Ours)
-        } else if within(&self.denied) || (whose == Whose::Node && (ip.is_unspecified() || within(&self.metadata))) {
+        } else if within(&self.denied)
+            || (whose == Whose::Node && (ip.is_unspecified() || within(&self.metadata)))
+        {
             Err(Denied::Policy)
         } else {
             Ok(())
@@ -75,7 +81,8 @@ mod tests {
     use super::*;
 
     fn egress() -> Egress {
-        let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:7070"].map(|address| address.parse().unwrap());
+        let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:7070"]
+            .map(|address| address.parse().unwrap());
         Egress::new(vec![Net::parse("10.0.0.0/8").unwrap()], ours.to_vec())
     }
 
@@ -95,7 +102,11 @@ mod tests {
             "[::1]:7070",
         ] {
             for whose in [Whose::Provider, Whose::Node] {
-                assert_eq!(egress().check(address.parse().unwrap(), whose), Err(Denied::Ours), "{address}");
+                assert_eq!(
+                    egress().check(address.parse().unwrap(), whose),
+                    Err(Denied::Ours),
+                    "{address}"
+                );
             }
         }
         for address in ["127.0.0.1:8081", "127.0.0.2:9090", "192.0.2.1:8080"] {
@@ -105,7 +116,11 @@ mod tests {
 
     #[test]
     fn what_is_translated_is_judged_by_where_it_leads_only() {
-        for address in ["[64:ff9b::192.0.2.1]:80", "[64:ff9a::169.254.169.254]:80", "[64:ff9b:0:1::169.254.169.254]:80"] {
+        for address in [
+            "[64:ff9b::192.0.2.1]:80",
+            "[64:ff9a::169.254.169.254]:80",
+            "[64:ff9b:0:1::169.254.169.254]:80",
+        ] {
             assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Ok(()), "{address}");
         }
     }
@@ -134,9 +149,20 @@ mod tests {
             "[64:ff9b::0.0.0.0]",
         ] {
             let address = format!("{host}:80").parse().unwrap();
-            assert_eq!(Egress::of(&server, None).check(address, Whose::Provider), Err(Denied::Policy), "{host}");
+            assert_eq!(
+                Egress::of(&server, None).check(address, Whose::Provider),
+                Err(Denied::Policy),
+                "{host}"
+            );
         }
-        for host in ["127.0.0.1", "[::1]", "192.0.2.1", "[2002:c000:201::]", "[2001:db8::1]", "[64:ff9b::192.0.2.1]"] {
+        for host in [
+            "127.0.0.1",
+            "[::1]",
+            "192.0.2.1",
+            "[2002:c000:201::]",
+            "[2001:db8::1]",
+            "[64:ff9b::192.0.2.1]",
+        ] {
             let address = format!("{host}:80").parse().unwrap();
             assert_eq!(Egress::of(&server, None).check(address, Whose::Provider), Ok(()), "{host}");
         }
@@ -144,7 +170,12 @@ mod tests {
 
     #[test]
     fn the_policy_holds_for_all_and_more_for_nodes() {
-        let both = ["10.1.2.3:1", "[::ffff:10.1.2.3]:1", "[64:ff9b::10.1.2.3]:1", "[64:ff9b:1::10.1.2.3]:1"];
+        let both = [
+            "10.1.2.3:1",
+            "[::ffff:10.1.2.3]:1",
+            "[64:ff9b::10.1.2.3]:1",
+            "[64:ff9b:1::10.1.2.3]:1",
+        ];
         let nodes = [
             "169.254.169.254:80",
             "[::ffff:169.254.169.254]:80",
@@ -161,8 +192,16 @@ mod tests {
         ];
         for (addresses, of_providers) in [(&both[..], Err(Denied::Policy)), (&nodes[..], Ok(()))] {
             for address in addresses {
-                assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Err(Denied::Policy), "{address}");
-                assert_eq!(egress().check(address.parse().unwrap(), Whose::Provider), of_providers, "{address}");
+                assert_eq!(
+                    egress().check(address.parse().unwrap(), Whose::Node),
+                    Err(Denied::Policy),
+                    "{address}"
+                );
+                assert_eq!(
+                    egress().check(address.parse().unwrap(), Whose::Provider),
+                    of_providers,
+                    "{address}"
+                );
             }
         }
     }

@@ -6,7 +6,8 @@ use super::tree::{Entry, Node, Value};
 use crate::routing::document::Fault;
 
 /// What to do about a variable that cannot be put in.
-pub(super) const HINT: &str = "`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset";
+pub(super) const HINT: &str =
+    "`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset";
 
 /// Looks a variable up; `Err` says why it may not be used.
 pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
@@ -43,20 +44,27 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure>
             continue;
         }
         out.push_str(before);
-        let (inside, after) =
-            from.get(2..).and_then(|inside| inside.split_once('}')).ok_or_else(|| wrong("`${` without its `}`; `$${` stands for `${`"))?;
+        let (inside, after) = from
+            .get(2..)
+            .and_then(|inside| inside.split_once('}'))
+            .ok_or_else(|| wrong("`${` without its `}`; `$${` stands for `${`"))?;
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
-        let letters = !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let letters = !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if name.is_empty() || !letters {
             return Err(wrong("`${…}` must hold the name of a variable; `$${` stands for `${`"));
         }
         match (lookup(name).map_err(Failure::Wrong)?.filter(|value| !value.is_empty()), default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),
-            (None, None) => return Err(Failure::Unset(format!("the variable `{name}` is not set, and there is no default"))),
+            (None, None) => {
+                return Err(Failure::Unset(format!(
+                    "the variable `{name}` is not set, and there is no default"
+                )));
+            }
         }
         rest = after;
     }
@@ -66,7 +74,12 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure>
 
 /// Expands every scalar of a tree. Where the environment is not looked at, what a variable without
 /// a default holds is unknown.
-pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: &mut Faults) -> Node {
+pub(super) fn expand_tree(
+    node: &Node,
+    path: &str,
+    lookup: &Lookup<'_>,
+    faults: &mut Faults,
+) -> Node {
     let value = match &node.value {
         Value::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
             Ok(text) => Value::Text { text, plain: true },
@@ -75,7 +88,12 @@ pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: 
                 Value::Unknown
             }
             Err(failure) => {
-                faults.push(Fault { path: path.to_owned(), at: node.at, message: failure.message(), hint: Some(HINT.to_owned()) });
+                faults.push(Fault {
+                    path: path.to_owned(),
+                    at: node.at,
+                    message: failure.message(),
+                    hint: Some(HINT.to_owned()),
+                });
                 Value::Null
             }
         },
@@ -86,7 +104,11 @@ pub(super) fn expand_tree(node: &Node, path: &str, lookup: &Lookup<'_>, faults: 
         Value::Map(entries) => {
             let expanded = |entry: &Entry| {
                 let below = super::tree::join(path, &entry.key);
-                Entry { key: entry.key.clone(), at: entry.at, node: expand_tree(&entry.node, &below, lookup, faults) }
+                Entry {
+                    key: entry.key.clone(),
+                    at: entry.at,
+                    node: expand_tree(&entry.node, &below, lookup, faults),
+                }
             };
             Value::Map(entries.iter().map(expanded).collect())
         }
@@ -133,7 +155,11 @@ mod tests {
             ("${EMPTY}", Err("the variable `EMPTY` is not set, and there is no default")),
             ("${SECRET:-x}", Err("not allowed")),
         ] {
-            assert_eq!(expand(text, &look).map_err(Failure::message), wanted.map(str::to_owned).map_err(str::to_owned), "{text}");
+            assert_eq!(
+                expand(text, &look).map_err(Failure::message),
+                wanted.map(str::to_owned).map_err(str::to_owned),
+                "{text}"
+            );
         }
         for bad in ["${", "${}", "${A B}", "${1A}", "${:-x}"] {
             assert!(expand(bad, &look).is_err(), "{bad}");

@@ -27,13 +27,16 @@ pub(super) fn read(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings 
     let body = |field: &Field<'_>, faults: &mut Faults| {
         let size = field.size(faults)?;
         if !(1..=1 << 30).contains(&size) {
-            faults.push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
+            faults
+                .push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
         }
         Some(size)
     };
     let request_body = section.read("request_body", faults, body).map_or(32 << 20, to_usize);
     let found = LimitSettings {
-        header_timeout: section.read("header_timeout", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(10)),
+        header_timeout: section
+            .read("header_timeout", faults, |f, p| f.positive_duration(p))
+            .unwrap_or(Duration::from_secs(10)),
         body_min_rate: section.read("body_min_rate", faults, |f, p| f.rate(p)).unwrap_or(1 << 10),
         request_body,
         body_memory: section
@@ -46,8 +49,12 @@ pub(super) fn read(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings 
                 Some(size)
             })
             .map_or((512 << 20).max(4 * request_body), to_usize),
-        connections: section.read("connections", faults, |f, p| f.whole(p, 1, 1_000_000)).map_or(20_000, to_usize),
-        connections_per_address: section.read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000)).map(to_usize),
+        connections: section
+            .read("connections", faults, |f, p| f.whole(p, 1, 1_000_000))
+            .map_or(20_000, to_usize),
+        connections_per_address: section
+            .read("connections_per_address", faults, |f, p| f.whole(p, 1, 1_000_000))
+            .map(to_usize),
     };
     section.finish(faults);
     found

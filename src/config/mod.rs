@@ -26,7 +26,9 @@ pub use egress::{Denied, Egress, Whose};
 pub use limits::LimitSettings;
 pub use net::Net;
 pub use read::Problem;
-pub use server::{CaptureSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles};
+pub use server::{
+    CaptureSettings, Listener, Retention, RoutingFile, Server, SessionSettings, TlsFiles,
+};
 
 use crate::bounds;
 use crate::routing::document::{Fault, Place};
@@ -81,14 +83,21 @@ pub fn routing_path(server: &Server) -> Option<PathBuf> {
     if server.routing.stored {
         return None;
     }
-    server.routing.file.clone().or_else(|| Path::new(ROUTING_FILE).exists().then(|| PathBuf::from(ROUTING_FILE)))
+    server
+        .routing
+        .file
+        .clone()
+        .or_else(|| Path::new(ROUTING_FILE).exists().then(|| PathBuf::from(ROUTING_FILE)))
 }
 
 /// The text of the routing document: the server document's file, else [`ROUTING_FILE`] if it is there, else the demo.
 pub fn load_routing(server: &Server) -> Result<Source, Vec<Problem>> {
     match routing_path(server) {
         Some(path) => load(&path),
-        None => Ok(Source { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() }),
+        None => Ok(Source {
+            file: "built-in demo document".to_owned(),
+            text: demo_routing().to_owned(),
+        }),
     }
 }
 
@@ -96,7 +105,9 @@ pub fn load_routing(server: &Server) -> Result<Source, Vec<Problem>> {
 pub fn stored_routing(kept: Option<String>) -> Source {
     match kept {
         Some(text) => Source { file: "stored document".to_owned(), text },
-        None => Source { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() },
+        None => {
+            Source { file: "built-in demo document".to_owned(), text: demo_routing().to_owned() }
+        }
     }
 }
 
@@ -105,13 +116,18 @@ pub fn load(path: &Path) -> Result<Source, Vec<Problem>> {
     let file = path.display().to_string();
     let mut bytes = Vec::new();
     let limit = bounds::DOCUMENT_BYTES as u64 + 1;
-    let read = std::fs::File::open(path).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
+    let read =
+        std::fs::File::open(path).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
     let refused = |message: String| {
         let hint = Some("it has to be a file of YAML that this user may read".to_owned());
-        problems(&file, vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }])
+        problems(
+            &file,
+            vec![Fault { path: String::new(), at: Place { line: 1, column: 1 }, message, hint }],
+        )
     };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| refused("is not UTF-8, or too long".to_owned()))?;
     Ok(Source { file, text })
 }
 
@@ -162,13 +178,20 @@ fn look_at_server(source: &Source, env: Option<&Env<'_>>) -> Reading<Server> {
     let lookup = |name: &str| Ok(env.and_then(|env| env(name)));
     let expanded = expand::expand_tree(&written.root, "", &lookup, &mut faults);
     let document = server::read(&Field::root(&expanded), &mut faults);
-    let document = document.map(|server| Server { written: Written::new(file, &written.root, &faults), ..server });
+    let document = document
+        .map(|server| Server { written: Written::new(file, &written.root, &faults), ..server });
     let warnings = read::warnings(file, std::mem::take(&mut faults.warnings));
     Reading { document, problems: problems(file, faults), warnings }
 }
 
 /// Reads a routing document. `mock` is where the in-process mock listens; a check without a server has none.
-pub fn read_routing(file: &str, text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+pub fn read_routing(
+    file: &str,
+    text: &str,
+    server: &Server,
+    env: &Env<'_>,
+    mock: Option<SocketAddr>,
+) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
     let credentials = Credentials { lookup: &lookup, given: false, expanded: true, no_env: false };
     look_at_routing(file, text, server, &credentials, mock).taken()
@@ -180,7 +203,12 @@ pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
 }
 
 /// Reads a routing document that came by the API, to run: its credentials may stand in it as `${…}` only.
-pub fn read_given(text: &str, server: &Server, env: &Env<'_>, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+pub fn read_given(
+    text: &str,
+    server: &Server,
+    env: &Env<'_>,
+    mock: Option<SocketAddr>,
+) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| allowed(name, server).map(|()| env(name));
     let credentials = Credentials { lookup: &lookup, given: true, expanded: true, no_env: false };
     look_at_routing(NO_FILE, text, server, &credentials, mock).taken()
@@ -188,7 +216,11 @@ pub fn read_given(text: &str, server: &Server, env: &Env<'_>, mock: Option<Socke
 
 /// Reads a routing document that came by the API, to look at: no variable is read, so that nothing can be learnt of the
 /// environment by asking. What comes of it must not be run.
-pub fn read_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+pub fn read_unexpanded(
+    text: &str,
+    server: &Server,
+    mock: Option<SocketAddr>,
+) -> Result<Routing, Vec<Problem>> {
     look_unexpanded(text, server, mock).taken()
 }
 
@@ -201,13 +233,21 @@ fn look_unexpanded(text: &str, server: &Server, mock: Option<SocketAddr>) -> Rea
 
 /// Everything that is found in a routing document that came by the API: its problems, and its
 /// warnings. No variable is read.
-pub fn validate(text: &str, server: &Server, mock: Option<SocketAddr>) -> (Vec<Problem>, Vec<Problem>) {
+pub fn validate(
+    text: &str,
+    server: &Server,
+    mock: Option<SocketAddr>,
+) -> (Vec<Problem>, Vec<Problem>) {
     let reading = look_unexpanded(text, server, mock);
     (reading.problems, reading.warnings)
 }
 
 /// Reads a routing document that was live once, to compare with: nothing is expanded, and what comes of it must not be run.
-pub fn read_remembered(text: &str, server: &Server, mock: Option<SocketAddr>) -> Result<Routing, Vec<Problem>> {
+pub fn read_remembered(
+    text: &str,
+    server: &Server,
+    mock: Option<SocketAddr>,
+) -> Result<Routing, Vec<Problem>> {
     let lookup = |name: &str| Ok(Some(placeholder(name)));
     let credentials = Credentials { lookup: &lookup, given: false, expanded: false, no_env: false };
     look_at_routing(NO_FILE, text, server, &credentials, mock).taken()
@@ -215,7 +255,9 @@ pub fn read_remembered(text: &str, server: &Server, mock: Option<SocketAddr>) ->
 
 /// The document as it may be shown: as written, unless a credential stands in it in clear; then as JSON without it.
 pub fn shown(text: &str) -> String {
-    let Ok(tree::Parsed { root: mut written, twice }) = tree::parse(text) else { return String::new() };
+    let Ok(tree::Parsed { root: mut written, twice }) = tree::parse(text) else {
+        return String::new();
+    };
     if !twice.is_empty() {
         // Of a key that is there twice only one is in the tree: the other may hold a credential.
         return String::new();
@@ -223,20 +265,34 @@ pub fn shown(text: &str) -> String {
     if !routing::hide_credentials(&mut written) {
         return text.to_owned();
     }
-    let canonical = serde_json::from_str::<serde_json::Value>(&tree::canonical(&written)).unwrap_or_default();
+    let canonical =
+        serde_json::from_str::<serde_json::Value>(&tree::canonical(&written)).unwrap_or_default();
     serde_json::to_string_pretty(&canonical).unwrap_or_default()
 }
 
-fn look_at_routing(file: &str, text: &str, server: &Server, credentials: &Credentials<'_>, mock: Option<SocketAddr>) -> Reading<Routing> {
+fn look_at_routing(
+    file: &str,
+    text: &str,
+    server: &Server,
+    credentials: &Credentials<'_>,
+    mock: Option<SocketAddr>,
+) -> Reading<Routing> {
     let written = match tree::parse(text) {
         Ok(written) => written,
         Err(faults) => return Reading::refused(problems(file, faults)),
     };
     let root = &written.root;
-    if matches!(&root.value, tree::Value::Null) || matches!(&root.value, tree::Value::Map(entries) if entries.is_empty()) {
+    if matches!(&root.value, tree::Value::Null)
+        || matches!(&root.value, tree::Value::Map(entries) if entries.is_empty())
+    {
         // Most likely a file caught between being cut and being written: no reason to serve nothing.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
-        let fault = Fault { path: String::new(), at: root.at, message: "the document is empty".to_owned(), hint };
+        let fault = Fault {
+            path: String::new(),
+            at: root.at,
+            message: "the document is empty".to_owned(),
+            hint,
+        };
         return Reading::refused(problems(file, vec![fault]));
     }
     let mut faults = Faults::new(credentials.no_env);
@@ -245,7 +301,8 @@ fn look_at_routing(file: &str, text: &str, server: &Server, credentials: &Creden
         return Reading::refused(problems(file, faults));
     };
     let revision = revision(&tree::canonical(root));
-    let origin = Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
+    let origin =
+        Origin { revision: &revision, text, mock, signal_headers: &server.routing.signal_headers };
     match Routing::build(spec, &origin) {
         Ok(routing) => {
             let warnings = warnings(file, &routing);
@@ -253,19 +310,26 @@ fn look_at_routing(file: &str, text: &str, server: &Server, credentials: &Creden
         }
         Err(found) => {
             faults.extend(found.faults);
-            Reading { document: None, problems: problems(file, faults), warnings: read::warnings(file, found.warnings) }
+            Reading {
+                document: None,
+                problems: problems(file, faults),
+                warnings: read::warnings(file, found.warnings),
+            }
         }
     }
 }
 
 /// Whether a routing document may use a variable: our own credentials never, whatever the patterns say.
 fn allowed(name: &str, server: &Server) -> Result<(), String> {
-    let ours = matches!(name, "ADMIN_API_KEY" | "AGENT_CLOUD_API_KEY") || name.starts_with("REROUTER_");
+    let ours =
+        matches!(name, "ADMIN_API_KEY" | "AGENT_CLOUD_API_KEY") || name.starts_with("REROUTER_");
     if ours {
         return Err(format!("the variable `{name}` is never given to a routing document"));
     }
     if !server.routing.env_allow.iter().any(|pattern| expand::fits(pattern, name)) {
-        return Err(format!("the variable `{name}` fits no pattern of `routing.env_allow` in the server document"));
+        return Err(format!(
+            "the variable `{name}` fits no pattern of `routing.env_allow` in the server document"
+        ));
     }
     Ok(())
 }

@@ -57,7 +57,8 @@ impl Net {
         };
         let base: IpAddr = address.parse().ok()?;
         let most = if base.is_ipv4() { 32 } else { 128 };
-        let digits = |prefix: &str| !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
+        let digits =
+            |prefix: &str| !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
         let prefix = match prefix {
             Some(prefix) => prefix.parse().ok().filter(|bits| digits(prefix) && *bits <= most)?,
             None => most,
@@ -67,9 +68,13 @@ impl Net {
 
     /// Whether the address is in it. An IPv4 address written as IPv6 (`::ffff:a.b.c.d`) counts as what it is.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let same = |a: u128, b: u128, width: u32| self.prefix == 0 || (a ^ b) >> (width - self.prefix.min(width)) == 0;
+        let same = |a: u128, b: u128, width: u32| {
+            self.prefix == 0 || (a ^ b) >> (width - self.prefix.min(width)) == 0
+        };
         match (self.base.to_canonical(), address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) if self.base.is_ipv4() => same(u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+            (IpAddr::V4(a), IpAddr::V4(b)) if self.base.is_ipv4() => {
+                same(u128::from(a.to_bits()), u128::from(b.to_bits()), 32)
+            }
             (IpAddr::V4(_), IpAddr::V4(b)) => match self.base {
                 IpAddr::V6(a) => same(a.to_bits(), b.to_ipv6_mapped().to_bits(), 128),
                 IpAddr::V4(_) => false,
@@ -99,7 +104,11 @@ mod tests {
             ("::/0", "::1", true),
             ("::ffff:10.0.0.0/104", "10.1.2.3", true),
         ] {
-            assert_eq!(Net::parse(net).unwrap().contains(address.parse().unwrap()), wanted, "{net} {address}");
+            assert_eq!(
+                Net::parse(net).unwrap().contains(address.parse().unwrap()),
+                wanted,
+                "{net} {address}"
+            );
         }
         for bad in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8"] {
             assert_eq!(Net::parse(bad), None, "{bad}");

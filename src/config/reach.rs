@@ -28,11 +28,21 @@ impl Server {
     /// beside it: any page has itself led there by a name of its own.
     pub fn accepts_host(&self, authority: &str, listener: Option<SocketAddr>) -> bool {
         let host = host_of(authority);
-        let public = self.public_url.as_deref().and_then(|url| url.split("://").nth(1)).unwrap_or_default();
+        let public =
+            self.public_url.as_deref().and_then(|url| url.split("://").nth(1)).unwrap_or_default();
         let listed = self.hosts.iter().any(|own| own == authority || own == host);
-        let address: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok().filter(|_| is_bare(host));
-        let ours = || address.is_some_and(|address| self.listeners.iter().any(|own| own.address.ip() == address));
-        let this_socket = address.is_some() && address == listener.map(|listener| listener.ip().to_canonical());
+        let address: Option<IpAddr> = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse()
+            .ok()
+            .filter(|_| is_bare(host));
+        let ours = || {
+            address
+                .is_some_and(|address| self.listeners.iter().any(|own| own.address.ip() == address))
+        };
+        let this_socket =
+            address.is_some() && address == listener.map(|listener| listener.ip().to_canonical());
         if listed
             || host == "localhost"
             || (!public.is_empty() && (public == authority || host_of(public) == host))
@@ -41,23 +51,30 @@ impl Server {
         {
             return true;
         }
-        let loopback = |at: SocketAddr| self.listener_at(at).map_or(at, |own| own.address).ip().to_canonical().is_loopback();
-        self.hosts.is_empty() && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
+        let loopback = |at: SocketAddr| {
+            self.listener_at(at).map_or(at, |own| own.address).ip().to_canonical().is_loopback()
+        };
+        self.hosts.is_empty()
+            && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
     }
 
     /// Whether a `Host` may be asked for on the metrics listener. One that only this machine reaches is none of a page whose
     /// name somebody leads to loopback: there it is this machine's names that count, and those of `metrics.hosts`. A program
     /// that sends none is no browser.
     pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
-        let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback()) else {
+        let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback())
+        else {
             return true;
         };
         let authority = authority.to_ascii_lowercase();
         let host = host_of(&authority).trim_end_matches('.');
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let loopback = bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        let loopback =
+            bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
         let named = matches!(host, "" | "localhost" | "localhost.localdomain" | "ip6-localhost");
-        named || (loopback && is_bare(host)) || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
+        named
+            || (loopback && is_bare(host))
+            || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
     }
 
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and `/version` are
@@ -67,15 +84,23 @@ impl Server {
             // A listener that somebody else's server added: it serves everything.
             return true;
         };
-        let shared = path == "/health" || path == "/version" || path == "/v1/auth" || path.starts_with("/v1/auth/");
-        listener.interfaces.contains(&interface) || (shared && listener.interfaces.contains(&Interface::Router))
+        let shared = path == "/health"
+            || path == "/version"
+            || path == "/v1/auth"
+            || path.starts_with("/v1/auth/");
+        listener.interfaces.contains(&interface)
+            || (shared && listener.interfaces.contains(&Interface::Router))
     }
 
     /// The listener that a connection to this address came by.
     pub fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
-        let exact = |listener: &&super::Listener| listener.address.ip().to_canonical() == at.ip().to_canonical();
-        let wild = |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
-        let mut listeners = self.listeners.iter().filter(|listener| listener.address.port() == at.port());
+        let exact = |listener: &&super::Listener| {
+            listener.address.ip().to_canonical() == at.ip().to_canonical()
+        };
+        let wild =
+            |listener: &&super::Listener| listener.address.ip().to_canonical().is_unspecified();
+        let mut listeners =
+            self.listeners.iter().filter(|listener| listener.address.port() == at.port());
         listeners.clone().find(exact).or_else(|| listeners.find(wild))
     }
 
@@ -87,11 +112,17 @@ impl Server {
     /// What nodes sign as `@authority` (RFC 9421 section 2.2.3): the public one, else the address that they connected to,
     /// without the port that its scheme has anyway.
     pub fn signed_authority(&self, connected_to: Option<SocketAddr>, tls: bool) -> String {
-        if let Some((_, public)) = self.public_url.as_deref().and_then(|url| url.split_once("://")) {
+        if let Some((_, public)) = self.public_url.as_deref().and_then(|url| url.split_once("://"))
+        {
             return public.to_owned();
         }
         let Some(at) = connected_to else { return String::new() };
-        let base = Base { tls, host: at.ip().to_canonical().to_string(), port: at.port(), ..Base::default() };
+        let base = Base {
+            tls,
+            host: at.ip().to_canonical().to_string(),
+            port: at.port(),
+            ..Base::default()
+        };
         base.authority()
     }
 
@@ -99,7 +130,10 @@ impl Server {
     /// not this machine's, and no proxy is named. Then all of the world may come from loopback.
     pub fn may_be_fronted(&self) -> bool {
         let public = self.public_url.as_deref().and_then(|url| Base::parse(url).ok());
-        let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+        let local = |host: &str| {
+            host == "localhost"
+                || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        };
         self.trusted_proxies.is_empty() && public.is_some_and(|public| !local(&public.host))
     }
 
@@ -123,7 +157,9 @@ fn is_bare(host: &str) -> bool {
 /// The host of `host[:port]`.
 fn host_of(authority: &str) -> &str {
     match authority.rfind(':') {
-        Some(at) if !authority.get(at..).unwrap_or_default().contains(']') => authority.get(..at).unwrap_or(authority),
+        Some(at) if !authority.get(at..).unwrap_or_default().contains(']') => {
+            authority.get(..at).unwrap_or(authority)
+        }
         _ => authority,
     }
 }
@@ -158,13 +194,24 @@ mod tests {
         ] {
             assert_eq!(own.accepts_metrics_host(host), taken, "{host:?}");
         }
-        assert!(server("metrics: { address: 0.0.0.0:9090 }\n").accepts_metrics_host(Some("gateway.svc:9090")));
+        assert!(
+            server("metrics: { address: 0.0.0.0:9090 }\n")
+                .accepts_metrics_host(Some("gateway.svc:9090"))
+        );
     }
 
     #[test]
     fn a_loopback_gateway_knows_its_names() {
         let server = server("hosts: [gw.test]\npublic_url: https://gw.example.com\n");
-        for good in ["127.0.0.1:8080", "127.0.0.1", "localhost:1", "gw.test", "gw.test:99", "gw.example.com", "gw.example.com:443"] {
+        for good in [
+            "127.0.0.1:8080",
+            "127.0.0.1",
+            "localhost:1",
+            "gw.test",
+            "gw.test:99",
+            "gw.example.com",
+            "gw.example.com:443",
+        ] {
             assert!(server.accepts_host(good, None), "{good}");
         }
         for bad in ["evil.example", "gw.test.evil", "10.0.0.1:8080", "[::2]"] {
@@ -195,7 +242,10 @@ mod tests {
             assert_eq!((asked("[]", at), asked("[a]", at)), (any, false), "{at}");
         }
         assert!(server("listeners: [{ address: 0.0.0.0:80 }]\n").accepts_host("any.example", None));
-        assert!(!server("listeners: [{ address: 0.0.0.0:80 }]\nhosts: [a]\n").accepts_host("any.example", None));
+        assert!(
+            !server("listeners: [{ address: 0.0.0.0:80 }]\nhosts: [a]\n")
+                .accepts_host("any.example", None)
+        );
     }
 
     #[test]
@@ -215,7 +265,9 @@ mod tests {
 
     #[test]
     fn nodes_sign_the_public_name_else_the_address_that_they_connected_to() {
-        let signed = |text: &str, at: &str, tls: bool| server(text).signed_authority(Some(at.parse().unwrap()), tls);
+        let signed = |text: &str, at: &str, tls: bool| {
+            server(text).signed_authority(Some(at.parse().unwrap()), tls)
+        };
         for (at, tls, authority) in [
             ("127.0.0.1:8080", false, "127.0.0.1:8080"),
             ("127.0.0.1:80", false, "127.0.0.1"),
@@ -237,11 +289,17 @@ mod tests {
             ("https://[2001:DB8::1]:8443", "[2001:db8::1]:8443"),
             ("https://[2001:db8::1]", "[2001:db8::1]"),
         ] {
-            assert_eq!(signed(&format!("public_url: '{public}'\n"), "127.0.0.1:8080", false), authority, "{public}");
+            assert_eq!(
+                signed(&format!("public_url: '{public}'\n"), "127.0.0.1:8080", false),
+                authority,
+                "{public}"
+            );
         }
         assert_eq!(server("{}").signed_authority(None, false), "", "nothing can be signed for it");
         // The path that a node signs is the one that arrives: a public name with a path would be another one.
-        assert!(read_server("test", "public_url: https://gw.example.com/llm\n", &|_| None).is_err());
+        assert!(
+            read_server("test", "public_url: https://gw.example.com/llm\n", &|_| None).is_err()
+        );
     }
 
     #[test]
@@ -257,7 +315,10 @@ mod tests {
         assert!(!server.serves(at("127.0.0.1:1"), Interface::Agent, "/v1/agents"));
         assert!(server.serves(at("127.0.0.1:2"), Interface::Agent, "/v1/agents"));
         assert!(!server.serves(at("127.0.0.1:2"), Interface::Pin, "/health"));
-        assert!(!server.serves(at("127.0.0.2:2"), Interface::Agent, "/v1/agents"), "one port, another address");
+        assert!(
+            !server.serves(at("127.0.0.2:2"), Interface::Agent, "/v1/agents"),
+            "one port, another address"
+        );
         assert!(!server.serves(at("10.0.0.7:3"), Interface::Agent, "/v1/agents"));
         assert!(server.serves(at("10.0.0.7:3"), Interface::Pin, "/v1/apikeys"));
     }

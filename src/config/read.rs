@@ -109,8 +109,14 @@ impl Faults {
 
     /// The keys that hold a value: those below which no other was asked for. `[]` stands for any item of a list.
     pub(super) fn keys(&self) -> Vec<String> {
-        let above = |key: &str, other: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']));
-        self.known.iter().filter(|key| !self.known.iter().any(|other| above(key, other))).cloned().collect()
+        let above = |key: &str, other: &str| {
+            other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']))
+        };
+        self.known
+            .iter()
+            .filter(|key| !self.known.iter().any(|other| above(key, other)))
+            .cloned()
+            .collect()
     }
 }
 
@@ -155,7 +161,10 @@ impl<'a> Field<'a> {
             "true or false" => "without quotes, and no other word",
             _ => "digits without quotes and without a unit",
         };
-        faults.push(self.fault(format!("must be {wanted}, not {}", self.node.value.kind())).hint(Some(hint)));
+        faults.push(
+            self.fault(format!("must be {wanted}, not {}", self.node.value.kind()))
+                .hint(Some(hint)),
+        );
         None
     }
 
@@ -174,14 +183,27 @@ impl<'a> Field<'a> {
 
     /// Says that this version does not act on the value.
     pub(super) fn unsupported(&self, faults: &mut Faults) {
-        faults.push(self.fault("not supported by this version").hint(Some("see \"What is not here yet\" in the README")));
+        faults.push(
+            self.fault("not supported by this version")
+                .hint(Some("see \"What is not here yet\" in the README")),
+        );
     }
 
     pub(super) fn section(&self, faults: &mut Faults) -> Option<Section<'a>> {
         match &self.node.value {
-            Value::Map(entries) => Some(Section { entries, path: self.path.clone(), at: self.node.at, known: Vec::new() }),
+            Value::Map(entries) => Some(Section {
+                entries,
+                path: self.path.clone(),
+                at: self.node.at,
+                known: Vec::new(),
+            }),
             // A key whose lines are all comments.
-            Value::Null => Some(Section { entries: &[], path: self.path.clone(), at: self.node.at, known: Vec::new() }),
+            Value::Null => Some(Section {
+                entries: &[],
+                path: self.path.clone(),
+                at: self.node.at,
+                known: Vec::new(),
+            }),
             _ => self.wrong(faults, "a mapping"),
         }
     }
@@ -205,7 +227,10 @@ impl<'a> Field<'a> {
         match &self.node.value {
             Value::Text { text, .. } => Some(text),
             Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                faults.push(self.fault(format!("must be text, not {}", self.node.value.kind())).hint(Some("put it in quotes")));
+                faults.push(
+                    self.fault(format!("must be text, not {}", self.node.value.kind()))
+                        .hint(Some("put it in quotes")),
+                );
                 None
             }
             _ => self.wrong(faults, "text"),
@@ -229,7 +254,10 @@ impl<'a> Field<'a> {
             Value::Int(value) => match u64::try_from(value) {
                 Ok(value) if (least..=most).contains(&value) => Some(value),
                 _ => {
-                    faults.push(self.fault(format!("must be from {least} to {most}")).hint(Some("left out, it has its default")));
+                    faults.push(
+                        self.fault(format!("must be from {least} to {most}"))
+                            .hint(Some("left out, it has its default")),
+                    );
                     None
                 }
             },
@@ -248,12 +276,19 @@ impl<'a> Field<'a> {
     /// Whole percents, `20%`.
     pub(super) fn percent(&self, faults: &mut Faults, least: u16, most: u16) -> Option<u16> {
         let number = match &self.node.value {
-            Value::Text { text, .. } => text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())),
+            Value::Text { text, .. } => text
+                .strip_suffix('%')
+                .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())),
             _ => None,
         };
-        let found = number.and_then(|digits| digits.parse().ok()).filter(|percent| (least..=most).contains(percent));
+        let found = number
+            .and_then(|digits| digits.parse().ok())
+            .filter(|percent| (least..=most).contains(percent));
         if found.is_none() {
-            faults.push(self.fault(format!("must be a share from {least}% to {most}%")).hint(Some("for example `20%`")));
+            faults.push(
+                self.fault(format!("must be a share from {least}% to {most}%"))
+                    .hint(Some("for example `20%`")),
+            );
         }
         found
     }
@@ -266,20 +301,27 @@ impl<'a> Field<'a> {
             let all = words.iter().map(|(word, _)| *word);
             let list = all.clone().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             let first = || words.first().map(|(word, _)| format!("for example `{word}`"));
-            faults.push(self.fault(format!("must be one of {list}")).hint(did_you_mean(text, all).or_else(first)));
+            faults.push(
+                self.fault(format!("must be one of {list}"))
+                    .hint(did_you_mean(text, all).or_else(first)),
+            );
         }
         found
     }
 
     pub(super) fn duration(&self, faults: &mut Faults) -> Option<Duration> {
-        const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        const UNITS: [(&str, u64); 5] =
+            [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
         let found = match &self.node.value {
             Value::Int(0) => Some(0),
             Value::Text { text, .. } => measure(text, &UNITS),
             _ => None,
         };
         if found.is_none() {
-            faults.push(self.fault("must be a duration").hint(Some("for example `20ms`, `30s`, `5m`, `12h` or `7d`")));
+            faults.push(
+                self.fault("must be a duration")
+                    .hint(Some("for example `20ms`, `30s`, `5m`, `12h` or `7d`")),
+            );
         }
         found.map(Duration::from_millis)
     }
@@ -301,7 +343,10 @@ impl<'a> Field<'a> {
             _ => None,
         };
         if found.is_none() {
-            faults.push(self.fault("must be a size").hint(Some("for example `8KiB`, `64MiB`, `1GiB` or a number of bytes")));
+            faults.push(
+                self.fault("must be a size")
+                    .hint(Some("for example `8KiB`, `64MiB`, `1GiB` or a number of bytes")),
+            );
         }
         found
     }
@@ -310,7 +355,9 @@ impl<'a> Field<'a> {
     pub(super) fn rate(&self, faults: &mut Faults) -> Option<u64> {
         let found = match &self.node.value {
             Value::Int(0) => Some(0),
-            Value::Text { text, .. } => text.strip_suffix("/s").and_then(|size| measure(size, &SIZES)),
+            Value::Text { text, .. } => {
+                text.strip_suffix("/s").and_then(|size| measure(size, &SIZES))
+            }
             _ => None,
         };
         if found.is_none() {
@@ -320,23 +367,31 @@ impl<'a> Field<'a> {
     }
 
     /// Each item of a list read by `read`, at most `most`.
-    pub(super) fn each<T>(&self, faults: &mut Faults, most: usize, mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>) -> Vec<T> {
+    pub(super) fn each<T>(
+        &self,
+        faults: &mut Faults,
+        most: usize,
+        mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>,
+    ) -> Vec<T> {
         let Some(items) = self.list(faults) else { return Vec::new() };
         if items.len() > most {
             faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
         }
-        let known = items.iter().take(most).filter(|item| !matches!(item.node.value, Value::Unknown));
+        let known =
+            items.iter().take(most).filter(|item| !matches!(item.node.value, Value::Unknown));
         known.filter_map(|item| read(item, faults)).collect()
     }
 }
 
-const SIZES: [(&str, u64); 5] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+const SIZES: [(&str, u64); 5] =
+    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
 /// A whole number with one of the units.
 fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
-    let factor = units.iter().find(|(name, _)| *name == unit.trim_start()).map(|(_, factor)| *factor)?;
+    let factor =
+        units.iter().find(|(name, _)| *name == unit.trim_start()).map(|(_, factor)| *factor)?;
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
@@ -376,17 +431,27 @@ impl<'a> Section<'a> {
 
     /// A mapping below; an empty one when it is missing.
     pub(super) fn below(&mut self, key: &'static str, faults: &mut Faults) -> Section<'a> {
-        let empty = Section { entries: &[], path: join(&self.path, key), at: self.at, known: Vec::new() };
+        let empty =
+            Section { entries: &[], path: join(&self.path, key), at: self.at, known: Vec::new() };
         self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
     }
 
     /// Says that a key is missing.
     pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
-        if self.entries.iter().any(|entry| entry.key == key && matches!(entry.node.value, Value::Unknown)) {
+        if self
+            .entries
+            .iter()
+            .any(|entry| entry.key == key && matches!(entry.node.value, Value::Unknown))
+        {
             return;
         }
         let hint = Some(format!("add `{key}: …` here"));
-        faults.push(Fault { path: self.path.clone(), at: self.at, message: format!("`{key}` is missing"), hint });
+        faults.push(Fault {
+            path: self.path.clone(),
+            at: self.at,
+            message: format!("`{key}` is missing"),
+            hint,
+        });
     }
 
     /// A mapping that has to be written out, empty if that is meant: where a document is cut, it is
@@ -408,8 +473,8 @@ impl<'a> Section<'a> {
         faults.known.extend(self.known.iter().map(|key| join(&any_item(&self.path), key)));
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
-                let hint =
-                    did_you_mean(&entry.key, self.known.iter().copied()).or_else(|| Some(format!("known: {}", self.known.join(", "))));
+                let hint = did_you_mean(&entry.key, self.known.iter().copied())
+                    .or_else(|| Some(format!("known: {}", self.known.join(", "))));
                 let path = join(&self.path, &entry.key);
                 faults.push(Fault { path, at: entry.at, message: "unknown key".to_owned(), hint });
             }
@@ -420,7 +485,10 @@ impl<'a> Section<'a> {
     pub(super) fn named(&self) -> Vec<(Located<String>, Field<'a>)> {
         let pair = |entry: &'a Entry| {
             let path = join(&self.path, &entry.key);
-            (Located { value: entry.key.clone(), path: path.clone(), at: entry.at }, Field { node: &entry.node, path })
+            (
+                Located { value: entry.key.clone(), path: path.clone(), at: entry.at },
+                Field { node: &entry.node, path },
+            )
         };
         self.entries.iter().map(pair).collect()
     }
@@ -430,7 +498,9 @@ impl<'a> Section<'a> {
 fn any_item(path: &str) -> String {
     let mut pieces = path.split('[');
     let first = pieces.next().unwrap_or_default().to_owned();
-    pieces.fold(first, |open, piece| format!("{open}[{}", piece.trim_start_matches(|c: char| c.is_ascii_digit())))
+    pieces.fold(first, |open, piece| {
+        format!("{open}[{}", piece.trim_start_matches(|c: char| c.is_ascii_digit()))
+    })
 }
 
 pub(super) fn to_usize(value: u64) -> usize {
@@ -443,7 +513,9 @@ mod tests {
 
     #[test]
     fn positions_are_left_open() {
-        for (path, open) in [("", ""), ("a.b", "a.b"), ("a[0]", "a[]"), ("a[12].b[3].c", "a[].b[].c")] {
+        for (path, open) in
+            [("", ""), ("a.b", "a.b"), ("a[0]", "a[]"), ("a[12].b[3].c", "a[].b[].c")]
+        {
             assert_eq!(any_item(path), open);
         }
     }
@@ -452,7 +524,16 @@ mod tests {
     fn measures_need_their_unit() {
         assert_eq!(measure("64MiB", &SIZES), Some(64 << 20));
         assert_eq!(measure("8 KiB", &SIZES), Some(8 << 10));
-        for bad in ["", "MiB", "64", "64MB", "-1MiB", "1.5MiB", "99999999999999999999B", "18446744073709551615KiB"] {
+        for bad in [
+            "",
+            "MiB",
+            "64",
+            "64MB",
+            "-1MiB",
+            "1.5MiB",
+            "99999999999999999999B",
+            "18446744073709551615KiB",
+        ] {
             assert_eq!(measure(bad, &SIZES), None, "{bad}");
         }
     }

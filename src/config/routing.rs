@@ -11,8 +11,8 @@ use super::tree::{Entry, Node, Value};
 use crate::bounds;
 use crate::capture::query::holds_credential;
 use crate::routing::document::{
-    BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec, RetryOn, RetrySpec, RoutingSpec, RuleSpec,
-    ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
+    BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec,
+    RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::routing::provider::{Authorities, Base, HealthCheck, StreamUsage};
 use crate::secret::{Secret, is_credential};
@@ -64,17 +64,25 @@ pub(super) struct Credentials<'a> {
 }
 
 /// Reads the document from its tree; `lookup` is for credentials only.
-pub(super) fn read(root: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<RoutingSpec> {
+pub(super) fn read(
+    root: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<RoutingSpec> {
     let mut top = root.section(faults)?;
     let mut spec = RoutingSpec {
         timezone: top.read("timezone", faults, |f, p| f.name(p)),
-        providers: named(&mut top, "providers", faults, |name, field, faults| provider(name, field, lookup, faults)),
+        providers: named(&mut top, "providers", faults, |name, field, faults| {
+            provider(name, field, lookup, faults)
+        }),
         models: named(&mut top, "models", faults, model),
         keywords: named(&mut top, "keywords", faults, |name, field, faults| {
             Some((name, field.each(faults, bounds::KEYWORDS, |word, faults| word.name(faults))))
         }),
         recipes: named(&mut top, "recipes", faults, recipe),
-        aliases: named(&mut top, "aliases", faults, |name, field, faults| Some((name, field.name(faults)?))),
+        aliases: named(&mut top, "aliases", faults, |name, field, faults| {
+            Some((name, field.name(faults)?))
+        }),
         warnings: Vec::new(),
     };
     // A document with neither is most likely the first half of one.
@@ -95,10 +103,19 @@ fn named<'a, T>(
     pairs.into_iter().filter_map(|(name, field)| read(name, &field, faults)).collect()
 }
 
-fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<ProviderSpec> {
+fn provider(
+    name: Located<String>,
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<ProviderSpec> {
     let mut section = field.section(faults)?;
     let protocol = section.read("protocol", faults, |field, faults| {
-        let words = [("openai", ProtocolSpec::OpenAi), ("anthropic", ProtocolSpec::Anthropic), ("mock", ProtocolSpec::Mock)];
+        let words = [
+            ("openai", ProtocolSpec::OpenAi),
+            ("anthropic", ProtocolSpec::Anthropic),
+            ("mock", ProtocolSpec::Mock),
+        ];
         field.word(faults, &words).map(|protocol| field.located(protocol))
     });
     if section.take("protocol").is_none() {
@@ -111,7 +128,8 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
         api_key: section.read("api_key", faults, |f, p| api_key(f, lookup, p)),
         headers: section.read("headers", faults, |f, p| headers(f, lookup, p)).unwrap_or_default(),
         timeouts: timeouts(&mut section, faults),
-        latency: section.read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
+        latency: section
+            .read("latency", faults, |f, p| f.duration(p).map(|latency| f.located(latency))),
         options: options(&mut section, lookup, faults),
     };
     section.finish(faults);
@@ -119,29 +137,49 @@ fn provider(name: Located<String>, field: &Field<'_>, lookup: &Credentials<'_>, 
 }
 
 /// A provider's address. Where variables are not read, it is well written if some value of them makes it an address.
-fn url(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+fn url(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Located<Secret>> {
     let url = secret(field, lookup, faults)?;
     let text = field.text(faults)?;
-    let shows_one = |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
+    let shows_one =
+        |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
     if shows_one(text) || shows_one(url.value.expose()) {
-        faults.push(field.fault("the query of the URL must not hold a credential").hint(Some("use `api_key` or `headers`")));
+        faults.push(
+            field
+                .fault("the query of the URL must not hold a credential")
+                .hint(Some("use `api_key` or `headers`")),
+        );
         return None;
     }
     let known = lookup.expanded && !url.value.expose().contains(PLACEHOLDER);
     if known || Base::with_query(url.value.expose()).is_ok() {
         return Some(url);
     }
-    let filled = |filling: &&str| expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok();
-    let found = URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::with_query(filled).is_ok());
+    let filled = |filling: &&str| {
+        expand(text, &|name| (lookup.lookup)(name).map(|_| Some((*filling).to_owned()))).ok()
+    };
+    let found =
+        URL_FILLINGS.iter().filter_map(filled).find(|filled| Base::with_query(filled).is_ok());
     Some(found.map_or(url, |found| field.located(Secret::new(found))))
 }
 
 /// A text that is to be kept from readers of the document.
-fn credential(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+fn credential(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Located<Secret>> {
     let by_name = is_by_name(field.text(faults)?);
     if lookup.given && !by_name {
-        let mut fault = field.fault("a document that comes by the API may hold a credential as `${…}` only");
-        fault.hint = Some("put it into the environment of the gateway and name the variable: ${OPENAI_API_KEY}".to_owned());
+        let mut fault =
+            field.fault("a document that comes by the API may hold a credential as `${…}` only");
+        fault.hint = Some(
+            "put it into the environment of the gateway and name the variable: ${OPENAI_API_KEY}"
+                .to_owned(),
+        );
         faults.push(fault);
         return None;
     }
@@ -155,10 +193,16 @@ fn credential(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) 
 
 /// Whether a text names its credential instead of holding it: variables without defaults, and at most a scheme before them.
 fn is_by_name(text: &str) -> bool {
-    let text = ["Bearer ", "Basic ", "Token "].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let text = ["Bearer ", "Basic ", "Token "]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .unwrap_or(text);
     let mut rest = text;
-    while let Some((name, after)) = rest.strip_prefix("${").and_then(|inside| inside.split_once('}')) {
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+    while let Some((name, after)) =
+        rest.strip_prefix("${").and_then(|inside| inside.split_once('}'))
+    {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        {
             return false;
         }
         rest = after;
@@ -179,7 +223,8 @@ pub(super) fn hide_credentials(root: &mut Node) -> bool {
                     }
                 }
                 "headers" => {
-                    let headers = entries(&mut entry.node).filter(|header| is_credential(&header.key.to_ascii_lowercase()));
+                    let headers = entries(&mut entry.node)
+                        .filter(|header| is_credential(&header.key.to_ascii_lowercase()));
                     hidden |= headers.fold(false, |any, header| hide(&mut header.node) | any);
                 }
                 _ => {}
@@ -190,7 +235,8 @@ pub(super) fn hide_credentials(root: &mut Node) -> bool {
 }
 
 fn hide(node: &mut Node) -> bool {
-    let clear = !matches!(&node.value, Value::Null) && !matches!(&node.value, Value::Text { text, .. } if is_by_name(text));
+    let clear = !matches!(&node.value, Value::Null)
+        && !matches!(&node.value, Value::Text { text, .. } if is_by_name(text));
     if clear {
         node.value = Value::Text { text: "[redacted]".to_owned(), plain: false };
     }
@@ -209,10 +255,16 @@ fn below<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
 }
 
 /// A text that may hold variables, and is never shown once it has them.
-fn secret(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+fn secret(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Located<Secret>> {
     let text = field.text(faults)?;
     let expanded = match expand(text, lookup.lookup) {
-        Err(Failure::Unset(_)) if lookup.no_env => expand(text, &|name| (lookup.lookup)(name).map(|_| Some(placeholder(name)))),
+        Err(Failure::Unset(_)) if lookup.no_env => {
+            expand(text, &|name| (lookup.lookup)(name).map(|_| Some(placeholder(name))))
+        }
         expanded => expanded,
     };
     match expanded {
@@ -224,11 +276,17 @@ fn secret(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> O
     }
 }
 
-fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Vec<(Located<HeaderName>, HeaderValue)>> {
+fn headers(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Vec<(Located<HeaderName>, HeaderValue)>> {
     let mut found: Vec<(Located<HeaderName>, HeaderValue)> = Vec::new();
     for (name, field) in field.section(faults)?.named() {
         let Ok(header) = name.value.parse::<HeaderName>() else {
-            faults.push(name.fault("must be the name of a header").hint(Some("for example `x-team`")));
+            faults.push(
+                name.fault("must be the name of a header").hint(Some("for example `x-team`")),
+            );
             continue;
         };
         if OUR_HEADERS.contains(&header.as_str()) {
@@ -246,13 +304,21 @@ fn headers(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
                 value.set_sensitive(true);
                 found.push((Located { value: header, path: name.path, at: name.at }, value));
             }
-            Err(_) => faults.push(field.fault("must be visible ASCII characters").hint(Some("look for a line break at its end"))),
+            Err(_) => faults.push(
+                field
+                    .fault("must be visible ASCII characters")
+                    .hint(Some("look for a line break at its end")),
+            ),
         }
     }
     Some(found)
 }
 
-fn api_key(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Secret>> {
+fn api_key(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Located<Secret>> {
     let key = credential(field, lookup, faults)?;
     let sendable = !key.value.is_empty() && HeaderValue::from_str(key.value.expose()).is_ok();
     if !sendable {
@@ -264,7 +330,11 @@ fn api_key(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> 
 
 /// A provider's own authorities. A document that came by the API is not told what is wrong with a file: it must not be able
 /// to look around in the file system; and where it is only looked at, no file is read.
-fn authorities(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> Option<Located<Authorities>> {
+fn authorities(
+    field: &Field<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> Option<Located<Authorities>> {
     let path = secret(field, lookup, faults)?;
     if !lookup.expanded || path.value.expose().contains(PLACEHOLDER) {
         return Some(field.located(Authorities::new(Vec::new())));
@@ -272,28 +342,54 @@ fn authorities(field: &Field<'_>, lookup: &Credentials<'_>, faults: &mut Faults)
     match authorities::load(path.value.expose()) {
         Ok(found) => Some(field.located(found)),
         Err(why) => {
-            let why = if lookup.given { "is no file of certificates in PEM".to_owned() } else { why };
-            faults.lacking(field.fault(why).hint(Some("the path of a file of certificates in PEM, on the gateway's machine")));
+            let why =
+                if lookup.given { "is no file of certificates in PEM".to_owned() } else { why };
+            faults.lacking(
+                field.fault(why).hint(Some(
+                    "the path of a file of certificates in PEM, on the gateway's machine",
+                )),
+            );
             None
         }
     }
 }
 
-fn options(section: &mut Section<'_>, lookup: &Credentials<'_>, faults: &mut Faults) -> ProviderOptions {
+fn options(
+    section: &mut Section<'_>,
+    lookup: &Credentials<'_>,
+    faults: &mut Faults,
+) -> ProviderOptions {
     let number = |value: u64| u32::try_from(value).ok();
     ProviderOptions {
         api_keys: section.read("api_keys", faults, |field, faults| {
             if field.is_empty_list() {
-                faults.push(field.fault("must name a key at least").hint(Some("for example `[\"${OPENAI_API_KEY}\"]`")));
+                faults.push(
+                    field
+                        .fault("must name a key at least")
+                        .hint(Some("for example `[\"${OPENAI_API_KEY}\"]`")),
+                );
             }
-            Some(field.located(field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, lookup, p))))
+            Some(
+                field.located(
+                    field.each(faults, bounds::PROVIDER_KEYS, |f, p| api_key(f, lookup, p)),
+                ),
+            )
         }),
         ca: section.read("ca", faults, |f, p| authorities(f, lookup, p)),
         http2: section.read("http2", faults, |f, p| f.bool(p).map(|http2| f.located(http2))),
         health: section.read("health", faults, health),
-        max_concurrency: section.read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY)).and_then(number),
+        max_concurrency: section
+            .read("max_concurrency", faults, |f, p| f.whole(p, 1, bounds::PROVIDER_CONCURRENCY))
+            .and_then(number),
         stream_usage: section.read("stream_usage", faults, |field, faults| {
-            field.word(faults, &[("auto", StreamUsage::Auto), ("inject", StreamUsage::Inject), ("never", StreamUsage::Never)])
+            field.word(
+                faults,
+                &[
+                    ("auto", StreamUsage::Auto),
+                    ("inject", StreamUsage::Inject),
+                    ("never", StreamUsage::Never),
+                ],
+            )
         }),
         breaker: breaker(section.below("breaker", faults), faults),
     }
@@ -305,7 +401,11 @@ fn health(field: &Field<'_>, faults: &mut Faults) -> Option<Located<HealthCheck>
         let path = field.text(faults)?;
         let whole = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
         if !whole || path.contains('#') {
-            faults.push(field.fault("must be a path").hint(Some("from the root of the host, for example `/v1/models`")));
+            faults.push(
+                field
+                    .fault("must be a path")
+                    .hint(Some("from the root of the host, for example `/v1/models`")),
+            );
         }
         Some(path.to_owned())
     });
@@ -315,7 +415,9 @@ fn health(field: &Field<'_>, faults: &mut Faults) -> Option<Located<HealthCheck>
     let interval = section.read("interval", faults, |field, faults| {
         let interval = field.duration(faults)?;
         if !(bounds::HEALTH_CHECK_LEAST..=bounds::HEALTH_CHECK_MOST).contains(&interval) {
-            faults.push(field.fault("must be from 1 second to 1 hour").hint(Some("for example `30s`")));
+            faults.push(
+                field.fault("must be from 1 second to 1 hour").hint(Some("for example `30s`")),
+            );
         }
         Some(interval)
     });
@@ -329,16 +431,27 @@ fn breaker(mut section: Section<'_>, faults: &mut Faults) -> BreakerSpec {
         section.read(key, faults, |field, faults| {
             let found = field.positive_duration(faults)?;
             if found > most {
-                faults.push(field.fault(format!("must be at most {} minutes", most.as_secs() / 60)).hint(Some("for example `10s`")));
+                faults.push(
+                    field
+                        .fault(format!("must be at most {} minutes", most.as_secs() / 60))
+                        .hint(Some("for example `10s`")),
+                );
             }
             Some(found)
         })
     };
-    let (window, open) = (time("window", BREAKER_WINDOW_MAX, faults), time("open", bounds::BREAKER_OPEN_MAX, faults));
+    let (window, open) = (
+        time("window", BREAKER_WINDOW_MAX, faults),
+        time("open", bounds::BREAKER_OPEN_MAX, faults),
+    );
     let spec = BreakerSpec {
-        consecutive: section.read("consecutive", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        consecutive: section
+            .read("consecutive", faults, |f, p| f.whole(p, 1, 1_000_000))
+            .and_then(number),
         error_percent: section.read("error_rate", faults, |f, p| f.percent(p, 1, 100)),
-        min_requests: section.read("min_requests", faults, |f, p| f.whole(p, 1, 1_000_000)).and_then(number),
+        min_requests: section
+            .read("min_requests", faults, |f, p| f.whole(p, 1, 1_000_000))
+            .and_then(number),
         window,
         open,
     };
@@ -373,7 +486,11 @@ fn model(name: Located<String>, field: &Field<'_>, faults: &mut Faults) -> Optio
         section.read(key, faults, |field, faults| {
             let price = field.number(faults)?;
             if price < 0.0 {
-                faults.push(field.fault("a price cannot be negative").hint(Some("leave out a price that is unknown")));
+                faults.push(
+                    field
+                        .fault("a price cannot be negative")
+                        .hint(Some("leave out a price that is unknown")),
+                );
             }
             Some(price)
         })
@@ -412,7 +529,11 @@ fn shadow(field: &Field<'_>, faults: &mut Faults) -> Option<ShadowSpec> {
     let percent = section.read("percent", faults, |field, faults| {
         let percent = field.number(faults)?;
         if !(0.0..=100.0).contains(&percent) {
-            faults.push(field.fault("must be from 0 to 100").hint(Some("for example `1`, or `0.1` for one request in a thousand")));
+            faults.push(
+                field
+                    .fault("must be from 0 to 100")
+                    .hint(Some("for example `1`, or `0.1` for one request in a thousand")),
+            );
         }
         Some(percent)
     });
@@ -436,8 +557,9 @@ fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
         Value::Bool(value) => Some(f.located(value.to_string())),
         _ => f.name(p),
     });
-    let strategy =
-        section.read("strategy", faults, |field, faults| field.word(faults, &Strategy::ALL.map(|strategy| (strategy.as_str(), strategy))));
+    let strategy = section.read("strategy", faults, |field, faults| {
+        field.word(faults, &Strategy::ALL.map(|strategy| (strategy.as_str(), strategy)))
+    });
     let mut key = section.read("key", faults, |f, p| f.name(p));
     // Weights and keys are judged by the strategy that was meant.
     let strategy_is_wrong = strategy.is_none() && section.take("strategy").is_some();
@@ -445,7 +567,8 @@ fn rule(field: &Field<'_>, faults: &mut Faults) -> Option<RuleSpec> {
     if targets.is_none() {
         section.missing("targets", faults);
     }
-    let mut targets = targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
+    let mut targets =
+        targets.map(|field| field.each(faults, bounds::RULE_TARGETS, target)).unwrap_or_default();
     if strategy_is_wrong {
         targets.iter_mut().for_each(|target| target.weight = None);
         key = None;
@@ -467,7 +590,8 @@ fn target(field: &Field<'_>, faults: &mut Faults) -> Option<TargetSpec> {
 }
 
 fn retry(mut section: Section<'_>, faults: &mut Faults) -> RetrySpec {
-    let attempts = section.read("attempts", faults, |f, p| f.whole(p, 1, bounds::ATTEMPTS_MAX as u64));
+    let attempts =
+        section.read("attempts", faults, |f, p| f.whole(p, 1, bounds::ATTEMPTS_MAX as u64));
     let on = section.read("on", faults, |field, faults| {
         let mut on = RetryOn::default();
         field.each(faults, 4, |item, faults| {

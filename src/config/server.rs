@@ -151,17 +151,21 @@ pub struct SessionSettings {
 /// Variables that a routing document may use.
 const ENV_ALLOW: [&str; 2] = ["*_API_KEY", "*_BASE_URL"];
 /// Headers that expressions never see: they would be copied into captures.
-const CREDENTIAL_HEADERS: [&str; 6] = ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"];
+const CREDENTIAL_HEADERS: [&str; 6] =
+    ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"];
 
 /// Reads the document from its expanded tree.
 pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
     let mut top = root.section(faults)?;
     let listeners = listeners(&mut top, faults);
     let (metrics, metrics_hosts) = metrics(&mut top, &listeners, faults);
-    let loopback_only = listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
+    let loopback_only =
+        listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback());
     let server = Server {
         public_url: top.read("public_url", faults, public_url),
-        hosts: top.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default(),
+        hosts: top
+            .read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host)))
+            .unwrap_or_default(),
         metrics,
         metrics_hosts,
         threads: top.read("threads", faults, |f, p| f.whole(p, 0, 1024)).map_or(0, to_usize),
@@ -174,7 +178,9 @@ pub(super) fn read(root: &Field<'_>, faults: &mut Faults) -> Option<Server> {
         limits: limits::read(&mut top, faults),
         node_authorities: nodes(&mut top, faults),
         egress_deny: egress(&mut top, faults),
-        trusted_proxies: top.read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net))).unwrap_or_default(),
+        trusted_proxies: top
+            .read("trusted_proxies", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, net)))
+            .unwrap_or_default(),
         audit: audit(&mut top, faults),
         access_log: access_log(&mut top, faults),
         listeners,
@@ -195,7 +201,11 @@ fn call_untrusted(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
 fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
     let text = field.text(faults)?;
     if text.is_empty() || text.contains('\0') {
-        faults.push(field.fault("must be the path of a file or directory").hint(Some("for example `./data`")));
+        faults.push(
+            field
+                .fault("must be the path of a file or directory")
+                .hint(Some("for example `./data`")),
+        );
         return None;
     }
     Some(PathBuf::from(text))
@@ -204,7 +214,11 @@ fn path(field: &Field<'_>, faults: &mut Faults) -> Option<PathBuf> {
 fn address(field: &Field<'_>, faults: &mut Faults) -> Option<SocketAddr> {
     let found = field.text(faults)?.parse().ok();
     if found.is_none() {
-        faults.push(field.fault("must be an address and a port").hint(Some("for example `127.0.0.1:8080` or `[::]:8080`")));
+        faults.push(
+            field
+                .fault("must be an address and a port")
+                .hint(Some("for example `127.0.0.1:8080` or `[::]:8080`")),
+        );
     }
     found
 }
@@ -227,9 +241,16 @@ fn net(field: &Field<'_>, faults: &mut Faults) -> Option<Net> {
 
 fn host(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
     let text = field.text(faults)?;
-    let authority = text.parse::<http::uri::Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
+    let authority = text
+        .parse::<http::uri::Authority>()
+        .ok()
+        .filter(|authority| !authority.as_str().contains('@'));
     if authority.is_none() {
-        faults.push(field.fault("must be a host name, with a port if it is not the usual one").hint(Some("for example `gw.example.com`")));
+        faults.push(
+            field
+                .fault("must be a host name, with a port if it is not the usual one")
+                .hint(Some("for example `gw.example.com`")),
+        );
     }
     authority.map(|authority| authority.as_str().to_ascii_lowercase())
 }
@@ -242,15 +263,26 @@ fn public_url(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
         Err(wrong) => Some(*wrong),
     };
     if let Some(wrong) = wrong {
-        faults.push(field.fault(format!("the URL {wrong}")).hint(Some("for example `https://gw.example.com`")));
+        faults.push(
+            field
+                .fault(format!("the URL {wrong}"))
+                .hint(Some("for example `https://gw.example.com`")),
+        );
     }
-    found.ok().map(|base| format!("{}://{}", if base.tls { "https" } else { "http" }, base.authority()))
+    found
+        .ok()
+        .map(|base| format!("{}://{}", if base.tls { "https" } else { "http" }, base.authority()))
 }
 
 fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
     let Some(field) = top.take("listeners") else {
-        return vec![Listener { path: "listeners[0]".to_owned(), address: usual, tls: None, interfaces: Interface::ALL.to_vec() }];
+        return vec![Listener {
+            path: "listeners[0]".to_owned(),
+            address: usual,
+            tls: None,
+            interfaces: Interface::ALL.to_vec(),
+        }];
     };
     let mut seen = Vec::new();
     let read = field.each(faults, bounds::SERVER_LIST, |field, faults| {
@@ -260,15 +292,24 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
             section.missing("address", faults);
         }
         if address.is_some_and(|address| seen.iter().any(|other| is_one(*other, address))) {
-            faults.push(field.fault("another listener has this address").hint(Some("give each its own port")));
+            faults.push(
+                field
+                    .fault("another listener has this address")
+                    .hint(Some("give each its own port")),
+            );
         }
         seen.extend(address);
         let tls = section.read("tls", faults, tls);
         let interfaces = section.read("interfaces", faults, |field, faults| {
             let words = Interface::ALL.map(|interface| (interface.as_str(), interface));
-            let found = field.each(faults, Interface::ALL.len(), |item, faults| item.word(faults, &words));
+            let found =
+                field.each(faults, Interface::ALL.len(), |item, faults| item.word(faults, &words));
             if field.is_empty_list() {
-                faults.push(field.fault("a listener serves at least one interface").hint(Some("without `interfaces` it serves all")));
+                faults.push(
+                    field
+                        .fault("a listener serves at least one interface")
+                        .hint(Some("without `interfaces` it serves all")),
+                );
             }
             Some(found)
         });
@@ -277,7 +318,11 @@ fn listeners(top: &mut Section<'_>, faults: &mut Faults) -> Vec<Listener> {
         Some(Listener { path: field.path.clone(), address: address?, tls, interfaces })
     });
     if field.is_empty_list() {
-        faults.push(field.fault("at least one listener is needed").hint(Some("without `listeners` there is one on 127.0.0.1:8080")));
+        faults.push(
+            field
+                .fault("at least one listener is needed")
+                .hint(Some("without `listeners` there is one on 127.0.0.1:8080")),
+        );
     }
     read
 }
@@ -295,16 +340,26 @@ fn tls(field: &Field<'_>, faults: &mut Faults) -> Option<TlsFiles> {
 }
 
 /// Metrics ask for no credential, so they never share an address with clients.
-fn metrics(top: &mut Section<'_>, listeners: &[Listener], faults: &mut Faults) -> (SocketAddr, Vec<String>) {
+fn metrics(
+    top: &mut Section<'_>,
+    listeners: &[Listener],
+    faults: &mut Faults,
+) -> (SocketAddr, Vec<String>) {
     let mut section = top.below("metrics", faults);
     let written = section.take("address");
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
     let found = written.as_ref().map_or(Some(usual), |field| address(field, faults));
     if found.is_some_and(|found| listeners.iter().any(|listener| is_one(listener.address, found))) {
         let place = written.or_else(|| top.take("listeners"));
-        faults.extend(place.map(|field| field.fault("a listener has the address of metrics").hint(Some("give each its own port"))));
+        faults.extend(place.map(|field| {
+            field
+                .fault("a listener has the address of metrics")
+                .hint(Some("give each its own port"))
+        }));
     }
-    let hosts = section.read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host))).unwrap_or_default();
+    let hosts = section
+        .read("hosts", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, host)))
+        .unwrap_or_default();
     section.finish(faults);
     (found.unwrap_or(usual), hosts)
 }
@@ -329,7 +384,8 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
     let stored = section.read("store", faults, |field, faults| {
         let stored = field.bool(faults)?;
         if stored && file.is_some() {
-            let fault = field.fault("keeps the document in the store, yet `routing.file` names a file");
+            let fault =
+                field.fault("keeps the document in the store, yet `routing.file` names a file");
             faults.push(fault.hint(Some("remove one of them")));
         }
         Some(stored)
@@ -338,9 +394,13 @@ fn routing_file(top: &mut Section<'_>, faults: &mut Faults) -> RoutingFile {
         file,
         stored: stored.unwrap_or(false),
         env_allow: section
-            .read("env_allow", faults, |f, p| Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned))))
+            .read("env_allow", faults, |f, p| {
+                Some(f.each(p, bounds::SERVER_LIST, |item, p| item.text(p).map(str::to_owned)))
+            })
             .unwrap_or_else(|| ENV_ALLOW.map(str::to_owned).to_vec()),
-        signal_headers: section.read("signal_headers", faults, |f, p| Some(f.each(p, bounds::SIGNAL_HEADERS, header))).unwrap_or_default(),
+        signal_headers: section
+            .read("signal_headers", faults, |f, p| Some(f.each(p, bounds::SIGNAL_HEADERS, header)))
+            .unwrap_or_default(),
     };
     section.finish(faults);
     found
@@ -352,7 +412,11 @@ fn header(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
         return None;
     };
     if CREDENTIAL_HEADERS.contains(&name.as_str()) {
-        faults.push(field.fault("holds credentials and is never shown to expressions").hint(Some("name a header that holds no secret")));
+        faults.push(
+            field
+                .fault("holds credentials and is never shown to expressions")
+                .hint(Some("name a header that holds no secret")),
+        );
         return None;
     }
     Some(name.as_str().to_owned())
@@ -360,7 +424,9 @@ fn header(field: &Field<'_>, faults: &mut Faults) -> Option<String> {
 
 fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
     let mut section = top.below("capture", faults);
-    let flag = |section: &mut Section<'_>, key, faults: &mut Faults| section.read(key, faults, |f, p| f.bool(p)).unwrap_or(true);
+    let flag = |section: &mut Section<'_>, key, faults: &mut Faults| {
+        section.read(key, faults, |f, p| f.bool(p)).unwrap_or(true)
+    };
     let found = CaptureSettings {
         enabled: flag(&mut section, "enabled", faults),
         bodies: flag(&mut section, "bodies", faults),
@@ -369,7 +435,11 @@ fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
         max_body: section.read("max_body", faults, |f, p| f.size(p)).map_or(8 << 20, to_usize),
         retention: retention(&mut section, faults),
         redactor: Redactor::new(
-            section.read("redact", faults, |f, p| Some(f.each(p, bounds::REDACT_EXPRESSIONS, expression))).unwrap_or_default(),
+            section
+                .read("redact", faults, |f, p| {
+                    Some(f.each(p, bounds::REDACT_EXPRESSIONS, expression))
+                })
+                .unwrap_or_default(),
         ),
     };
     if let Some(field) = section.take("objects")
@@ -382,14 +452,20 @@ fn capture(top: &mut Section<'_>, faults: &mut Faults) -> CaptureSettings {
 }
 
 fn expression(field: &Field<'_>, faults: &mut Faults) -> Option<Expression> {
-    let wrong = |why| field.fault(format!("no expression to redact by: {why}")).hint(Some("for example `\\b\\d{16}\\b`"));
+    let wrong = |why| {
+        field
+            .fault(format!("no expression to redact by: {why}"))
+            .hint(Some("for example `\\b\\d{16}\\b`"))
+    };
     Expression::new(field.text(faults)?).map_err(|why| faults.push(wrong(why))).ok()
 }
 
 fn retention(capture: &mut Section<'_>, faults: &mut Faults) -> Retention {
     let mut section = capture.below("retention", faults);
     let found = Retention {
-        age: section.read("age", faults, |f, p| f.duration(p)).unwrap_or(Duration::from_secs(7 * 24 * 3600)),
+        age: section
+            .read("age", faults, |f, p| f.duration(p))
+            .unwrap_or(Duration::from_secs(7 * 24 * 3600)),
         size: section.read("size", faults, |f, p| f.size(p)).unwrap_or(10 << 30),
     };
     section.finish(faults);
@@ -400,8 +476,14 @@ fn audit(top: &mut Section<'_>, faults: &mut Faults) -> AuditRetention {
     let mut audit = top.below("audit", faults);
     let mut section = audit.below("retention", faults);
     let found = AuditRetention {
-        age: section.read("age", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(400 * 24 * 3600)),
-        rows: section.read("rows", faults, |f, p| f.whole(p, bounds::AUDIT_ROWS_LEAST, bounds::AUDIT_ROWS_MOST)).unwrap_or(1_000_000),
+        age: section
+            .read("age", faults, |f, p| f.positive_duration(p))
+            .unwrap_or(Duration::from_secs(400 * 24 * 3600)),
+        rows: section
+            .read("rows", faults, |f, p| {
+                f.whole(p, bounds::AUDIT_ROWS_LEAST, bounds::AUDIT_ROWS_MOST)
+            })
+            .unwrap_or(1_000_000),
     };
     section.finish(faults);
     audit.finish(faults);
@@ -410,17 +492,24 @@ fn audit(top: &mut Section<'_>, faults: &mut Faults) -> AuditRetention {
 
 fn registration(top: &mut Section<'_>, faults: &mut Faults) -> Option<bool> {
     let mut section = top.below("pin", faults);
-    let found = section.read("registration", faults, |f, p| f.word(p, &[("open", true), ("closed", false)]));
+    let found = section
+        .read("registration", faults, |f, p| f.word(p, &[("open", true), ("closed", false)]));
     section.finish(faults);
     found
 }
 
 fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
     let mut section = top.below("session", faults);
-    let idle = section.read("idle", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(30 * 60));
-    let absolute = section.read("absolute", faults, |f, p| f.positive_duration(p)).unwrap_or(Duration::from_secs(12 * 3600));
+    let idle = section
+        .read("idle", faults, |f, p| f.positive_duration(p))
+        .unwrap_or(Duration::from_secs(30 * 60));
+    let absolute = section
+        .read("absolute", faults, |f, p| f.positive_duration(p))
+        .unwrap_or(Duration::from_secs(12 * 3600));
     if let Some(field) = section.take("idle").filter(|_| idle > absolute) {
-        faults.push(field.fault("longer than `absolute`").hint(Some("shorten it, or lengthen `absolute`")));
+        faults.push(
+            field.fault("longer than `absolute`").hint(Some("shorten it, or lengthen `absolute`")),
+        );
     }
     section.finish(faults);
     SessionSettings { idle, absolute }
@@ -428,13 +517,16 @@ fn session(top: &mut Section<'_>, faults: &mut Faults) -> SessionSettings {
 
 fn nodes(top: &mut Section<'_>, faults: &mut Faults) -> Option<Arc<Authorities>> {
     let mut section = top.below("nodes", faults);
-    let found = section.read("ca", faults, |field, faults| match authorities::load(field.text(faults)?) {
-        Ok(found) => Some(Arc::new(found)),
-        Err(why) => {
-            faults.lacking(field.fault(why).hint(Some("the path of a file of certificates in PEM")));
-            None
-        }
-    });
+    let found =
+        section.read("ca", faults, |field, faults| match authorities::load(field.text(faults)?) {
+            Ok(found) => Some(Arc::new(found)),
+            Err(why) => {
+                faults.lacking(
+                    field.fault(why).hint(Some("the path of a file of certificates in PEM")),
+                );
+                None
+            }
+        });
     section.finish(faults);
     found
 }

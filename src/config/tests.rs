@@ -19,7 +19,8 @@ fn env(name: &str) -> Option<String> {
 }
 
 fn server(text: &str) -> Server {
-    read_server("conf/rerouter.yaml", text, &env).unwrap_or_else(|problems| panic!("{}", shown(&problems)))
+    read_server("conf/rerouter.yaml", text, &env)
+        .unwrap_or_else(|problems| panic!("{}", shown(&problems)))
 }
 
 fn server_problems(text: &str) -> String {
@@ -49,7 +50,10 @@ fn an_empty_server_document_is_the_defaults() {
     assert_eq!(server.listeners[0].interfaces.len(), 3);
     assert_eq!(server.metrics.to_string(), "127.0.0.1:9090");
     assert!(server.registration_open && server.capture.encrypt && server.access_log);
-    assert_eq!((server.capture.max_body, server.limits.request_body, server.limits.body_min_rate), (8 << 20, 32 << 20, 1024));
+    assert_eq!(
+        (server.capture.max_body, server.limits.request_body, server.limits.body_min_rate),
+        (8 << 20, 32 << 20, 1024)
+    );
     assert_eq!(server.session.absolute, Duration::from_secs(43_200));
     assert!(server.egress_deny.iter().any(|net| net.contains("169.254.169.254".parse().unwrap())));
 }
@@ -81,9 +85,17 @@ access_log: { format: off }
     assert_eq!(server.listeners[0].address.to_string(), "0.0.0.0:9000");
     assert_eq!(server.listeners[0].interfaces, [crate::interface::Interface::Router]);
     assert_eq!(server.public_url.as_deref(), Some("https://gw.example.com"));
-    assert_eq!((server.hosts[0].as_str(), server.metrics.port(), server.threads), ("other.example.com", 9191, 4));
+    assert_eq!(
+        (server.hosts[0].as_str(), server.metrics.port(), server.threads),
+        ("other.example.com", 9191, 4)
+    );
     assert_eq!(server.routing.signal_headers, ["x-tier"]);
-    assert!(!server.capture.bodies && !server.capture.encrypt && !server.capture.client_opt_out && !server.registration_open);
+    assert!(
+        !server.capture.bodies
+            && !server.capture.encrypt
+            && !server.capture.client_opt_out
+            && !server.registration_open
+    );
     assert_eq!(server.limits.header_timeout, Duration::from_millis(500));
     assert_eq!((server.limits.connections, server.limits.connections_per_address), (5, Some(2)));
     assert!(server.egress_deny.is_empty() && !server.access_log);
@@ -141,7 +153,8 @@ s.yaml:16:1: agents: unknown key (did you mean `agent`?)
 
 /// Compares line by line, so that a difference is readable.
 fn similar(found: &str, wanted: &str) {
-    let (found, wanted): (Vec<&str>, Vec<&str>) = (found.lines().collect(), wanted.lines().collect());
+    let (found, wanted): (Vec<&str>, Vec<&str>) =
+        (found.lines().collect(), wanted.lines().collect());
     for (at, line) in wanted.iter().enumerate() {
         assert_eq!(found.get(at), Some(line), "problem {at} of:\n{}", found.join("\n"));
     }
@@ -154,9 +167,18 @@ fn the_demo_document_runs() {
     let routing = routing(demo_routing()).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     shared(&routing);
     let demo = routing.provider("demo").unwrap();
-    assert_eq!((demo.protocol, demo.base.authority().as_str(), demo.base.path.as_str()), (Protocol::Mock, "127.0.0.1:4000", "/20/v1"));
-    assert_eq!(routing.targets().map(|target| &*target.name).collect::<Vec<_>>(), ["demo/large", "demo/small", "demo/echo"]);
-    assert_eq!(routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(), Some(("auto", "balanced")));
+    assert_eq!(
+        (demo.protocol, demo.base.authority().as_str(), demo.base.path.as_str()),
+        (Protocol::Mock, "127.0.0.1:4000", "/20/v1")
+    );
+    assert_eq!(
+        routing.targets().map(|target| &*target.name).collect::<Vec<_>>(),
+        ["demo/large", "demo/small", "demo/echo"]
+    );
+    assert_eq!(
+        routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(),
+        Some(("auto", "balanced"))
+    );
     assert_eq!(routing.alias("auto").unwrap().retry(), Retry::default());
     assert_eq!(routing.target("demo/small").unwrap().prices.unwrap().output_per_mtok, Some(2.0));
 }
@@ -232,17 +254,42 @@ r.yaml:20:72: keywords.n[0]: must be text, not a whole number (put it in quotes)
 #[test]
 fn the_last_rule_must_always_match() {
     let rule = |when: &str| format!("{{ name: r, {when} targets: [{{ target: d/m }}] }}");
-    let document =
-        |rules: &str| format!("providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\naliases: {{}}");
+    let document = |rules: &str| {
+        format!(
+            "providers: {{ d: {{ protocol: mock }} }}\nrecipes: {{ r: {{ rules: [{rules}] }} }}\naliases: {{}}"
+        )
+    };
     assert!(routing(&document(&rule(""))).is_ok());
-    assert!(routing_problems(&document(&rule("when: stream,"))).contains("the last rule must have no `when`"));
-    let same =
-        [rule("when: stream,"), rule("when: stream,").replace("name: r", "name: s"), rule("").replace("name: r", "name: t")].join(",");
-    assert!(routing_problems(&document(&same)).contains("never reached: `r` before it holds whenever this does"));
-    let narrower = [rule("when: prompt_tokens > 10,"), rule("when: stream && prompt_tokens > 50,").replace("name: r", "name: s"), rule("")];
-    let problems = routing_problems(&document(&narrower.join(",").replace("{ name: r,  targets", "{ name: t, targets")));
-    assert!(problems.contains("rules[1].when: never reached: `r` before it holds whenever this does"), "{problems}");
-    assert!(routing_problems(&document(&rule("when: hour > 22 && hour < 6,"))).contains("rules[0].when: the expression never holds"));
+    assert!(
+        routing_problems(&document(&rule("when: stream,")))
+            .contains("the last rule must have no `when`")
+    );
+    let same = [
+        rule("when: stream,"),
+        rule("when: stream,").replace("name: r", "name: s"),
+        rule("").replace("name: r", "name: t"),
+    ]
+    .join(",");
+    assert!(
+        routing_problems(&document(&same))
+            .contains("never reached: `r` before it holds whenever this does")
+    );
+    let narrower = [
+        rule("when: prompt_tokens > 10,"),
+        rule("when: stream && prompt_tokens > 50,").replace("name: r", "name: s"),
+        rule(""),
+    ];
+    let problems = routing_problems(&document(
+        &narrower.join(",").replace("{ name: r,  targets", "{ name: t, targets"),
+    ));
+    assert!(
+        problems.contains("rules[1].when: never reached: `r` before it holds whenever this does"),
+        "{problems}"
+    );
+    assert!(
+        routing_problems(&document(&rule("when: hour > 22 && hour < 6,")))
+            .contains("rules[0].when: the expression never holds")
+    );
     assert!(routing_problems(&document(&rule("when: true,"))).contains("looks at no signal"));
 }
 
@@ -257,13 +304,31 @@ fn keys_belong_to_sticky_rules() {
         assert!(routing(&document(&format!("strategy: sticky, key: \"{key}\","))).is_ok(), "{key}");
     }
     for (rule, wanted) in [
-        ("key: user.id,", "r.yaml:2:41: recipes.r.rules[0].key: `priority` does not use a key (strategy: sticky)"),
-        ("strategy: weighted, key: user.id,", "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)"),
+        (
+            "key: user.id,",
+            "r.yaml:2:41: recipes.r.rules[0].key: `priority` does not use a key (strategy: sticky)",
+        ),
+        (
+            "strategy: weighted, key: user.id,",
+            "recipes.r.rules[0].key: `weighted` does not use a key (strategy: sticky)",
+        ),
         ("strategy: sticky,", "recipes.r.rules[0].name: a `sticky` rule needs a `key`"),
-        ("strategy: sticky, key: \"'all'\",", "recipes.r.rules[0].key: the expression looks at no signal"),
-        ("strategy: sticky, key: key.labels,", "recipes.r.rules[0].key: the expression gives labels, which is no key"),
-        ("strategy: sticky, key: user.ip,", "recipes.r.rules[0].key: unknown field of `user`: `ip`"),
-        ("strategy: sticky, key: \"headers['x-teir']\",", "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`"),
+        (
+            "strategy: sticky, key: \"'all'\",",
+            "recipes.r.rules[0].key: the expression looks at no signal",
+        ),
+        (
+            "strategy: sticky, key: key.labels,",
+            "recipes.r.rules[0].key: the expression gives labels, which is no key",
+        ),
+        (
+            "strategy: sticky, key: user.ip,",
+            "recipes.r.rules[0].key: unknown field of `user`: `ip`",
+        ),
+        (
+            "strategy: sticky, key: \"headers['x-teir']\",",
+            "recipes.r.rules[0].key: the header `x-teir` is not in `routing.signal_headers`",
+        ),
         (
             "strategy: stikcy, key: user.id,",
             "recipes.r.rules[0].strategy: must be one of `priority`, `weighted`, `least_latency`, `least_busy`, `cheapest`, `sticky` (did you mean `sticky`?)",
@@ -282,16 +347,23 @@ fn keyword_sets_are_known_by_name() {
              {{ name: a, when: \"{when}\", targets: [{{ target: d/m }}] }}, {{ name: b, targets: [{{ target: d/m }}] }}] }} }}\naliases: {{}}"
         )
     };
-    let routing = routing(&document("'code' in keywords || language == 'de'")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let routing = routing(&document("'code' in keywords || language == 'de'"))
+        .unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     assert_eq!(routing.keywords().names().collect::<Vec<_>>(), ["code", "law"]);
     assert!(routing.signals().keywords && routing.signals().language);
     for (when, wanted) in [
         ("'coed' in keywords", "unknown keyword set `coed` (did you mean `code`?)"),
-        ("stream && !('medicine' in keywords)", "unknown keyword set `medicine` (it is not in `keywords`)"),
+        (
+            "stream && !('medicine' in keywords)",
+            "unknown keyword set `medicine` (it is not in `keywords`)",
+        ),
         ("'code' in keyword", "unknown signal `keyword` (did you mean `keywords`?)"),
     ] {
         let problems = routing_problems(&document(when));
-        assert!(problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")), "{problems}");
+        assert!(
+            problems.starts_with(&format!("r.yaml:4:18: recipes.r.rules[0].when: {wanted}")),
+            "{problems}"
+        );
     }
     let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\nrecipes: {}\naliases: {}";
     assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
@@ -304,10 +376,14 @@ fn variables_are_used_and_never_shown() {
             "providers:\n  o:\n    protocol: openai\n    base_url: ${{X_BASE_URL}}\n    api_key: '{key}'\n    headers: {{ x-org: '${{OPENAI_API_KEY}}' }}\nrecipes: {{}}\naliases: {{}}\n"
         )
     };
-    let routing = routing(&document("${OPENAI_API_KEY}")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let routing = routing(&document("${OPENAI_API_KEY}"))
+        .unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let provider = routing.provider("o").unwrap();
     assert_eq!(provider.api_keys.first().map(|key| key.expose()), Some("sk-canary"));
-    assert_eq!((provider.base.host.as_str(), provider.base.path.as_str()), ("canary.example", "/v1"));
+    assert_eq!(
+        (provider.base.host.as_str(), provider.base.path.as_str()),
+        ("canary.example", "/v1")
+    );
     assert!(routing.text().contains("${OPENAI_API_KEY}"));
     let debug = format!("{routing:?} {provider:?} {:?}", server("data_dir: ${HOME}"));
     assert!(!debug.contains("canary"), "{debug}");
@@ -330,14 +406,24 @@ fn variables_are_used_and_never_shown() {
 
 #[test]
 fn the_query_of_a_base_url_holds_no_credential() {
-    let document =
-        |url: &str| format!("providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n");
-    let taken = routing(&document("${X_BASE_URL}?api-version=1")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let document = |url: &str| {
+        format!(
+            "providers:\n  o: {{ protocol: openai, base_url: '{url}', api_key: sk-a }}\nrecipes: {{}}\naliases: {{}}\n"
+        )
+    };
+    let taken = routing(&document("${X_BASE_URL}?api-version=1"))
+        .unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let base = &taken.provider("o").unwrap().base;
     assert_eq!((base.path.as_str(), base.query.as_str()), ("/v1", "api-version=1"));
     for (url, wanted) in [
-        ("https://x/v1?key=canary", "the query of the URL must not hold a credential (use `api_key` or `headers`)"),
-        ("https://x/v1?a=1&api%5Fkey=${OPENAI_API_KEY}", "the query of the URL must not hold a credential"),
+        (
+            "https://x/v1?key=canary",
+            "the query of the URL must not hold a credential (use `api_key` or `headers`)",
+        ),
+        (
+            "https://x/v1?a=1&api%5Fkey=${OPENAI_API_KEY}",
+            "the query of the URL must not hold a credential",
+        ),
         ("https://x/v1?a=1#b", "the URL must not have a fragment"),
     ] {
         let found = routing_problems(&document(url));
@@ -349,7 +435,12 @@ fn the_query_of_a_base_url_holds_no_credential() {
 fn one_document_has_one_revision() {
     let yaml = "# a comment\nproviders:\n  o: { protocol: openai, base_url: 'http://x', api_key: \"${OPENAI_API_KEY}\" } # another\nmodels:\n  o/m: { input_per_mtok: 1.5 }\nrecipes: {}\naliases: {}\n";
     let json = r#"{"aliases":{},"recipes":{},"models":{"o/m":{"input_per_mtok":1.5}},"providers":{"o":{"api_key":"${OPENAI_API_KEY}","base_url":"http://x","protocol":"openai"}}}"#;
-    let revision = |text: &str| routing(text).unwrap_or_else(|problems| panic!("{}", shown(&problems))).revision().to_owned();
+    let revision = |text: &str| {
+        routing(text)
+            .unwrap_or_else(|problems| panic!("{}", shown(&problems)))
+            .revision()
+            .to_owned()
+    };
     assert_eq!(revision(yaml), revision(json));
     assert_eq!(revision(yaml).len(), 12);
     assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
@@ -361,8 +452,11 @@ fn one_document_has_one_revision() {
 #[test]
 fn recipes_and_aliases_are_written_out() {
     let providers = "providers: { d: { protocol: mock } }\n";
-    let missing =
-        |key: &str, line| format!("r.yaml:{line}:1: `{key}` is missing or has nothing in it (write `{key}: {{}}` if there are to be none)");
+    let missing = |key: &str, line| {
+        format!(
+            "r.yaml:{line}:1: `{key}` is missing or has nothing in it (write `{key}: {{}}` if there are to be none)"
+        )
+    };
     for (text, wanted) in [
         ("", vec![missing("recipes", 1), missing("aliases", 1)]),
         ("recipes:\n", vec![missing("aliases", 1), missing("recipes", 2)]),
@@ -385,7 +479,9 @@ fn files_are_read_or_the_reason_given() {
     assert!(shown(&load(&path).unwrap_err()).contains("UTF-8"));
     std::fs::write(&path, " ".repeat(bounds::DOCUMENT_BYTES + 9)).unwrap();
     let source = load(&path).unwrap();
-    assert!(shown(&read_server(&source.file, &source.text, &env).unwrap_err()).contains("longer than"));
+    assert!(
+        shown(&read_server(&source.file, &source.text, &env).unwrap_err()).contains("longer than")
+    );
 }
 
 proptest::proptest! {
@@ -401,11 +497,17 @@ proptest::proptest! {
 
 #[test]
 fn metrics_never_share_an_address_with_clients() {
-    for text in ["metrics: { address: 127.0.0.1:8080 }", "listeners: [{ address: 127.0.0.1:9090 }]"] {
+    for text in ["metrics: { address: 127.0.0.1:8080 }", "listeners: [{ address: 127.0.0.1:9090 }]"]
+    {
         assert!(server_problems(text).contains("a listener has the address of metrics"), "{text}");
     }
-    assert!(server_problems("listeners: [{ address: '[::1]:80' }, { address: '[::1]:80' }]").contains("another listener"));
-    server("listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }");
+    assert!(
+        server_problems("listeners: [{ address: '[::1]:80' }, { address: '[::1]:80' }]")
+            .contains("another listener")
+    );
+    server(
+        "listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\nmetrics: { address: 127.0.0.1:0 }",
+    );
     server("listeners: [{ address: 127.0.0.1:9090 }]\nmetrics: { address: 127.0.0.1:9091 }");
 }
 

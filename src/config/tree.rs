@@ -110,8 +110,12 @@ fn whole_escapes(text: &str) -> Cow<'_, str> {
     if !pairs || serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         return Cow::Borrowed(text);
     }
-    let unit =
-        |escape: &str| escape.strip_prefix("\\u").and_then(|digits| digits.get(..4)).and_then(|hex| u16::from_str_radix(hex, 16).ok());
+    let unit = |escape: &str| {
+        escape
+            .strip_prefix("\\u")
+            .and_then(|digits| digits.get(..4))
+            .and_then(|hex| u16::from_str_radix(hex, 16).ok())
+    };
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
@@ -119,7 +123,10 @@ fn whole_escapes(text: &str) -> Cow<'_, str> {
         out.push_str(before);
         let units = [Some(escape), escape.get(6..)].map(|escape| escape.and_then(unit));
         let pair = units.iter().flatten().copied();
-        let joined = char::decode_utf16(pair).next().and_then(Result::ok).filter(|joined| joined.len_utf16() == 2);
+        let joined = char::decode_utf16(pair)
+            .next()
+            .and_then(Result::ok)
+            .filter(|joined| joined.len_utf16() == 2);
         let length = match joined {
             Some(joined) => {
                 out.push(joined);
@@ -144,7 +151,8 @@ fn fault(at: Place, path: &str, message: impl Into<String>, hint: &str) -> Fault
 
 /// `path.key`, or `path["odd key"]`.
 pub(super) fn join(path: &str, key: &str) -> String {
-    let simple = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    let simple = !key.is_empty()
+        && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     match (path, simple) {
         ("", true) => key.to_owned(),
         (_, true) => format!("{path}.{key}"),
@@ -160,12 +168,16 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Place), Fault> {
         match self.parser.next_event() {
-            Some(Ok((event, Span { start, .. }))) => Ok((event, Place { line: start.line(), column: start.col() + 1 })),
+            Some(Ok((event, Span { start, .. }))) => {
+                Ok((event, Place { line: start.line(), column: start.col() + 1 }))
+            }
             Some(Err(error)) => {
                 let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
                 Err(fault(at, "", format!("not YAML: {}", error.info()), SYNTAX))
             }
-            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", SYNTAX)),
+            None => {
+                Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", SYNTAX))
+            }
         }
     }
 
@@ -176,7 +188,12 @@ impl<'a> Builder<'a> {
             match event {
                 Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
                 Event::DocumentStart(_) if root.is_some() => {
-                    return Err(fault(at, "", "only one document a file", "remove what follows `---`"));
+                    return Err(fault(
+                        at,
+                        "",
+                        "only one document a file",
+                        "remove what follows `---`",
+                    ));
                 }
                 Event::DocumentStart(_) => {}
                 Event::StreamEnd => break,
@@ -186,16 +203,31 @@ impl<'a> Builder<'a> {
         Ok(root.unwrap_or(Node { at: Place { line: 1, column: 1 }, value: Value::Map(Vec::new()) }))
     }
 
-    fn node(&mut self, event: Event<'a>, at: Place, path: &str, depth: usize) -> Result<Node, Fault> {
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        at: Place,
+        path: &str,
+        depth: usize,
+    ) -> Result<Node, Fault> {
         if depth > bounds::DOCUMENT_DEPTH {
-            return Err(fault(at, path, format!("nested more than {} deep", bounds::DOCUMENT_DEPTH), "no key needs that"));
+            return Err(fault(
+                at,
+                path,
+                format!("nested more than {} deep", bounds::DOCUMENT_DEPTH),
+                "no key needs that",
+            ));
         }
         let value = match event {
             Event::Alias(_) => {
                 return Err(fault(at, path, ALIASES, "quote a text that begins with `*`"));
             }
-            Event::Scalar(_, _, anchor, ref tag) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
-            Event::SequenceStart(anchor, ref tag) | Event::MappingStart(anchor, ref tag) if anchor > 0 || tag.is_some() => {
+            Event::Scalar(_, _, anchor, ref tag) if anchor > 0 || tag.is_some() => {
+                return Err(marked(at, path));
+            }
+            Event::SequenceStart(anchor, ref tag) | Event::MappingStart(anchor, ref tag)
+                if anchor > 0 || tag.is_some() =>
+            {
                 return Err(marked(at, path));
             }
             Event::Scalar(text, ScalarStyle::Plain, ..) => plain(&text),
@@ -212,7 +244,12 @@ impl<'a> Builder<'a> {
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => return Ok(items),
-                (event, at) => items.push(self.node(event, at, &format!("{path}[{}]", items.len()), depth + 1)?),
+                (event, at) => items.push(self.node(
+                    event,
+                    at,
+                    &format!("{path}[{}]", items.len()),
+                    depth + 1,
+                )?),
             }
         }
     }
@@ -223,10 +260,21 @@ impl<'a> Builder<'a> {
         loop {
             let (key, at) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(entries),
-                (Event::Scalar(_, _, anchor, ref tag), at) if anchor > 0 || tag.is_some() => return Err(marked(at, path)),
+                (Event::Scalar(_, _, anchor, ref tag), at) if anchor > 0 || tag.is_some() => {
+                    return Err(marked(at, path));
+                }
                 (Event::Scalar(key, ..), at) => (key.into_owned(), at),
-                (Event::Alias(_), at) => return Err(fault(at, path, ALIASES, "quote a text that begins with `*`")),
-                (_, at) => return Err(fault(at, path, "a key must be text", "quote a value that begins with `{` or `[`")),
+                (Event::Alias(_), at) => {
+                    return Err(fault(at, path, ALIASES, "quote a text that begins with `*`"));
+                }
+                (_, at) => {
+                    return Err(fault(
+                        at,
+                        path,
+                        "a key must be text",
+                        "quote a value that begins with `{` or `[`",
+                    ));
+                }
             };
             let below = join(path, &key);
             let (event, value_at) = self.next()?;
@@ -234,14 +282,24 @@ impl<'a> Builder<'a> {
             if seen.insert(key.clone()) {
                 entries.push(Entry { key, at, node });
             } else if self.faults.len() < bounds::DOCUMENT_PROBLEMS {
-                self.faults.push(fault(at, &below, format!("`{key}` is here twice"), "keep one of them"));
+                self.faults.push(fault(
+                    at,
+                    &below,
+                    format!("`{key}` is here twice"),
+                    "keep one of them",
+                ));
             }
         }
     }
 }
 
 fn marked(at: Place, path: &str) -> Fault {
-    fault(at, path, "anchors (`&name`) and tags (`!name`) are not supported", "quote a text that begins with `&` or `!`")
+    fault(
+        at,
+        path,
+        "anchors (`&name`) and tags (`!name`) are not supported",
+        "quote a text that begins with `&` or `!`",
+    )
 }
 
 /// Resolves an unquoted scalar by the core schema (YAML 1.2.2, section 10.3.2), without its octal and infinite numbers.
@@ -259,7 +317,8 @@ pub(super) fn plain(text: &str) -> Value {
     {
         return Value::Int(int);
     }
-    let numeric = number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let numeric =
+        number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if number.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && numeric
         && let Ok(float) = text.parse::<f64>()
@@ -346,7 +405,10 @@ mod tests {
         let yaml = "# comment\nb: {x: 1, a: 'text'}\na:\n  - on: [connect, 429]\n    f: 0.25\n";
         let json = "{\"a\":[{\"f\":0.25,\"on\":[\"connect\",429]}],\n\t\"b\":{\"a\":\"te\\u0078t\",\"x\":1}}";
         assert_eq!(form(yaml), form(json));
-        assert_eq!(form(r#"{"a": ["\ud83d\uDE00\u00e4", "\\ud83d", "\/"]}"#), form(r#"a: ["😀ä", '\ud83d', '/']"#));
+        assert_eq!(
+            form(r#"{"a": ["\ud83d\uDE00\u00e4", "\\ud83d", "\/"]}"#),
+            form(r#"a: ["😀ä", '\ud83d', '/']"#)
+        );
         assert_ne!(form("a: 1"), form("a: '1'"));
         assert_ne!(form("a: 1"), form("a: 1.0"));
     }
@@ -367,7 +429,11 @@ mod tests {
             assert_eq!((found.at.line, found.at.column), (line, column), "{text}: {found:?}");
         }
         assert!(refusal(&"[".repeat(40)).message.contains("nested"));
-        assert!(refusal(&format!("a: {}", "x".repeat(bounds::DOCUMENT_BYTES))).message.contains("longer"));
+        assert!(
+            refusal(&format!("a: {}", "x".repeat(bounds::DOCUMENT_BYTES)))
+                .message
+                .contains("longer")
+        );
     }
 
     proptest! {

@@ -19,7 +19,8 @@ impl Written {
     pub(super) fn new(file: &str, root: &Node, faults: &Faults) -> Written {
         let mut places = BTreeMap::new();
         note_places(root, String::new(), &mut places);
-        let unknown = faults.unknown.iter().chain(faults.iter().map(|fault| &fault.path)).cloned().collect();
+        let unknown =
+            faults.unknown.iter().chain(faults.iter().map(|fault| &fault.path)).cloned().collect();
         Written { file: file.to_owned(), places, unknown }
     }
 
@@ -30,8 +31,10 @@ impl Written {
 
     /// Whether it is known for sure what the value at this path is.
     pub(super) fn knows(&self, path: &str) -> bool {
-        let above =
-            |unknown: &String| path.strip_prefix(unknown.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let above = |unknown: &String| {
+            path.strip_prefix(unknown.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
         !self.unknown.iter().any(above)
     }
 
@@ -51,15 +54,28 @@ impl Written {
             }
         };
         let (path, hint) = (path.to_owned(), Some(hint.to_owned()));
-        Problem { warning: false, file: self.file.clone(), path, line: at.line, column: at.column, message, hint }
+        Problem {
+            warning: false,
+            file: self.file.clone(),
+            path,
+            line: at.line,
+            column: at.column,
+            message,
+            hint,
+        }
     }
 }
 
 fn note_places(node: &Node, path: String, places: &mut BTreeMap<String, Place>) {
     match &node.value {
-        Value::Map(entries) => entries.iter().for_each(|entry| note_places(&entry.node, join(&path, &entry.key), places)),
+        Value::Map(entries) => entries
+            .iter()
+            .for_each(|entry| note_places(&entry.node, join(&path, &entry.key), places)),
         Value::List(items) => {
-            items.iter().enumerate().for_each(|(at, item)| note_places(item, format!("{path}[{at}]"), places));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(at, item)| note_places(item, format!("{path}[{at}]"), places));
         }
         _ => {}
     }

@@ -15,7 +15,11 @@ pub(super) struct Admission {
 
 impl Admission {
     /// Lets a principal in to a route, or says why not.
-    pub(super) fn of(route: &'static Route, params: PathParams, principal: Principal) -> Result<Self> {
+    pub(super) fn of(
+        route: &'static Route,
+        params: PathParams,
+        principal: Principal,
+    ) -> Result<Self> {
         may_call(route, &principal)?;
         Ok(Admission { route, params, principal })
     }
@@ -37,7 +41,10 @@ impl Admission {
 
     /// Whether a credential says who it is.
     pub(super) fn is_known(&self) -> bool {
-        !matches!(self.principal, Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open })
+        !matches!(
+            self.principal,
+            Principal::Anonymous | Principal::AgentTenant { via: AgentCredential::Open }
+        )
     }
 
     /// Whether it is answered where there is no place for its connection: what tells that the gateway is well, and what somebody
@@ -45,7 +52,9 @@ impl Admission {
     pub(super) fn without_a_place(&self, bodiless: bool) -> bool {
         match self.route.answer {
             Answer::Inference(_) | Answer::Reroute => false,
-            Answer::Here(..) | Answer::Slow(..) => self.is_known() || (bodiless && matches!(self.route.path, "/health" | "/version")),
+            Answer::Here(..) | Answer::Slow(..) => {
+                self.is_known() || (bodiless && matches!(self.route.path, "/health" | "/version"))
+            }
         }
     }
 
@@ -59,11 +68,15 @@ impl Admission {
 fn may_call(route: &Route, principal: &Principal) -> Result<()> {
     match route.policy {
         policy if policy.is_open() => Ok(()),
-        _ if matches!(principal, Principal::Anonymous) => Err(auth::unauthorized(Surface::of(route.path))),
+        _ if matches!(principal, Principal::Anonymous) => {
+            Err(auth::unauthorized(Surface::of(route.path)))
+        }
         Policy::Scope(scope) if !principal.has_scope(scope) => {
             Err(Error::new(Kind::InsufficientScope, format!("This key lacks the scope `{scope}`.")))
         }
-        Policy::Admin if !principal.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
+        Policy::Admin if !principal.is_admin() => {
+            Err(Error::new(Kind::Forbidden, "This is for admins."))
+        }
         _ => Ok(()),
     }
 }
@@ -79,9 +92,20 @@ mod tests {
         for route in ROUTES {
             match Admission::of(route, PathParams::default(), Principal::Anonymous) {
                 Ok(_) => open.push(format!("{} {}", route.method, route.path)),
-                Err(error) => assert_eq!(error.kind(), Kind::Unauthorized, "{} {}", route.method, route.path),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Unauthorized, "{} {}", route.method, route.path)
+                }
             }
         }
-        assert_eq!(open, ["GET /health", "GET /version", "GET /openapi.json", "POST /v1/auth/register", "POST /v1/auth/login"]);
+        assert_eq!(
+            open,
+            [
+                "GET /health",
+                "GET /version",
+                "GET /openapi.json",
+                "POST /v1/auth/register",
+                "POST /v1/auth/login"
+            ]
+        );
     }
 }

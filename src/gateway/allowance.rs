@@ -35,13 +35,20 @@ static REMAINING_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-remai
 static RESET_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-reset-budget");
 
 /// Lets the request in, or refuses with 429.
-pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, inputs: &Inputs) -> Result<Permit> {
+pub(super) fn admit(
+    app: &App,
+    exchange: &mut Exchange,
+    principal: &Principal,
+    inputs: &Inputs,
+) -> Result<Permit> {
     let draws = limits::draws(&app.auth, principal);
     if draws.is_empty() {
         return Ok(Permit::default());
     }
     let request = &inputs.request;
-    let tokens = request.charged_prompt_tokens().saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
+    let tokens = request
+        .charged_prompt_tokens()
+        .saturating_add(request.charged_answer_tokens(bounds::ANSWER_TOKENS));
     app.limits.admit(&draws, tokens, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
         refused.error
@@ -50,7 +57,12 @@ pub(super) fn admit(app: &App, exchange: &mut Exchange, principal: &Principal, i
 
 /// Refuses with 429 where nothing of the caller's would be let in: a body that costs work is then
 /// not even read.
-pub(super) fn look(app: &App, exchange: &mut Exchange, principal: &Principal, costs: bool) -> Result<()> {
+pub(super) fn look(
+    app: &App,
+    exchange: &mut Exchange,
+    principal: &Principal,
+    costs: bool,
+) -> Result<()> {
     let draws = limits::draws(&app.auth, principal);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| {
         tell(app, exchange, &refused.remaining);
@@ -65,35 +77,65 @@ pub(super) fn tell(app: &App, exchange: &mut Exchange, remaining: &Remaining) {
 
 /// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no price there is no such sum,
 /// and a budget that cannot be kept is refused rather than ignored.
-pub(super) fn reserve(app: &App, permit: &mut Permit, live: &Live, decision: &Decision, inputs: &Inputs, ceiling: &Ceiling) -> Result<()> {
+pub(super) fn reserve(
+    app: &App,
+    permit: &mut Permit,
+    live: &Live,
+    decision: &Decision,
+    inputs: &Inputs,
+    ceiling: &Ceiling,
+) -> Result<()> {
     let costs = inputs.request.endpoint != Endpoint::CountTokens.as_str();
     if !permit.has_budget() || !costs {
         return Ok(());
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let wanted = dearest(&targets, inputs, ceiling).map_err(|unpriced| no_price(permit, unpriced))?;
+    let wanted =
+        dearest(&targets, inputs, ceiling).map_err(|unpriced| no_price(permit, unpriced))?;
     app.limits.reserve(permit, wanted, app.clock.now()).map_err(|error| *error)
 }
 
 fn no_price(permit: &Permit, target: &Target) -> Error {
     let remaining = permit.remaining();
-    let whose = remaining.money.map(|money| format!(" of {}, {},", money.whose, money.budget)).unwrap_or_default();
+    let whose = remaining
+        .money
+        .map(|money| format!(" of {}, {},", money.whose, money.budget))
+        .unwrap_or_default();
     let name = &target.name;
-    Error::new(Kind::Forbidden, format!("The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."))
+    Error::new(
+        Kind::Forbidden,
+        format!(
+            "The budget{whose} needs prices: `{name}`, which may be asked, has none in the routing document."
+        ),
+    )
 }
 
 /// From what the call is likely to cost to what it costs at most, at the dearest target; or the
 /// first target without a price. How long an answer becomes is not known where the client did not
 /// say: then one of those that it asks for may be short of all.
-fn dearest<'a>(targets: &'a [Arc<Target>], inputs: &Inputs, ceiling: &Ceiling) -> std::result::Result<Reserve, &'a Target> {
+fn dearest<'a>(
+    targets: &'a [Arc<Target>],
+    inputs: &Inputs,
+    ceiling: &Ceiling,
+) -> std::result::Result<Reserve, &'a Target> {
     let (mut least, mut most) = (0, 0);
     let is_said = inputs.request.max_tokens.is_some_and(|most| most > 0);
-    let answers = if is_said { ceiling.answers } else { ceiling.answers.saturating_sub(bounds::ANSWER_TOKENS) };
+    let answers = if is_said {
+        ceiling.answers
+    } else {
+        ceiling.answers.saturating_sub(bounds::ANSWER_TOKENS)
+    };
     for target in targets {
         let prices = target.prices.as_ref().ok_or(&**target)?;
         let cost = |prompt_tokens: u64, completion_tokens: u64| {
-            let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 0, cached_tokens: None, estimated: true };
+            let usage = Usage {
+                prompt_tokens,
+                completion_tokens,
+                total_tokens: 0,
+                cached_tokens: None,
+                estimated: true,
+            };
             prices.cost(&usage).map(nano_usd).ok_or(&**target)
         };
         let (likely, dearest) = prompt_tokens(inputs.request.prompt_tokens, ceiling, target);
@@ -124,7 +166,9 @@ pub(super) fn settle(permit: Permit, outcome: &Outcome) {
 
 fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let mut row = |[limit, remaining, reset]: [&HeaderName; 3], sums: [HeaderValue; 2], full_again: Duration| {
+    let mut row = |[limit, remaining, reset]: [&HeaderName; 3],
+                   sums: [HeaderValue; 2],
+                   full_again: Duration| {
         let [most, left] = sums;
         headers.insert(limit, most);
         headers.insert(remaining, left);
@@ -138,18 +182,27 @@ fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
     ];
     for (rate, names) in rates {
         if let Some(rate) = rate {
-            row(names, [rate.left.limit, rate.left.remaining].map(HeaderValue::from), rate.left.reset);
+            row(
+                names,
+                [rate.left.limit, rate.left.remaining].map(HeaderValue::from),
+                rate.left.reset,
+            );
         }
     }
     if let Some(money) = left.money {
-        row([&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET], [money.budget.nano, money.remaining()].map(usd), money.reset(now));
+        row(
+            [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET],
+            [money.budget.nano, money.remaining()].map(usd),
+            money.reset(now),
+        );
     }
     headers
 }
 
 /// Dollars, as a plain number.
 fn usd(nano: NanoUsd) -> HeaderValue {
-    HeaderValue::try_from(dollars(nano).to_string()).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    HeaderValue::try_from(dollars(nano).to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
 /// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours they would be taken for ours.
@@ -157,7 +210,11 @@ pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     if rates.is_empty() {
         return;
     }
-    let theirs = |name: &&HeaderName| ["x-ratelimit-", "anthropic-ratelimit-"].iter().any(|start| name.as_str().starts_with(start));
+    let theirs = |name: &&HeaderName| {
+        ["x-ratelimit-", "anthropic-ratelimit-"]
+            .iter()
+            .any(|start| name.as_str().starts_with(start))
+    };
     for name in headers.keys().filter(theirs).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
@@ -167,8 +224,13 @@ pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
 /// As OpenAI writes durations: `20ms`, `1s`, `6m0s`, `9h0m5s`.
 fn duration(time: Duration) -> String {
     let millis = time.as_micros().div_ceil(1_000);
-    let (hours, minutes, seconds, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60, millis % 1_000);
-    let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}").trim_end_matches('0').to_owned() };
+    let (hours, minutes, seconds, rest) =
+        (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60, millis % 1_000);
+    let fraction = if rest == 0 {
+        String::new()
+    } else {
+        format!(".{rest:03}").trim_end_matches('0').to_owned()
+    };
     match (hours, minutes, seconds) {
         (0, 0, 0) => format!("{rest}ms"),
         (0, 0, _) => format!("{seconds}{fraction}s"),
@@ -203,13 +265,20 @@ mod tests {
 
     #[test]
     fn ours_replace_a_provider_s() {
-        let rate = Rate { whose: Whose::Key, left: Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) }, reserved: 0 };
+        let rate = Rate {
+            whose: Whose::Key,
+            left: Left { limit: 60, remaining: 59, reset: Duration::from_secs(1) },
+            reserved: 0,
+        };
         let now = Timestamp::UNIX_EPOCH;
         let mut answer = HeaderMap::new();
         answer.insert(&LIMIT_TOKENS, HeaderValue::from(1));
         name_rates(&headers(&Remaining::default(), now), &mut answer);
         assert_eq!(answer.len(), 1);
-        name_rates(&headers(&Remaining { requests: Some(rate), ..Remaining::default() }, now), &mut answer);
+        name_rates(
+            &headers(&Remaining { requests: Some(rate), ..Remaining::default() }, now),
+            &mut answer,
+        );
         assert_eq!(
             (answer.len(), &answer[&REMAINING_REQUESTS], &answer[&RESET_REQUESTS]),
             (3, &HeaderValue::from(59), &HeaderValue::from_static("1s"))
@@ -219,13 +288,16 @@ mod tests {
     #[test]
     fn a_budget_is_told_in_dollars_whatever_was_spent() {
         let (now, resets_at) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(86_400).unwrap());
-        for (nano, spent, limit, left) in
-            [(10_000_000, 2_500, "0.01", "0.0099975"), (1, 0, "0.000000001", "0.000000001"), (5, 9, "0.000000005", "0")]
-        {
+        for (nano, spent, limit, left) in [
+            (10_000_000, 2_500, "0.01", "0.0099975"),
+            (1, 0, "0.000000001", "0.000000001"),
+            (5, 9, "0.000000005", "0"),
+        ] {
             let budget = Budget { nano, per: Per::Day };
             let money = Some(Money { whose: Whose::User, budget, spent, reserved: 0, resets_at });
             let headers = headers(&Remaining { money, ..Remaining::default() }, now);
-            let told = [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET].map(|name| headers[name].to_str().unwrap());
+            let told = [&LIMIT_BUDGET, &REMAINING_BUDGET, &RESET_BUDGET]
+                .map(|name| headers[name].to_str().unwrap());
             assert_eq!(told, [limit, left, "24h0m0s"]);
         }
     }

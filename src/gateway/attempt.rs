@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE,
-    SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH,
+    CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE,
+    TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::response::Parts as ResponseParts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
@@ -16,7 +17,9 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use super::call::Call;
-use super::failure::{BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE, fault};
+use super::failure::{
+    BAD_STATUS, CUT, Failure, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE, fault,
+};
 use super::reach::Reach;
 use super::relay::is_event_stream;
 use super::reply;
@@ -29,13 +32,22 @@ use crate::secret::{Mask, Secret};
 use crate::store::FaultPlace;
 
 /// Headers of the client that providers see, besides what the protocol itself needs.
-static FORWARDED: [HeaderName; 3] = [HeaderName::from_static("openai-beta"), ANTHROPIC_VERSION, HeaderName::from_static("anthropic-beta")];
+static FORWARDED: [HeaderName; 3] = [
+    HeaderName::from_static("openai-beta"),
+    ANTHROPIC_VERSION,
+    HeaderName::from_static("anthropic-beta"),
+];
 
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// Of a client's headers those that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    FORWARDED.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))).collect()
+    FORWARDED
+        .iter()
+        .flat_map(|name| {
+            headers.get_all(name).iter().map(move |value| (name.clone(), value.clone()))
+        })
+        .collect()
 }
 
 /// Headers of a provider's answer that stay with us: they speak of its connection, of a proxy before it, of what browsers do for
@@ -66,7 +78,9 @@ static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-ups
 
 /// The address of the attempt's target, with every timeout set: Pingora has none by default.
 pub(super) async fn peer(app: &Arc<App>, reach: &Reach, call: &Arc<Call>) -> Result<Box<HttpPeer>> {
-    let target = call.begin_attempt().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    let target = call
+        .begin_attempt()
+        .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     if let Err(barred) = call.admit(app, &target) {
         let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
         error.set_retry(call.attempt_failed(barred, false));
@@ -86,7 +100,9 @@ fn unresolved(call: &Call, provider: &str, why: &Unresolved) -> Box<Error> {
 
 /// Replaces the head that goes to the provider: nothing of the client's but what [`FORWARDED`] names. Gives the body that fits it.
 pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes> {
-    let target = call.target().ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
+    let target = call
+        .target()
+        .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     let provider = &target.provider;
     let base = &provider.base;
     let body = call.body_for(&target);
@@ -105,7 +121,10 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
     // Bytes are relayed as they come, so they must come as they are.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))),
+    );
     for (name, value) in &call.forward {
         headers.append(name.clone(), value.clone());
     }
@@ -117,15 +136,23 @@ pub(super) fn write_head(call: &Call, head: &mut RequestHeader) -> Result<Bytes>
 }
 
 /// Adds what a provider is to know us by.
-pub(super) fn credit(headers: &mut HeaderMap, provider: &Provider, key: Option<&Secret>) -> Result<()> {
+pub(super) fn credit(
+    headers: &mut HeaderMap,
+    provider: &Provider,
+    key: Option<&Secret>,
+) -> Result<()> {
     match (provider.protocol, key) {
         (Protocol::Anthropic, key) => {
-            headers.entry(&ANTHROPIC_VERSION).or_insert(HeaderValue::from_static(anthropic::VERSION));
+            headers
+                .entry(&ANTHROPIC_VERSION)
+                .or_insert(HeaderValue::from_static(anthropic::VERSION));
             if let Some(key) = key {
                 headers.insert(provider.protocol.key_header(), sensitive(key.expose())?);
             }
         }
-        (_, Some(key)) => drop(headers.insert(AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))?)),
+        (_, Some(key)) => {
+            drop(headers.insert(AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))?))
+        }
         (_, None) => {}
     }
     for (name, value) in &provider.headers {
@@ -136,7 +163,9 @@ pub(super) fn credit(headers: &mut HeaderMap, provider: &Provider, key: Option<&
 
 /// What the document's checks let through can be written as a header or a path; should it not, the attempt fails.
 pub(super) fn value<T, E>(made: std::result::Result<T, E>) -> Result<T> {
-    made.map_err(|_| Error::explain(ErrorType::InternalError, "a provider's head cannot be written"))
+    made.map_err(|_| {
+        Error::explain(ErrorType::InternalError, "a provider's head cannot be written")
+    })
 }
 
 fn sensitive(credential: &str) -> Result<HeaderValue> {
@@ -151,7 +180,10 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
         return Ok(());
     }
     call.faults.pass(FaultPlace::Head);
-    let mut parts = ResponseParts::from(std::mem::replace(head, ResponseHeader::build_no_case(head.status, Some(0))?));
+    let mut parts = ResponseParts::from(std::mem::replace(
+        head,
+        ResponseHeader::build_no_case(head.status, Some(0))?,
+    ));
     // The version speaks of one connection (RFC 9110 section 2.5); a client of HTTP/1.1 would close after an answer of 1.0.
     parts.version = Version::HTTP_11;
     let headers = &mut parts.headers;
@@ -161,7 +193,8 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
     }
     headers.reserve(reply::CALL_HEADERS);
     // Ours stand in the place of theirs.
-    let upstream_id = headers.get(&reply::REQUEST_ID).cloned().or_else(|| headers.remove(&ANTHROPIC_REQUEST_ID));
+    let upstream_id =
+        headers.get(&reply::REQUEST_ID).cloned().or_else(|| headers.remove(&ANTHROPIC_REQUEST_ID));
     for name in named_by_connection(headers) {
         headers.remove(name);
     }
@@ -169,7 +202,9 @@ pub(super) fn read_head(call: &Call, head: &mut ResponseHeader) -> Result<()> {
         headers.remove(name);
     }
     // The first are ours to say. The others would let pages of other origins read what is answered here.
-    let not_theirs = |name: &&HeaderName| ["x-rerouter-", "access-control-"].iter().any(|start| name.as_str().starts_with(start));
+    let not_theirs = |name: &&HeaderName| {
+        ["x-rerouter-", "access-control-"].iter().any(|start| name.as_str().starts_with(start))
+    };
     let not_theirs: Vec<HeaderName> = headers.keys().filter(not_theirs).cloned().collect();
     for name in not_theirs {
         headers.remove(name);
@@ -231,7 +266,12 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 /// The retry rule: what the error means for this attempt, and whether Pingora's loop goes round again.
-pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<Failure>, reused: bool) -> Box<Error> {
+pub(super) fn failed(
+    call: Option<&Call>,
+    mut error: Box<Error>,
+    known: Option<Failure>,
+    reused: bool,
+) -> Box<Error> {
     let Some(call) = call else { return error };
     if call.state().relay.has_said_all() {
         // All that went wrong is the framing, or the client did not wait for it: the answer is whole.
@@ -252,13 +292,17 @@ pub(super) fn failed(call: Option<&Call>, mut error: Box<Error>, known: Option<F
 fn classify(call: &Call, error: &Error) -> Failure {
     match error.etype() {
         // What the status said holds, also when the rest of that answer never came.
-        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => refused(call).unwrap_or(Failure::Timeout),
+        ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => {
+            refused(call).unwrap_or(Failure::Timeout)
+        }
         ErrorType::Custom(BAD_STATUS) => refused(call).unwrap_or(Failure::ServerError),
         ErrorType::Custom(IN_BAND) => Failure::InBand,
         ErrorType::Custom(CUT) => Failure::Cut,
         ErrorType::Custom(TOO_LARGE) => Failure::TooLarge,
         _ if *error.esource() == ErrorSource::Downstream => Failure::ClientGone,
-        ErrorType::ReadTimedout | ErrorType::WriteTimedout => refused(call).unwrap_or(Failure::Timeout),
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => {
+            refused(call).unwrap_or(Failure::Timeout)
+        }
         _ if *error.esource() == ErrorSource::Upstream => refused(call).unwrap_or(Failure::Cut),
         _ => Failure::Internal,
     }

@@ -197,28 +197,39 @@ impl Call {
     /// not asked yet, one that may be asked now before one that may not.
     fn next(&self, state: &Progress) -> Option<Used> {
         let planned = self.targets.get(state.index)?;
-        let used = |target: Arc<Target>, node: Option<NodeId>| Used { target, node, index: state.index };
+        let used =
+            |target: Arc<Target>, node: Option<NodeId>| Used { target, node, index: state.index };
         if !planned.is_on_nodes() {
             return Some(used(planned.clone(), None));
         }
         let now = self.clock.now();
         let unasked = self.unasked(state, planned);
         let free = unasked.iter().find(|ready| ready.may_be_asked(now)).or(unasked.first());
-        Some(free.map_or_else(|| used(planned.clone(), None), |ready| used(ready.target(planned).into(), Some(ready.id.clone()))))
+        Some(free.map_or_else(
+            || used(planned.clone(), None),
+            |ready| used(ready.target(planned).into(), Some(ready.id.clone())),
+        ))
     }
 
     /// The nodes that serve this entry of the plan, can take the request and were not asked for it yet, the least loaded first.
     fn unasked(&self, state: &Progress, planned: &Target) -> Vec<Ready> {
         let mut ready = self.nodes.ready(&planned.model, self.clock.now());
         ready.retain(|ready| ready.takes(&planned.model, &self.demand));
-        ready.retain(|ready| !state.used.iter().any(|used| used.index == state.index && used.node.as_ref() == Some(&ready.id)));
+        ready.retain(|ready| {
+            !state
+                .used
+                .iter()
+                .any(|used| used.index == state.index && used.node.as_ref() == Some(&ready.id))
+        });
         ready
     }
 
     /// Whether another node may be asked now for the entry of the plan in use.
     fn another_node(&self, state: &Progress) -> bool {
         let now = self.clock.now();
-        let free = |planned: &Arc<Target>| self.unasked(state, planned).iter().any(|ready| ready.may_be_asked(now));
+        let free = |planned: &Arc<Target>| {
+            self.unasked(state, planned).iter().any(|ready| ready.may_be_asked(now))
+        };
         self.targets.get(state.index).is_some_and(|planned| planned.is_on_nodes() && free(planned))
     }
 
@@ -259,7 +270,8 @@ impl Call {
         let Some(node) = node else { return std::future::pending().await };
         loop {
             let lapsed = self.nodes.has_lapsed(&node, self.clock.now()) && !self.deadline().1;
-            if lapsed && Failure::Timeout.fails_over(&self.retry.on) && self.has_next(&self.state()) {
+            if lapsed && Failure::Timeout.fails_over(&self.retry.on) && self.has_next(&self.state())
+            {
                 return;
             }
             tokio::time::sleep(bounds::NODE_LOOK).await;
@@ -270,10 +282,12 @@ impl Call {
     pub(super) fn deadline(&self) -> (Instant, bool) {
         let state = self.state();
         let started = state.started.unwrap_or_else(Instant::now);
-        let total = started + state.current().map_or(Duration::ZERO, |target| target.provider.timeouts.total);
+        let total = started
+            + state.current().map_or(Duration::ZERO, |target| target.provider.timeouts.total);
         // A collected answer is committed only at its end, as a document is; its first content has come all the same.
-        let begun =
-            (self.collects() || state.relay.is_document()) && state.relay.first_content.is_some() && state.relay.refused().is_none();
+        let begun = (self.collects() || state.relay.is_document())
+            && state.relay.first_content.is_some()
+            && state.relay.refused().is_none();
         if state.relay.committed || begun {
             return (total, true);
         }
@@ -306,7 +320,9 @@ impl Call {
         let rules = Rules {
             mode: self.mode,
             // Once it is the client's, nothing asks any more.
-            has_next: !state.relay.committed && Failure::InBand.fails_over(&self.retry.on) && self.has_next(state),
+            has_next: !state.relay.committed
+                && Failure::InBand.fails_over(&self.retry.on)
+                && self.has_next(state),
             capture_limit: self.capture_limit,
             endpoint: self.endpoint,
             strip_usage: state.current().is_some_and(|target| self.own_question(target).is_some()),
@@ -314,7 +330,9 @@ impl Call {
         };
         let ends = tasks.iter().any(HttpTask::is_end);
         let verdict = state.relay.observe(tasks, rules);
-        if let (Some(in_flight), Some(started), true) = (&mut state.in_flight, state.started, state.relay.has_good_content()) {
+        if let (Some(in_flight), Some(started), true) =
+            (&mut state.in_flight, state.started, state.relay.has_good_content())
+        {
             in_flight.content(started.elapsed());
         }
         if ends && matches!(verdict, Verdict::Forward { then: None, .. }) {
@@ -331,7 +349,8 @@ impl Call {
 
     /// Whether one more target could be tried after the attempt under way.
     fn has_next(&self, state: &Progress) -> bool {
-        let more = self.may_attempt(state, state.attempts.len() + 1) && (state.index + 1 < self.targets.len() || self.another_node(state));
+        let more = self.may_attempt(state, state.attempts.len() + 1)
+            && (state.index + 1 < self.targets.len() || self.another_node(state));
         more && self.within_budget(|budget, percent| budget.has_room(percent, self.clock.now()))
     }
 
@@ -353,9 +372,14 @@ impl Call {
         // The same entry of the plan again, with another key, or at another node.
         let another = self.note_attempt(&mut state, Some(failure)) || self.another_node(&state);
         let more = another || state.index + 1 < self.targets.len();
-        let may = !state.relay.committed && failure.fails_over(&self.retry.on) && more && self.may_attempt(&state, state.attempts.len());
+        let may = !state.relay.committed
+            && failure.fails_over(&self.retry.on)
+            && more
+            && self.may_attempt(&state, state.attempts.len());
         // What asked nobody takes nothing from the budget.
-        let again = may && (failure.is_barred() || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
+        let again = may
+            && (failure.is_barred()
+                || self.within_budget(|budget, percent| budget.take(percent, self.clock.now())));
         if again {
             state.index += usize::from(!another);
             state.stale_replaced = false;
@@ -369,7 +393,9 @@ impl Call {
     /// Writes the attempt under way into the list. Gives whether another key of the provider may do better.
     pub(super) fn note_attempt(&self, state: &mut Progress, failure: Option<Failure>) -> bool {
         let in_flight = state.in_flight.take();
-        let (Some(used), Some(started)) = (state.used.last(), state.started.take()) else { return false };
+        let (Some(used), Some(started)) = (state.used.last(), state.started.take()) else {
+            return false;
+        };
         let took = started.elapsed();
         let attempt = Attempt {
             provider: used.target.provider.name.clone(),
@@ -386,7 +412,11 @@ impl Call {
 
     /// Who answered, when somebody did.
     pub(super) fn served(state: &Progress) -> Option<&Used> {
-        let index = if state.relay.committed { state.relay.target } else { state.relay.answer.as_ref()?.index };
+        let index = if state.relay.committed {
+            state.relay.target
+        } else {
+            state.relay.answer.as_ref()?.index
+        };
         state.used.get(index)
     }
 }

@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::tls::{SslDigest, TlsRef};
 use pingora::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest, UniqueID, UniqueIDType,
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    Stream, TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -112,18 +113,29 @@ impl Framed {
 }
 
 impl AsyncRead for Framed {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, into))?;
         match self.chunks.read(into.filled().get(before..).unwrap_or_default()) {
             true => Poll::Ready(Ok(())),
-            false => Poll::Ready(Err(Error::new(ErrorKind::InvalidData, "a line of the body ends without CRLF"))),
+            false => Poll::Ready(Err(Error::new(
+                ErrorKind::InvalidData,
+                "a line of the body ends without CRLF",
+            ))),
         }
     }
 }
 
 impl AsyncWrite for Framed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -135,7 +147,11 @@ impl AsyncWrite for Framed {
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[std::io::IoSlice<'_>]) -> Poll<Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[std::io::IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
         Pin::new(&mut self.inner).poll_write_vectored(cx, parts)
     }
 

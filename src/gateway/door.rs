@@ -37,7 +37,12 @@ pub trait Serves: Send + Sync + 'static {
     /// Answers a request whose head has been read. `standby`: there was no place for its
     /// connection, which closes afterwards. Gives the connection back where another request may
     /// come on it.
-    async fn serve(&self, session: Box<ServerSession>, standby: bool, shutdown: &ShutdownWatch) -> Option<Stream>;
+    async fn serve(
+        &self,
+        session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream>;
 
     /// Answers what came instead of a request head; the connection closes.
     async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error);
@@ -133,12 +138,20 @@ impl<S: Serves> Door<S> {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it took too long".to_owned(),
         };
-        self.failed_handshakes.tell(|count| warn!("{count} TLS handshake(s) failed, the last with {}: {why}", name(peer)));
+        self.failed_handshakes.tell(|count| {
+            warn!("{count} TLS handshake(s) failed, the last with {}: {why}", name(peer))
+        });
         None
     }
 
     /// One request after another on a connection.
-    async fn http1(&self, mut stream: Stream, place: Place, deadline: Instant, shutdown: &ShutdownWatch) {
+    async fn http1(
+        &self,
+        mut stream: Stream,
+        place: Place,
+        deadline: Instant,
+        shutdown: &ShutdownWatch,
+    ) {
         let mut patience = Patience::Until(deadline);
         loop {
             let came = tokio::select! {
@@ -150,7 +163,9 @@ impl<S: Serves> Door<S> {
                 return;
             }
             let next = match came {
-                Came::Request(session) => self.serves.serve(session, place.is_standby(), shutdown).await,
+                Came::Request(session) => {
+                    self.serves.serve(session, place.is_standby(), shutdown).await
+                }
                 Came::Nothing => None,
                 Came::Wrong(mut session, came, error) => {
                     self.serves.refuse(&mut session, &came, error).await;
@@ -169,7 +184,11 @@ impl<S: Serves> Door<S> {
 
 #[async_trait]
 impl<S: Serves> ServerApp for Door<S> {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn process_new(
+        self: &Arc<Self>,
+        stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
         let place = self.admit(peer(&stream))?;
         let deadline = self.deadline(&place);
         let stream = tokio::select! {
@@ -197,7 +216,11 @@ fn name(peer: Option<IpAddr>) -> String {
 
 /// Writes a whole answer. Gives the connection back where `keep` says so and nothing of the request
 /// is left on it.
-pub async fn answer(mut session: Box<ServerSession>, response: Response<Bytes>, keep: bool) -> Option<Stream> {
+pub async fn answer(
+    mut session: Box<ServerSession>,
+    response: Response<Bytes>,
+    keep: bool,
+) -> Option<Stream> {
     let keep = keep && session.is_body_empty();
     if keep {
         session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));

@@ -76,7 +76,12 @@ impl Edge {
         }
         let mut admitted = self.admit(exchange, session);
         if let Some((node, signed)) = exchange.signed.take()
-            && let Err(error) = Box::pin(self.spend(node, &signed, admitted.as_ref().map_or("", |admission| admission.route().path))).await
+            && let Err(error) = Box::pin(self.spend(
+                node,
+                &signed,
+                admitted.as_ref().map_or("", |admission| admission.route().path),
+            ))
+            .await
         {
             // Whatever else is wrong with the request: what was sent twice is nobody's.
             admitted = Err(error);
@@ -89,17 +94,26 @@ impl Edge {
         if standby {
             exchange.hurried = !admitted.is_known();
             if !admitted.without_a_place(session.is_body_empty()) {
-                let error = Error::new(Kind::Unavailable, "There are too many connections; try again.");
+                let error =
+                    Error::new(Kind::Unavailable, "There are too many connections; try again.");
                 return turn_away(session, exchange, &error.retry_after(bounds::LIMIT_RETRY)).await;
             }
         }
         self.app.store.faults().pass(FaultPlace::Entry);
         match admitted.route().answer {
-            Answer::Inference(endpoint) => inference::run(self, place, exchange, endpoint, &admitted, shutdown).await,
+            Answer::Inference(endpoint) => {
+                inference::run(self, place, exchange, endpoint, &admitted, shutdown).await
+            }
             // Boxed, so that the future of an inference call, which is allocated and moved, has no room for theirs.
-            Answer::Here(handler, takes) => Box::pin(self.handle(session, exchange, (handler, takes), &admitted)).await,
-            Answer::Slow(handler, takes) => Box::pin(slow::run(self, session, exchange, (handler, takes), &admitted)).await,
-            Answer::Reroute => Box::pin(reroute::run(self, session, exchange, &admitted, shutdown)).await,
+            Answer::Here(handler, takes) => {
+                Box::pin(self.handle(session, exchange, (handler, takes), &admitted)).await
+            }
+            Answer::Slow(handler, takes) => {
+                Box::pin(slow::run(self, session, exchange, (handler, takes), &admitted)).await
+            }
+            Answer::Reroute => {
+                Box::pin(reroute::run(self, session, exchange, &admitted, shutdown)).await
+            }
         }
     }
 
@@ -110,10 +124,11 @@ impl Edge {
         if !self.app.server.accepts_host(&exchange.authority, listener) {
             return Err(Error::new(Kind::MisdirectedRequest, "This host is not served here."));
         }
-        let found = match self.app.server.serves(listener, exchange.surface.interface(), &exchange.path) {
-            true => api::find(&exchange.method, &exchange.path),
-            false => Found::Nothing,
-        };
+        let found =
+            match self.app.server.serves(listener, exchange.surface.interface(), &exchange.path) {
+                true => api::find(&exchange.method, &exchange.path),
+                false => Found::Nothing,
+            };
         if let Found::Route(route, _) = &found {
             exchange.route = route.path;
         }
@@ -144,17 +159,29 @@ impl Edge {
             return self.identify_node(exchange, session);
         }
         let headers = &session.req_header().headers;
-        self.app.auth.identify(headers, exchange.surface, exchange.client.secure, exchange.at).map_err(|refused| {
-            self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
-            refused.into()
-        })
+        self.app
+            .auth
+            .identify(headers, exchange.surface, exchange.client.secure, exchange.at)
+            .map_err(|refused| {
+                self.app
+                    .metrics
+                    .auth_failure(exchange.surface.interface().as_str(), refused.reason);
+                refused.into()
+            })
     }
 
     /// Looks at the credential and the policy once more when the body was long in coming: what was revoked meanwhile does
     /// nothing, and who may do less does no more than that. Gives the principal to go on with, where it is another look at it.
-    pub(super) fn still_good(&self, exchange: &Exchange, session: &ServerSession, admitted: &Admission) -> Result<Option<Principal>> {
+    pub(super) fn still_good(
+        &self,
+        exchange: &Exchange,
+        session: &ServerSession,
+        admitted: &Admission,
+    ) -> Result<Option<Principal>> {
         let principal = admitted.principal();
-        if matches!(principal, Principal::Anonymous) || exchange.started.elapsed() < bounds::CREDENTIAL_AGE {
+        if matches!(principal, Principal::Anonymous)
+            || exchange.started.elapsed() < bounds::CREDENTIAL_AGE
+        {
             return Ok(None);
         }
         self.app.store.check().map_err(Error::store_unavailable)?;
@@ -163,7 +190,12 @@ impl Edge {
             return if taken { Ok(None) } else { Err(self.no_node("key")) };
         }
         let headers = &session.req_header().headers;
-        let again = self.app.auth.identify(headers, exchange.surface, exchange.client.secure, self.app.clock.now());
+        let again = self.app.auth.identify(
+            headers,
+            exchange.surface,
+            exchange.client.secure,
+            self.app.clock.now(),
+        );
         let fresh = again.map_err(|refused| -> Error {
             self.app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
             refused.into()
@@ -221,12 +253,22 @@ impl Edge {
         }
     }
 
-    pub(super) async fn management_body(&self, session: &mut ServerSession, takes: Takes, held: &mut Held) -> Result<Bytes> {
+    pub(super) async fn management_body(
+        &self,
+        session: &mut ServerSession,
+        takes: Takes,
+        held: &mut Held,
+    ) -> Result<Bytes> {
         let headers = &session.req_header().headers;
         if headers.contains_key(header::CONTENT_ENCODING) {
-            return Err(Error::new(Kind::UnsupportedMediaType, "Management calls take no compressed bodies.").accepting("identity"));
+            return Err(Error::new(
+                Kind::UnsupportedMediaType,
+                "Management calls take no compressed bodies.",
+            )
+            .accepting("identity"));
         }
-        let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
+        let kind =
+            headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
         let limit = match takes {
             Takes::Json | Takes::Patch => bounds::MANAGEMENT_BODY,
             Takes::Events => bounds::NODE_EVENTS_BODY,
@@ -236,9 +278,14 @@ impl Edge {
             Takes::Prompt => self.app.server.limits.request_body,
         };
         let body = intake::read_body(session, limit, self.pace(), held).await?;
-        let kind = kind.as_deref().map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
+        let kind = kind
+            .as_deref()
+            .map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
         if !body.is_empty() && !takes.types().iter().any(|taken| Some(taken.as_bytes()) == kind) {
-            return Err(Error::new(Kind::UnsupportedMediaType, format!("The body must be {}.", takes.types().join(" or "))));
+            return Err(Error::new(
+                Kind::UnsupportedMediaType,
+                format!("The body must be {}.", takes.types().join(" or ")),
+            ));
         }
         Ok(body)
     }
@@ -251,7 +298,12 @@ impl Edge {
 
 #[async_trait]
 impl Serves for Edge {
-    async fn serve(&self, mut session: Box<ServerSession>, standby: bool, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn serve(
+        &self,
+        mut session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
         // From here on a request is under way, and a drain waits for it.
         let _busy = self.app.begin_request();
         if session.get_keepalive().is_some() {
@@ -264,10 +316,14 @@ impl Serves for Edge {
         let mut exchange = Box::new(Exchange::open(&self.app, &session));
         exchange.hurried = standby;
         let mut place = Some(session);
-        let serving = AssertUnwindSafe(self.request(&mut place, &mut exchange, standby, shutdown)).catch_unwind().await;
+        let serving = AssertUnwindSafe(self.request(&mut place, &mut exchange, standby, shutdown))
+            .catch_unwind()
+            .await;
         let ended = match (serving, place.as_deref_mut()) {
             (Ok(ended), _) => ended,
-            (Err(_), Some(session)) => Box::pin(panicked::end(&self.app, session, &mut exchange)).await.0,
+            (Err(_), Some(session)) => {
+                Box::pin(panicked::end(&self.app, session, &mut exchange)).await.0
+            }
             (Err(_), None) => {
                 self.app.metrics.panic();
                 Ended::GONE
@@ -290,7 +346,12 @@ impl Serves for Edge {
 
 /// Writes an error in its envelope. `framed` says that the request itself was well framed: then its unread body is
 /// drained and the connection kept, where that costs little.
-pub(super) async fn refuse(session: &mut ServerSession, exchange: &mut Exchange, error: Error, framed: bool) -> Ended {
+pub(super) async fn refuse(
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+    error: Error,
+    framed: bool,
+) -> Ended {
     exchange.refused(&error);
     let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
     answer(session, exchange, response, framed).await
@@ -304,7 +365,12 @@ async fn turn_away(session: &mut ServerSession, exchange: &mut Exchange, error: 
 }
 
 /// Writes a whole answer of ours.
-pub(super) async fn answer(session: &mut ServerSession, exchange: &mut Exchange, mut response: Response<Bytes>, framed: bool) -> Ended {
+pub(super) async fn answer(
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+    mut response: Response<Bytes>,
+    framed: bool,
+) -> Ended {
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && !exchange.hurried && intake::drain(session).await;
@@ -320,7 +386,12 @@ pub(super) async fn answer(session: &mut ServerSession, exchange: &mut Exchange,
 }
 
 /// A request as handlers of `api/` take it, with what they find in its extensions.
-pub(super) fn for_handler(session: &ServerSession, exchange: &Exchange, admitted: &Admission, body: Bytes) -> Request<Bytes> {
+pub(super) fn for_handler(
+    session: &ServerSession,
+    exchange: &Exchange,
+    admitted: &Admission,
+    body: Bytes,
+) -> Request<Bytes> {
     let mut request = Request::new(body);
     *request.method_mut() = exchange.method.clone();
     *request.uri_mut() = session.req_header().uri.clone();
@@ -344,7 +415,10 @@ pub(super) fn name_request(exchange: &Exchange, response: &mut Response<Bytes>) 
 
 fn unknown_path(surface: Surface) -> Error {
     if surface.is_data_plane() {
-        return Error::new(Kind::NotFound, format!("This path is not served. Served are: {}.", api::served_inference()));
+        return Error::new(
+            Kind::NotFound,
+            format!("This path is not served. Served are: {}.", api::served_inference()),
+        );
     }
     Error::not_found("path")
 }
@@ -353,7 +427,8 @@ fn unknown_path(surface: Surface) -> Error {
 fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
     auth::shows_authorization(headers)
         || surface == Surface::NodeCallback
-        || (surface.is_data_plane() && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
+        || (surface.is_data_plane()
+            && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
 }
 
 /// The surface that a head would have been for, by as much of it as came.

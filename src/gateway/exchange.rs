@@ -53,12 +53,14 @@ impl Exchange {
             let trusted = |hop| app.server.trusts_proxy(hop);
             let address = forwarded_for(&head.headers, peer, trusted);
             exchange.client.address = Some(address);
-            exchange.client.proven = !trusted(address) && (trusted(peer) || !is_forwarded(&head.headers));
+            exchange.client.proven =
+                !trusted(address) && (trusted(peer) || !is_forwarded(&head.headers));
             exchange.line.client = Some(address);
         }
         exchange.line.method = head.method.clone();
         // A key that somebody put in place of an id is a secret all the same.
-        exchange.line.client_request_id = client_request_id(&head.headers).map(|id| app.auth.veil().over(&id).into_owned());
+        exchange.line.client_request_id =
+            client_request_id(&head.headers).map(|id| app.auth.veil().over(&id).into_owned());
         exchange.line.path = app.auth.veil().over(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
@@ -74,7 +76,10 @@ impl Exchange {
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         // Never by a header of the client: a cookie without `Secure` would leak over plain http.
         let secure = tls || app.server.public_https();
-        let address = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip().to_canonical());
+        let address = session
+            .client_addr()
+            .and_then(|address| address.as_inet())
+            .map(|address| address.ip().to_canonical());
         let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
         Exchange {
             id,
@@ -109,7 +114,13 @@ impl Exchange {
         self.panicked |= error.is_panic();
         if error.status().is_server_error() {
             let cause = error.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
-            log::warn!("{} {} {}: {word}: {}{cause}", self.id, self.method, self.route, error.detail());
+            log::warn!(
+                "{} {} {}: {word}: {}{cause}",
+                self.id,
+                self.method,
+                self.route,
+                error.detail()
+            );
         }
     }
 
@@ -137,9 +148,14 @@ impl Exchange {
 }
 
 /// The client's address by `X-Forwarded-For`, read from the right past the proxies that are trusted.
-pub(super) fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
+pub(super) fn forwarded_for(
+    headers: &HeaderMap,
+    peer: IpAddr,
+    trusted: impl Fn(IpAddr) -> bool,
+) -> IpAddr {
     let mut client = peer;
-    let lines: Vec<&[u8]> = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
+    let lines: Vec<&[u8]> =
+        headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // By bytes: what a client put before its own address, whatever it is, takes nothing from what a proxy put behind it.
     for hop in lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
         if !trusted(client) {
@@ -173,10 +189,15 @@ mod tests {
         let inside = |address: IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 10);
         assert_eq!(forwarded_for(&headers, peer, inside).to_string(), "203.0.113.9");
         assert_eq!(forwarded_for(&headers, peer, |_| false), peer);
-        let odd =
-            HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_bytes(b"\xff, 203.0.113.9, 10.0.0.2").unwrap())]);
+        let odd = HeaderMap::from_iter([(
+            "x-forwarded-for".parse().unwrap(),
+            HeaderValue::from_bytes(b"\xff, 203.0.113.9, 10.0.0.2").unwrap(),
+        )]);
         assert_eq!(forwarded_for(&odd, peer, inside).to_string(), "203.0.113.9");
-        let mut behind = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_static("6.6.6.6"))]);
+        let mut behind = HeaderMap::from_iter([(
+            "x-forwarded-for".parse().unwrap(),
+            HeaderValue::from_static("6.6.6.6"),
+        )]);
         behind.append("x-forwarded-for", HeaderValue::from_bytes(b"\xff").unwrap());
         assert_eq!(forwarded_for(&behind, peer, inside), peer, "what cannot be read ends the walk");
         assert_eq!(forwarded_for(&HeaderMap::new(), peer, inside), peer);

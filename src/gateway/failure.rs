@@ -61,7 +61,8 @@ impl Failure {
     }
 
     /// Those by which the target was not asked at all: its permit was gone.
-    pub(super) const BARRED: [Failure; 4] = [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency, Failure::NoNode];
+    pub(super) const BARRED: [Failure; 4] =
+        [Failure::BreakerOpen, Failure::CoolDown, Failure::Concurrency, Failure::NoNode];
 
     /// Whether the target was not asked at all.
     pub(super) fn is_barred(self) -> bool {
@@ -76,7 +77,11 @@ impl Failure {
             Failure::Timeout => on.timeout,
             Failure::RateLimited => on.rate_limited,
             Failure::ServerError | Failure::InBand => on.server_error,
-            Failure::Unauthorized | Failure::BreakerOpen | Failure::CoolDown | Failure::Concurrency | Failure::NoNode => true,
+            Failure::Unauthorized
+            | Failure::BreakerOpen
+            | Failure::CoolDown
+            | Failure::Concurrency
+            | Failure::NoNode => true,
             Failure::TooLarge | Failure::ClientGone | Failure::Internal => false,
         }
     }

@@ -17,7 +17,10 @@ pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
         check_h2(head)?;
     }
     if head.headers.len() > bounds::HEADER_LINES {
-        return Err(Error::new(Kind::HeadersTooLarge, format!("More than {} header lines.", bounds::HEADER_LINES)));
+        return Err(Error::new(
+            Kind::HeadersTooLarge,
+            format!("More than {} header lines.", bounds::HEADER_LINES),
+        ));
     }
     check_target(head)?;
     check_framing(head)?;
@@ -30,7 +33,8 @@ fn refuse(detail: &str) -> Error {
 
 /// What only HTTP/2 can say: there each part of a head is told apart by a name, and may be told twice.
 fn check_h2(head: &RequestHeader) -> Result<()> {
-    let length: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let length: usize =
+        head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if length > bounds::HEAD_BYTES {
         return Err(too_large());
     }
@@ -41,14 +45,19 @@ fn check_h2(head: &RequestHeader) -> Result<()> {
         return Err(refuse("More than one header says how long the body is."));
     }
     match (head.uri.authority(), head.headers.get(header::HOST)) {
-        (Some(authority), Some(host)) if authority.as_str().as_bytes() != host.as_bytes() => Err(refuse("Host is not the authority.")),
+        (Some(authority), Some(host)) if authority.as_str().as_bytes() != host.as_bytes() => {
+            Err(refuse("Host is not the authority."))
+        }
         _ => Ok(()),
     }
 }
 
 /// A head beyond its bound.
 pub(super) fn too_large() -> Error {
-    Error::new(Kind::HeadersTooLarge, format!("A request head of more than {} bytes.", bounds::HEAD_BYTES))
+    Error::new(
+        Kind::HeadersTooLarge,
+        format!("A request head of more than {} bytes.", bounds::HEAD_BYTES),
+    )
 }
 
 /// The bytes of the head, before Pingora made values of them.
@@ -62,7 +71,9 @@ fn check_raw(raw: &[u8]) -> Result<()> {
             return Err(refuse("A folded header line."));
         }
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        if name.eq_ignore_ascii_case(b"content_length") || name.eq_ignore_ascii_case(b"transfer_encoding") {
+        if name.eq_ignore_ascii_case(b"content_length")
+            || name.eq_ignore_ascii_case(b"transfer_encoding")
+        {
             // Some servers take the underscore for a hyphen.
             return Err(refuse("A framing header spelled with an underscore."));
         }
@@ -77,7 +88,8 @@ fn check_raw(raw: &[u8]) -> Result<()> {
 
 fn check_target(head: &RequestHeader) -> Result<()> {
     if head.method == Method::CONNECT {
-        return Err(Error::new(Kind::MethodNotAllowed, "CONNECT is not served here.").allowing("GET, POST, PUT, PATCH, DELETE"));
+        return Err(Error::new(Kind::MethodNotAllowed, "CONNECT is not served here.")
+            .allowing("GET, POST, PUT, PATCH, DELETE"));
     }
     if head.raw_path().len() > bounds::TARGET_BYTES {
         return Err(refuse("The request target is too long."));
@@ -93,14 +105,24 @@ fn check_target(head: &RequestHeader) -> Result<()> {
     if !path.starts_with('/') {
         return Err(refuse("The request target is not a path."));
     }
-    let odd = path.bytes().any(|byte| matches!(byte, b'%' | b'\\')) || path.contains("/.") || path.contains("//");
-    if odd && !is_normal(path) { Err(refuse("The path is not in its normal form.")) } else { Ok(()) }
+    let odd = path.bytes().any(|byte| matches!(byte, b'%' | b'\\'))
+        || path.contains("/.")
+        || path.contains("//");
+    if odd && !is_normal(path) {
+        Err(refuse("The path is not in its normal form."))
+    } else {
+        Ok(())
+    }
 }
 
 fn is_normal(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let dotted = |segment: &str| matches!(segment.replace("%2e", ".").as_str(), "." | "..");
-    !(path.contains('\\') || path.contains("//") || lower.contains("%00") || lower.contains("%5c") || lower.split('/').any(dotted))
+    !(path.contains('\\')
+        || path.contains("//")
+        || lower.contains("%00")
+        || lower.contains("%5c")
+        || lower.split('/').any(dotted))
 }
 
 fn check_framing(head: &RequestHeader) -> Result<()> {
@@ -118,7 +140,8 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
         // A list of lengths that are all the same may be read as one (RFC 9110 section 8.6); not everybody does.
         return Err(refuse("Content-Length is not a number."));
     }
-    let known = |expectation: &HeaderValue| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    let known =
+        |expectation: &HeaderValue| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if !head.headers.get_all(header::EXPECT).iter().all(known) {
         return Err(refuse("An expectation other than 100-continue."));
     }
@@ -138,7 +161,9 @@ pub(super) fn authority(head: &RequestHeader) -> Option<String> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
-        (None, None) if head.version == Version::HTTP_2 => head.uri.authority().map(|a| a.as_str().to_ascii_lowercase()),
+        (None, None) if head.version == Version::HTTP_2 => {
+            head.uri.authority().map(|a| a.as_str().to_ascii_lowercase())
+        }
         _ => None,
     }
 }
@@ -158,12 +183,17 @@ fn is_authority(text: &str) -> bool {
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     !host.is_empty()
-        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
         && port.is_none_or(is_port)
 }
 
 fn is_port(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+    !text.is_empty()
+        && text.len() <= 5
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse::<u16>().is_ok()
 }
 
 #[cfg(test)]
@@ -180,8 +210,17 @@ mod tests {
 
     #[test]
     fn a_plain_request_passes() {
-        let head = head("/v1/chat/completions?x=1", &[("host", "127.0.0.1:8080"), ("content-length", "2")]);
-        assert!(check(&head, Some(b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 2\r\n\r\n")).is_ok());
+        let head = head(
+            "/v1/chat/completions?x=1",
+            &[("host", "127.0.0.1:8080"), ("content-length", "2")],
+        );
+        assert!(
+            check(
+                &head,
+                Some(b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 2\r\n\r\n")
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -211,7 +250,9 @@ mod tests {
         for good in ["a", "a.b-c", "127.0.0.1:80", "[::1]", "[::1]:8080", "a_b:1"] {
             assert!(is_authority(good), "{good}");
         }
-        for bad in ["", "a/path", "a, b", "a:", "a:b", "a:99999", "x/#@evil", "[::1", "[zz]", ":80", "a b"] {
+        for bad in
+            ["", "a/path", "a, b", "a:", "a:b", "a:99999", "x/#@evil", "[::1", "[zz]", ":80", "a b"]
+        {
             assert!(!is_authority(bad), "{bad}");
         }
         assert!(check(&head("/", &[]), None).is_err());

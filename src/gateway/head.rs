@@ -66,7 +66,9 @@ async fn first_bytes(stream: &mut Stream) -> Option<BytesMut> {
         let mut came = ReadBuf::uninit(&mut room);
         match Pin::new(&mut *stream).poll_read(cx, &mut came) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) if !came.filled().is_empty() => Poll::Ready(Some(BytesMut::from(came.filled()))),
+            Poll::Ready(Ok(())) if !came.filled().is_empty() => {
+                Poll::Ready(Some(BytesMut::from(came.filled())))
+            }
             Poll::Ready(_) => Poll::Ready(None),
         }
     })
@@ -77,7 +79,9 @@ async fn go_on(mut stream: Stream, mut bytes: BytesMut, deadline: Instant) -> Ca
     let whole = match timeout_at(deadline, whole(&mut stream, &mut bytes)).await {
         Ok(Ok(Some(whole))) => whole,
         Ok(Ok(None)) => return Came::Nothing,
-        Ok(Err(error)) => return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error),
+        Ok(Err(error)) => {
+            return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error);
+        }
         Err(_) => {
             let error = Error::new(Kind::Timeout, "The request head did not arrive in time.");
             return Came::Wrong(Box::new(ServerSession::new_http1(stream)), bytes, error);
@@ -103,7 +107,8 @@ async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> Came {
     match timeout_at(deadline, session.read_request()).await {
         Ok(Ok(true)) => Came::Request(session),
         Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
-            let error = Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.").because(intake::kind_of(&error));
+            let error = Error::new(Kind::InvalidRequest, "The request head is not HTTP/1.1.")
+                .because(intake::kind_of(&error));
             Came::Wrong(session, line, error)
         }
         _ => Came::Nothing,
@@ -163,14 +168,18 @@ impl Scan {
             let at = from + at;
             let line = bytes.get(self.line..at).unwrap_or_default();
             let Some(line) = line.strip_suffix(b"\r") else {
-                return Err(Error::new(Kind::InvalidRequest, "A line of the request head ends without CRLF."));
+                return Err(Error::new(
+                    Kind::InvalidRequest,
+                    "A line of the request head ends without CRLF.",
+                ));
             };
             self.line = at + 1;
             if line.is_empty() {
                 let whole = Whole { end: self.line, chunked: self.chunked };
                 return within_bounds(self.line).map(|()| Some(whole));
             }
-            self.chunked |= line.get(..17).is_some_and(|name| name.eq_ignore_ascii_case(b"transfer-encoding"));
+            self.chunked |=
+                line.get(..17).is_some_and(|name| name.eq_ignore_ascii_case(b"transfer-encoding"));
         }
         within_bounds(bytes.len()).map(|()| None)
     }
@@ -221,7 +230,10 @@ mod tests {
                 break;
             }
         }
-        let at_once = Scan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind()).transpose();
+        let at_once = Scan::default()
+            .look(&mut BytesMut::from(text))
+            .map_err(|error| error.kind())
+            .transpose();
         assert_eq!(at_once, bytewise, "{text:?}");
         at_once
     }
@@ -249,8 +261,11 @@ mod tests {
 
     #[test]
     fn a_head_has_a_bound_whether_it_ends_or_not() {
-        let head = |length: usize| format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(length - 23));
-        let look = |text: &str| Scan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind());
+        let head =
+            |length: usize| format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(length - 23));
+        let look = |text: &str| {
+            Scan::default().look(&mut BytesMut::from(text)).map_err(|error| error.kind())
+        };
         assert!(look(&head(bounds::HEAD_BYTES)).is_ok_and(|whole| whole.is_some()));
         assert_eq!(look(&head(bounds::HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));
         assert_eq!(look(&"A".repeat(bounds::HEAD_BYTES + 1)), Err(Kind::HeadersTooLarge));

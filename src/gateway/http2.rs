@@ -23,7 +23,13 @@ use crate::bounds;
 type Begun = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// Serves a connection that has negotiated `h2`, to its end.
-pub(super) async fn serve<S: Serves>(serves: &Arc<S>, stream: Stream, place: Place, deadline: Instant, shutdown: &ShutdownWatch) {
+pub(super) async fn serve<S: Serves>(
+    serves: &Arc<S>,
+    stream: Stream,
+    place: Place,
+    deadline: Instant,
+    shutdown: &ShutdownWatch,
+) {
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
         timing_digest: stream.get_timing_digest(),
@@ -38,7 +44,14 @@ pub(super) async fn serve<S: Serves>(serves: &Arc<S>, stream: Stream, place: Pla
     };
     let Ok(Some((connection, first))) = opened else { return };
     if place.keep() {
-        let streams = Streams { serves, digest, shutdown, place, active: watch::channel(()).0, stuck: Arc::default() };
+        let streams = Streams {
+            serves,
+            digest,
+            shutdown,
+            place,
+            active: watch::channel(()).0,
+            stuck: Arc::default(),
+        };
         streams.drive(connection, first).await;
     }
 }
@@ -46,7 +59,9 @@ pub(super) async fn serve<S: Serves>(serves: &Arc<S>, stream: Stream, place: Pla
 /// The beginning of a connection, to its first whole request head.
 async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, Begun)> {
     let mut options = Builder::new();
-    options.max_header_list_size(bounds::H2_HEAD_BYTES).max_concurrent_streams(bounds::H2_STREAMS_OF_CLIENTS);
+    options
+        .max_header_list_size(bounds::H2_HEAD_BYTES)
+        .max_concurrent_streams(bounds::H2_STREAMS_OF_CLIENTS);
     let mut connection = options.handshake(stream).await.ok()?;
     let first = connection.accept().await?.ok()?;
     Some((connection, first))
@@ -111,7 +126,8 @@ impl<S: Serves> Streams<'_, S> {
     fn answer(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let session = Session::new(request, respond, self.digest.clone(), self.stuck.clone());
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
-        let (serves, shutdown, standby) = (self.serves.clone(), self.shutdown.clone(), self.place.is_standby());
+        let (serves, shutdown, standby) =
+            (self.serves.clone(), self.shutdown.clone(), self.place.is_standby());
         let active = self.active.subscribe();
         tokio::spawn(async move {
             serves.serve(session, standby, &shutdown).await;
@@ -142,7 +158,12 @@ mod tests {
 
     #[async_trait]
     impl Serves for Answers {
-        async fn serve(&self, mut session: Box<ServerSession>, _: bool, _: &ShutdownWatch) -> Option<Stream> {
+        async fn serve(
+            &self,
+            mut session: Box<ServerSession>,
+            _: bool,
+            _: &ShutdownWatch,
+        ) -> Option<Stream> {
             session.set_write_timeout(Some(bounds::KEEP_ALIVE));
             let head = ResponseHeader::build(200, None).unwrap();
             session.write_response_header(Box::new(head)).await.unwrap();
@@ -176,8 +197,15 @@ mod tests {
             let deadline = Instant::now() + bounds::RESERVE_HEAD;
             serve(&serves, Box::new(server), place, deadline, &told).await;
         });
-        let (requests, connection) = Dialer::new().initial_window_size(window).handshake(client).await.unwrap();
-        Scene { serving, requests, connection: tokio::spawn(connection), answers, _shutdown: shutdown }
+        let (requests, connection) =
+            Dialer::new().initial_window_size(window).handshake(client).await.unwrap();
+        Scene {
+            serving,
+            requests,
+            connection: tokio::spawn(connection),
+            answers,
+            _shutdown: shutdown,
+        }
     }
 
     impl Scene {
@@ -195,7 +223,11 @@ mod tests {
         let mut body = scene.request().await.unwrap().into_body();
         assert_eq!(body.data().await.unwrap().unwrap(), "xxxxx");
         scene.serving.await.unwrap();
-        assert!((bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(
+            (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()),
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,9 +238,17 @@ mod tests {
         for _ in 0..bounds::H2_STREAMS_OF_CLIENTS - 1 {
             held.push(scene.request().await.unwrap());
         }
-        assert_eq!(scene.answers.done.load(Ordering::SeqCst), held.len(), "nobody waits for the client");
+        assert_eq!(
+            scene.answers.done.load(Ordering::SeqCst),
+            held.len(),
+            "nobody waits for the client"
+        );
         scene.serving.await.unwrap();
-        assert!((bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(
+            (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE * 2).contains(&began.elapsed()),
+            "{:?}",
+            began.elapsed()
+        );
         drop(held);
     }
 
@@ -222,7 +262,10 @@ mod tests {
         assert!(scene.request().await.is_err(), "no more streams");
         scene.serving.await.unwrap();
         let took = began.elapsed();
-        assert!((bounds::KEEP_ALIVE..bounds::KEEP_ALIVE + 2 * bounds::DRAIN_TIME).contains(&took), "{took:?}");
+        assert!(
+            (bounds::KEEP_ALIVE..bounds::KEEP_ALIVE + 2 * bounds::DRAIN_TIME).contains(&took),
+            "{took:?}"
+        );
         let _gone = scene.connection.await.unwrap();
     }
 }

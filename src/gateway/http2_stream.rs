@@ -46,7 +46,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(request: Request<RecvStream>, respond: SendResponse<Bytes>, digest: Arc<Digest>, stuck: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        digest: Arc<Digest>,
+        stuck: Arc<Notify>,
+    ) -> Self {
         let (head, body) = request.into_parts();
         Session {
             head: head.into(),
@@ -74,8 +79,11 @@ impl Session {
             head.remove_header(name);
         }
         let response = Response::from_parts(head.as_owned_parts(), ());
-        let writer =
-            self.respond.send_response(response, end).or_err(ErrorType::WriteError, "while writing a head").map_err(Error::into_down)?;
+        let writer = self
+            .respond
+            .send_response(response, end)
+            .or_err(ErrorType::WriteError, "while writing a head")
+            .map_err(Error::into_down)?;
         self.written = Some(head);
         self.writer = Some(writer);
         self.ended = end;
@@ -83,7 +91,9 @@ impl Session {
     }
 
     fn writer(&mut self) -> Result<&mut SendStream<Bytes>> {
-        self.writer.as_mut().ok_or_else(|| Error::explain(ErrorType::H2Error, "a body before its head"))
+        self.writer
+            .as_mut()
+            .ok_or_else(|| Error::explain(ErrorType::H2Error, "a body before its head"))
     }
 
     /// As much of `data` as the client takes now.
@@ -91,7 +101,8 @@ impl Session {
         let writer = self.writer()?;
         writer.reserve_capacity(data.len());
         let room = poll_fn(|cx| writer.poll_capacity(cx)).await;
-        let room = room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
+        let room =
+            room.ok_or_else(|| Error::explain(ErrorType::H2Error, "the stream is closed"))?;
         let room = room.or_err(ErrorType::H2Error, "while waiting for the client")?.min(data.len());
         if room == 0 {
             // The client has taken back what it offered.
@@ -113,7 +124,9 @@ impl Session {
             // The connection keeps it: for the end of a small answer nobody has to wait until the
             // client takes it.
             let length = data.len();
-            self.writer()?.send_data(data, end).or_err(ErrorType::WriteError, "while writing a body")?;
+            self.writer()?
+                .send_data(data, end)
+                .or_err(ErrorType::WriteError, "while writing a body")?;
             self.sent += length;
             self.ended = end;
             return Ok(());
@@ -138,7 +151,9 @@ impl Session {
 
     fn end(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.as_mut().filter(|_| !self.ended) {
-            writer.send_data(Bytes::new(), true).or_err(ErrorType::WriteError, "while ending a body")?;
+            writer
+                .send_data(Bytes::new(), true)
+                .or_err(ErrorType::WriteError, "while ending a body")?;
             self.ended = true;
         }
         Ok(())
@@ -169,7 +184,9 @@ impl Session {
                 Ok(true)
             }
             HttpTask::Done => Ok(true),
-            HttpTask::UpgradedBody(..) => Error::e_explain(ErrorType::InternalError, "nothing is upgraded"),
+            HttpTask::UpgradedBody(..) => {
+                Error::e_explain(ErrorType::InternalError, "nothing is upgraded")
+            }
             HttpTask::Failed(error) => Err(error),
         }
     }
@@ -187,7 +204,12 @@ impl Custom for Session {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let data = self.body.data().await.transpose().or_err(ErrorType::ReadError, "while reading a body")?;
+        let data = self
+            .body
+            .data()
+            .await
+            .transpose()
+            .or_err(ErrorType::ReadError, "while reading a body")?;
         if let Some(data) = &data {
             self.read += data.len();
             // Fails where the stream is over, and then there is nothing to make room for.
@@ -215,7 +237,10 @@ impl Custom for Session {
 
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<()> {
         if !self.ended {
-            self.writer()?.send_trailers(trailers).or_err(ErrorType::WriteError, "while writing trailers").map_err(Error::into_down)?;
+            self.writer()?
+                .send_trailers(trailers)
+                .or_err(ErrorType::WriteError, "while writing trailers")
+                .map_err(Error::into_down)?;
             self.ended = true;
         }
         Ok(())
@@ -278,7 +303,9 @@ impl Custom for Session {
 
     fn is_body_empty(&mut self) -> bool {
         let empty = |length: &http::HeaderValue| length.as_bytes() == b"0";
-        self.read == 0 && (self.body.is_end_stream() || self.head.headers.get(CONTENT_LENGTH).is_some_and(empty))
+        self.read == 0
+            && (self.body.is_end_stream()
+                || self.head.headers.get(CONTENT_LENGTH).is_some_and(empty))
     }
 
     async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
@@ -331,11 +358,16 @@ impl Custom for Session {
         Ok(())
     }
 
-    fn take_custom_message_reader(&mut self) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+    fn take_custom_message_reader(
+        &mut self,
+    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
         None
     }
 
-    fn restore_custom_message_reader(&mut self, _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>) -> Result<()> {
+    fn restore_custom_message_reader(
+        &mut self,
+        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+    ) -> Result<()> {
         Ok(())
     }
 

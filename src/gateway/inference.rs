@@ -74,9 +74,14 @@ pub(super) async fn run(
     let live = app.live();
     let routing_began = Instant::now();
     let inputs = gather(app, &live, exchange.at, &prompt, principal);
-    let decision = allowed.and_then(|()| choose(app, exchange, principal, &live, (&inputs, &prompt)));
+    let decision =
+        allowed.and_then(|()| choose(app, exchange, principal, &live, (&inputs, &prompt)));
     let mut record = Record::begin(app, exchange, principal, &prompt);
-    record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
+    record.decided(
+        inputs,
+        decision.as_ref().ok().map(|(decision, _)| decision.clone()),
+        routing_began.elapsed(),
+    );
     let (decision, mut permit) = match decision {
         Ok(decided) => decided,
         Err(error) => {
@@ -88,7 +93,8 @@ pub(super) async fn run(
     };
     shadow::send(edge, &live, &prompt, &record, shutdown);
     let (counted, demand) = (permit.counts_tokens(), demand(record.inputs()));
-    let call = Call { counted, demand, ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
+    let call =
+        Call { counted, demand, ..prepare(app, exchange, live, &decision, prompt, Mode::Relay) };
     exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     call.state().slot = permit.take_slot();
@@ -98,7 +104,9 @@ pub(super) async fn run(
     let outcome = Outcome::take(&call, record.prompt_tokens());
     allowance::settle(permit, &outcome);
     let (ended, said) = match place.as_deref_mut() {
-        Some(session) if call.has_panicked() => Box::pin(panicked::end(app, session, exchange)).await,
+        Some(session) if call.has_panicked() => {
+            Box::pin(panicked::end(app, session, exchange)).await
+        }
         Some(session) => conclude(session, exchange, &call, &outcome).await,
         None => (Ended::GONE, Bytes::new()),
     };
@@ -170,11 +178,26 @@ async fn read(
 }
 
 /// Makes the call that Pingora's hooks walk.
-pub(super) fn prepare(app: &App, exchange: &Exchange, live: Arc<Live>, decision: &Arc<Decision>, prompt: Prompt, mode: Mode) -> Call {
-    app.metrics.decision(&decision.recipe, decision.rule.as_deref().unwrap_or(""), &decision.provider, &decision.model);
+pub(super) fn prepare(
+    app: &App,
+    exchange: &Exchange,
+    live: Arc<Live>,
+    decision: &Arc<Decision>,
+    prompt: Prompt,
+    mode: Mode,
+) -> Call {
+    app.metrics.decision(
+        &decision.recipe,
+        decision.rule.as_deref().unwrap_or(""),
+        &decision.provider,
+        &decision.model,
+    );
     let recipe = live.routing.recipe(&decision.recipe);
     let retry = live.routing.retry_of(decision);
-    let rule = recipe.zip(decision.rule.as_deref()).and_then(|(recipe, rule)| recipe.rule(rule)).map(Rule::shown);
+    let rule = recipe
+        .zip(decision.rule.as_deref())
+        .and_then(|(recipe, rule)| recipe.rule(rule))
+        .map(Rule::shown);
     let recipe = recipe.filter(|_| mode == Mode::Relay && retry.budget_percent.is_some());
     let budget = recipe.map(|recipe| recipe.budget().clone());
     if let Some(budget) = &budget {
@@ -233,7 +256,12 @@ pub(super) async fn proxy(
 }
 
 /// Writes what is left to write once the proxy is done, and gives what it wrote beside the provider's answer.
-async fn conclude(session: &mut ServerSession, exchange: &mut Exchange, call: &Call, outcome: &Outcome) -> (Ended, Bytes) {
+async fn conclude(
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+    call: &Call,
+    outcome: &Outcome,
+) -> (Ended, Bytes) {
     let status = outcome.status.unwrap_or(502);
     if outcome.complete {
         let sent = session.body_bytes_sent();
@@ -248,7 +276,8 @@ async fn conclude(session: &mut ServerSession, exchange: &mut Exchange, call: &C
         // is cut, so that nobody takes it for whole.
         let breaks = outcome.stream && !outcome.said_all;
         let event = if breaks { broken_off::event(call, outcome) } else { Bytes::new() };
-        let reusable = outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
+        let reusable =
+            outcome.stream && session.write_response_body(event.clone(), true).await.is_ok();
         let sent = session.body_bytes_sent();
         return (Ended { status, sent, reusable }, event);
     }
@@ -283,14 +312,22 @@ fn pass_on(last: &Answer) -> Response<Bytes> {
 /// For when no provider gave an answer that could be passed on: 502, or, where none was even asked, what a decision made
 /// a moment later would have said.
 pub(super) fn provider_failed(outcome: &Outcome) -> Error {
-    let words = || outcome.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
+    let words =
+        || outcome.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
     let asked = words().any(|word| !Failure::BARRED.iter().any(|barred| barred.as_str() == word));
-    let tried = outcome.attempts.iter().zip(words()).map(|(attempt, word)| format!("{}/{}: {word}", attempt.provider, attempt.model));
+    let tried = outcome
+        .attempts
+        .iter()
+        .zip(words())
+        .map(|(attempt, word)| format!("{}/{}: {word}", attempt.provider, attempt.model));
     let tried = tried.collect::<Vec<_>>().join(", ");
     if asked || outcome.attempts.is_empty() {
         return Error::new(Kind::ProviderFailed, format!("No provider answered ({tried})."));
     }
-    let broken = words().any(|word| [Failure::BreakerOpen, Failure::NoNode].iter().any(|failure| failure.as_str() == word));
+    let broken = words().any(|word| {
+        [Failure::BreakerOpen, Failure::NoNode].iter().any(|failure| failure.as_str() == word)
+    });
     let kind = if broken { Kind::NoTarget } else { Kind::RateLimited };
-    Error::new(kind, format!("No target can take the request now ({tried}).")).retry_after(Duration::from_secs(1))
+    Error::new(kind, format!("No target can take the request now ({tried})."))
+        .retry_after(Duration::from_secs(1))
 }

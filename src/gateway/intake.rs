@@ -27,13 +27,19 @@ pub(super) struct Pace {
 /// compressed, large or of unknown length. Any other is read, so that its refusal is captured.
 pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
-    let large = |length: Option<u64>| length.is_none_or(|length| length > bounds::READ_INLINE as u64);
+    let large =
+        |length: Option<u64>| length.is_none_or(|length| length > bounds::READ_INLINE as u64);
     coded || (!session.is_body_empty() && large(content_length(session)))
 }
 
 /// Reads the body. `limit` in bytes; over it 413, too slow 408, broken 400, no room for it in
 /// `held` 503.
-pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: Pace, held: &mut Held) -> Result<Bytes> {
+pub(super) async fn read_body(
+    session: &mut ServerSession,
+    limit: usize,
+    pace: Pace,
+    held: &mut Held,
+) -> Result<Bytes> {
     let Some(mut arriving) = Arriving::begin(session, limit, pace).await? else {
         return Ok(Bytes::new());
     };
@@ -54,7 +60,12 @@ pub(super) async fn read_body(session: &mut ServerSession, limit: usize, pace: P
 
 /// Makes room for a chunk. What a client announces is not yet sent: room grows with what comes, but
 /// not beyond what is announced, as a capture holds on to all of it while it waits.
-fn make_room(body: &mut BytesMut, chunk: &[u8], announced: Option<u64>, held: &mut Held) -> Result<()> {
+fn make_room(
+    body: &mut BytesMut,
+    chunk: &[u8],
+    announced: Option<u64>,
+    held: &mut Held,
+) -> Result<()> {
     let needed = body.len() + chunk.len();
     if needed <= body.capacity() {
         return Ok(());
@@ -109,7 +120,10 @@ impl Arriving {
             return Err(too_large(self.limit));
         }
         let (elapsed, whole) = (self.started.elapsed(), self.announced == Some(self.came as u64));
-        if !whole && elapsed > self.pace.grace && (self.came as f64) < self.pace.min_rate as f64 * elapsed.as_secs_f64() {
+        if !whole
+            && elapsed > self.pace.grace
+            && (self.came as f64) < self.pace.min_rate as f64 * elapsed.as_secs_f64()
+        {
             return Err(Error::new(Kind::Timeout, "The body arrives too slowly."));
         }
         Ok(Some(chunk))
@@ -131,7 +145,9 @@ pub(super) async fn drain(session: &mut ServerSession) -> bool {
     if session.is_body_done() || session.is_body_empty() {
         return true;
     }
-    if waits_for_continue || content_length(session).is_some_and(|length| length > bounds::DRAIN_BYTES as u64) {
+    if waits_for_continue
+        || content_length(session).is_some_and(|length| length > bounds::DRAIN_BYTES as u64)
+    {
         return false;
     }
     discard(session, bounds::DRAIN_BYTES).await
@@ -170,6 +186,7 @@ pub(super) fn kind_of(error: &pingora::Error) -> &str {
 fn broken(error: &pingora::Error) -> Error {
     match error.etype() {
         ErrorType::ReadTimedout => Error::new(Kind::Timeout, "The body stopped arriving."),
-        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.").because(kind_of(error)),
+        _ => Error::new(Kind::InvalidRequest, "The body is not framed as announced.")
+            .because(kind_of(error)),
     }
 }

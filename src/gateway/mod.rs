@@ -83,7 +83,9 @@ pub struct Attempting {
 
 impl Attempting {
     fn call(&self) -> Result<&Arc<Call>> {
-        self.call.as_ref().ok_or_else(|| Error::explain(ErrorType::InternalError, "a session without its call"))
+        self.call
+            .as_ref()
+            .ok_or_else(|| Error::explain(ErrorType::InternalError, "a session without its call"))
     }
 }
 
@@ -104,26 +106,55 @@ impl ProxyHttp for Gateway {
         attempt::peer(&self.app, &self.reach, ctx.call()?).await
     }
 
-    async fn upstream_request_filter(&self, _: &mut Session, head: &mut RequestHeader, ctx: &mut Attempting) -> Result<()> {
+    async fn upstream_request_filter(
+        &self,
+        _: &mut Session,
+        head: &mut RequestHeader,
+        ctx: &mut Attempting,
+    ) -> Result<()> {
         ctx.body = Some(attempt::write_head(ctx.call()?, head)?);
         Ok(())
     }
 
-    async fn request_body_filter(&self, _: &mut Session, body: &mut Option<Bytes>, end: bool, ctx: &mut Attempting) -> Result<()> {
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut Attempting,
+    ) -> Result<()> {
         // Called once for each attempt, with the whole body of the client; the provider gets its own.
         *body = if end { ctx.body.take() } else { Some(Bytes::new()) };
         Ok(())
     }
 
-    async fn upstream_response_filter(&self, _: &mut Session, head: &mut ResponseHeader, ctx: &mut Attempting) -> Result<()> {
+    async fn upstream_response_filter(
+        &self,
+        _: &mut Session,
+        head: &mut ResponseHeader,
+        ctx: &mut Attempting,
+    ) -> Result<()> {
         attempt::read_head(ctx.call()?, head)
     }
 
-    fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, ctx: &mut Attempting, error: Box<Error>) -> Box<Error> {
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        ctx: &mut Attempting,
+        error: Box<Error>,
+    ) -> Box<Error> {
         attempt::failed(ctx.call.as_deref(), error, Some(Failure::Connect), false)
     }
 
-    fn error_while_proxy(&self, _: &HttpPeer, _: &mut Session, error: Box<Error>, ctx: &mut Attempting, reused: bool) -> Box<Error> {
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        _: &mut Session,
+        error: Box<Error>,
+        ctx: &mut Attempting,
+        reused: bool,
+    ) -> Box<Error> {
         attempt::failed(ctx.call.as_deref(), error, None, reused)
     }
 
@@ -136,7 +167,13 @@ impl ProxyHttp for Gateway {
         true
     }
 
-    fn suppress_proxy_warn_log(&self, _: &Session, _: &Attempting, _: &Error, _: ProxyWarnLogContext) -> bool {
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Attempting,
+        _: &Error,
+        _: ProxyWarnLogContext,
+    ) -> bool {
         // Each attempt is in the capture, in the access line's count and in the metrics.
         true
     }

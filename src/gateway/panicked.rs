@@ -12,7 +12,11 @@ use crate::error::Error;
 
 /// Ends a request that panicked: with 500 where the client has nothing yet, else cut off, so that nobody takes what it has for
 /// whole. What there was of the request may be half done, and the connection with it: it is closed. Gives what was said, too.
-pub(super) async fn end(app: &App, session: &mut ServerSession, exchange: &mut Exchange) -> (Ended, Bytes) {
+pub(super) async fn end(
+    app: &App,
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+) -> (Ended, Bytes) {
     app.metrics.panic();
     let error = error();
     exchange.refused(&error);

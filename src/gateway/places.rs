@@ -84,7 +84,8 @@ pub(super) struct Place {
 impl Places {
     /// `most` places, of which one address has at most `share`.
     pub(super) fn new(most: usize, share: usize) -> Self {
-        let reserve = (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_LEAST, bounds::RESERVE_MOST);
+        let reserve =
+            (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_LEAST, bounds::RESERVE_MOST);
         Places { most, share, reserve, taken: Mutex::default() }
     }
 
@@ -118,7 +119,8 @@ impl Places {
         let mut taken = self.lock();
         if taken.reserve.len() >= self.reserve {
             let waiting = taken.reserve.iter().enumerate().filter(|(_, standby)| !standby.kept);
-            let (oldest, _) = waiting.min_by_key(|(_, standby)| (standby.network != network, standby.number))?;
+            let (oldest, _) =
+                waiting.min_by_key(|(_, standby)| (standby.network != network, standby.number))?;
             taken.reserve.swap_remove(oldest).leave.notify_one();
         }
         taken.arrivals += 1;
@@ -215,7 +217,10 @@ mod tests {
     #[test]
     fn a_56_is_one_address() {
         let places = places(10, 2);
-        let _held = [places.take(at("2001:db8:0:100::1")).unwrap(), places.take(at("2001:db8:0:1ff::2")).unwrap()];
+        let _held = [
+            places.take(at("2001:db8:0:100::1")).unwrap(),
+            places.take(at("2001:db8:0:1ff::2")).unwrap(),
+        ];
         assert_eq!(places.take(at("2001:db8:0:155::3")).err(), Some(Full::Share));
         assert!(places.take(at("2001:db8:0:200::1")).is_ok());
         let _whoever = [(); 4].map(|()| places.take(None).unwrap());
@@ -225,7 +230,8 @@ mod tests {
     fn nothing_is_left_of_those_that_are_gone() {
         let places = places(2, 1);
         for _ in 0..3 {
-            let held = [places.take(at("192.0.2.1")).unwrap(), places.take(at("2001:db8::1")).unwrap()];
+            let held =
+                [places.take(at("192.0.2.1")).unwrap(), places.take(at("2001:db8::1")).unwrap()];
             let reserve = places.stand_by(at("192.0.2.1")).unwrap();
             drop((held, reserve));
         }
@@ -237,7 +243,8 @@ mod tests {
     fn in_the_reserve_silence_gives_way_to_those_who_come() {
         let places = places(0, 0);
         let other = places.stand_by(at("198.51.100.1")).unwrap();
-        let mut flood: Vec<Place> = (1..places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
+        let mut flood: Vec<Place> =
+            (1..places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
         assert!(flood.iter().all(|place| place.pressed().now_or_never().is_none()));
         // A flood takes its own places first.
         flood.push(places.stand_by(at("192.0.2.1")).unwrap());
@@ -248,11 +255,13 @@ mod tests {
         assert!(other.pressed().now_or_never().is_some() && !other.keep());
         // Who has asked stays.
         assert!(newcomer.keep() && flood[1].keep());
-        let more: Vec<Place> = (0..3 * places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
+        let more: Vec<Place> =
+            (0..3 * places.reserve).map(|_| places.stand_by(at("192.0.2.1")).unwrap()).collect();
         assert!(newcomer.keep() && flood[1].keep());
         assert!(flood[1].pressed().now_or_never().is_none());
         drop(more);
-        let served: Vec<Place> = std::iter::from_fn(|| places.stand_by(at("192.0.2.9")).filter(Place::keep)).collect();
+        let served: Vec<Place> =
+            std::iter::from_fn(|| places.stand_by(at("192.0.2.9")).filter(Place::keep)).collect();
         assert!(places.stand_by(at("192.0.2.10")).is_none(), "all of them are being answered");
         assert!(served.len() < places.reserve);
         served[0].yields();

@@ -24,7 +24,10 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn new(app: &App) -> Self {
-        Reach { resolver: Resolver::new(Egress::of(&app.server, app.mock)), authorities: DashMap::new() }
+        Reach {
+            resolver: Resolver::new(Egress::of(&app.server, app.mock)),
+            authorities: DashMap::new(),
+        }
     }
 
     /// The provider as Pingora connects to it.
@@ -36,7 +39,9 @@ impl Reach {
             _ => Some(Whose::Provider),
         };
         let lookup = self.resolver.address(&base.host, base.port, whose);
-        let address = tokio::time::timeout(timeouts.connect, lookup).await.map_err(|_| Unresolved::Unknown)??;
+        let address = tokio::time::timeout(timeouts.connect, lookup)
+            .await
+            .map_err(|_| Unresolved::Unknown)??;
         let mut peer = HttpPeer::new(address, base.tls, base.host.clone());
         let options = &mut peer.options;
         options.connection_timeout = Some(timeouts.connect);
@@ -74,7 +79,10 @@ impl Reach {
             // Those of documents that are long gone; the live ones come back.
             self.authorities.clear();
         }
-        let wrapped = authorities.certificates().iter().map(|certificate| WrappedX509::new(certificate.clone(), parse_x509));
+        let wrapped = authorities
+            .certificates()
+            .iter()
+            .map(|certificate| WrappedX509::new(certificate.clone(), parse_x509));
         let made: Arc<CaType> = wrapped.collect::<Vec<_>>().into();
         self.authorities.insert(authorities.mark(), made.clone());
         made

@@ -66,8 +66,12 @@ impl Outcome {
         state.slot = None;
         if state.failure.is_none() {
             state.failure = match &state.relay {
-                relay if (relay.complete || relay.has_said_all()) && relay.has_error() => Some(Failure::InBand),
-                relay if relay.committed && !relay.complete && !relay.has_said_all() => Some(Failure::Cut),
+                relay if (relay.complete || relay.has_said_all()) && relay.has_error() => {
+                    Some(Failure::InBand)
+                }
+                relay if relay.committed && !relay.complete && !relay.has_said_all() => {
+                    Some(Failure::Cut)
+                }
                 _ => None,
             };
             let failure = state.failure;
@@ -75,21 +79,31 @@ impl Outcome {
         }
         let failure = state.failure;
         let used = Call::served(&state).cloned();
-        let (target, node) = (used.as_ref().map(|used| used.target.clone()), used.and_then(|used| used.node));
-        let answer = if state.relay.committed && !call.collects() { None } else { state.relay.answer.clone() };
+        let (target, node) =
+            (used.as_ref().map(|used| used.target.clone()), used.and_then(|used| used.node));
+        let answer = if state.relay.committed && !call.collects() {
+            None
+        } else {
+            state.relay.answer.clone()
+        };
         let (status, headers, body) = match &answer {
             Some(answer) => (Some(answer.status), answer.headers.clone(), answer.body.clone()),
-            None if state.relay.committed => {
-                (state.relay.status, std::mem::take(&mut state.relay.headers), std::mem::take(&mut state.relay.body).freeze())
-            }
+            None if state.relay.committed => (
+                state.relay.status,
+                std::mem::take(&mut state.relay.headers),
+                std::mem::take(&mut state.relay.body).freeze(),
+            ),
             None => (None, HeaderMap::new(), Bytes::new()),
         };
         let ok = status.is_some_and(|status| (200..300).contains(&status));
         let usage = match () {
             () if !ok => None,
             () if state.relay.stream => Some(state.relay.tally.usage_or_estimate(prompt_tokens)),
-            () if state.relay.body_truncated && answer.is_none() => usage::read_ending(&state.relay.ending),
-            () => usage::read(&body).or_else(|| usage_within(call.endpoint, &headers, &body, prompt_tokens)),
+            () if state.relay.body_truncated && answer.is_none() => {
+                usage::read_ending(&state.relay.ending)
+            }
+            () => usage::read(&body)
+                .or_else(|| usage_within(call.endpoint, &headers, &body, prompt_tokens)),
         };
         Outcome {
             complete: state.relay.complete,
@@ -124,7 +138,10 @@ impl Outcome {
 
     /// The status of the last answer that was none of success, for the client or not.
     pub(super) fn last_refusal(&self) -> Option<u16> {
-        self.attempts.iter().rev().find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
+        self.attempts
+            .iter()
+            .rev()
+            .find_map(|attempt| attempt.status.filter(|status| !(200..300).contains(status)))
     }
 
     /// Whether the provider answered with success.
@@ -169,7 +186,12 @@ pub(super) struct Record {
 
 impl Record {
     /// Opens it when the request has been read.
-    pub(super) fn begin(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt) -> Self {
+    pub(super) fn begin(
+        app: &App,
+        exchange: &Exchange,
+        principal: &Principal,
+        prompt: &Prompt,
+    ) -> Self {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
         let keeps = app.server.capture.enabled && principal.kept() != Kept::Nothing;
         let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
@@ -177,7 +199,13 @@ impl Record {
     }
 
     /// The same for one whose capture was announced, unless nothing is captured.
-    pub(super) fn announced(app: &App, exchange: &Exchange, principal: &Principal, prompt: &Prompt, coming: Option<Coming>) -> Self {
+    pub(super) fn announced(
+        app: &App,
+        exchange: &Exchange,
+        principal: &Principal,
+        prompt: &Prompt,
+        coming: Option<Coming>,
+    ) -> Self {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && says_off(&prompt.headers);
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
@@ -189,14 +217,25 @@ impl Record {
             stream: prompt.request.stream,
             request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
             request_truncated: sent.len() > settings.max_body,
-            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str()).through(prompt.agent())
+            ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
+                .through(prompt.agent())
         });
         let request = Bodies::cut(sent, settings.max_body);
-        let cut_tools = coming.is_some() && head.request_captured && offers_tools_past(sent, settings.max_body);
+        let cut_tools =
+            coming.is_some() && head.request_captured && offers_tools_past(sent, settings.max_body);
         let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
         let estimated = is_text.then_some(prompt.request.prompt_tokens);
         let payer = (head.owner.clone(), head.key.clone());
-        Record { head, request_headers: prompt.headers.clone(), request, cut_tools, estimated, began: exchange.started, payer, coming }
+        Record {
+            head,
+            request_headers: prompt.headers.clone(),
+            request,
+            cut_tools,
+            estimated,
+            began: exchange.started,
+            payer,
+            coming,
+        }
     }
 
     /// As a replay of `original`, for which `caller` pays.
@@ -220,7 +259,12 @@ impl Record {
     }
 
     /// Notes the decision, or that there is none.
-    pub(super) fn decided(&mut self, inputs: Inputs, decision: Option<Arc<Decision>>, took: Duration) {
+    pub(super) fn decided(
+        &mut self,
+        inputs: Inputs,
+        decision: Option<Arc<Decision>>,
+        took: Duration,
+    ) {
         self.head.inputs = Some(inputs);
         self.head.decision = decision;
         self.head.routing_us = record::micros_of(took);
@@ -245,12 +289,29 @@ impl Record {
     pub(super) fn shadow(&self, app: &App) -> Record {
         let (at, original) = (app.clock.now(), &self.head.id);
         let id = RequestId::new(at, &app.random);
-        let coming = self.coming.is_some().then(|| app.captures.coming().announce(&id, &self.head.owner, Some(original)));
-        let head = Box::new(Head { id, created_at: at, shadow_of: Some(original.clone()), ..Head::clone(&self.head) });
+        let coming = self
+            .coming
+            .is_some()
+            .then(|| app.captures.coming().announce(&id, &self.head.owner, Some(original)));
+        let head = Box::new(Head {
+            id,
+            created_at: at,
+            shadow_of: Some(original.clone()),
+            ..Head::clone(&self.head)
+        });
         let (request_headers, request) = (self.request_headers.clone(), self.request.clone());
         // Nobody pays for it: [`Record::close_shadow`] counts nothing.
         let (cut_tools, payer) = (self.cut_tools, self.payer.clone());
-        Record { head, request_headers, request, cut_tools, estimated: None, began: Instant::now(), payer, coming }
+        Record {
+            head,
+            request_headers,
+            request,
+            cut_tools,
+            estimated: None,
+            began: Instant::now(),
+            payer,
+            coming,
+        }
     }
 
     /// Notes what is sent, where that is not what the client sent.
@@ -258,7 +319,8 @@ impl Record {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
         self.request = Bodies::cut(body, most);
-        self.cut_tools = self.coming.is_some() && self.head.request_captured && offers_tools_past(body, most);
+        self.cut_tools =
+            self.coming.is_some() && self.head.request_captured && offers_tools_past(body, most);
     }
 
     pub(super) fn prompt_tokens(&self) -> u64 {
@@ -274,7 +336,13 @@ impl Record {
     }
 
     /// Ends a request that was refused before any provider was asked; `said` is what the client is told.
-    pub(super) fn refused(mut self, app: &App, exchange: &mut Exchange, error: &Error, said: Bytes) {
+    pub(super) fn refused(
+        mut self,
+        app: &App,
+        exchange: &mut Exchange,
+        error: &Error,
+        said: Bytes,
+    ) {
         self.head.state = State::Refused;
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
@@ -286,11 +354,19 @@ impl Record {
 
     /// Ends a call: counters, access line, capture. `status` is what the client was told, `said` what we wrote to it
     /// beside the provider's answer.
-    pub(super) fn close(mut self, app: &App, exchange: &mut Exchange, mut outcome: Outcome, status: u16, said: Bytes) {
+    pub(super) fn close(
+        mut self,
+        app: &App,
+        exchange: &mut Exchange,
+        mut outcome: Outcome,
+        status: u16,
+        said: Bytes,
+    ) {
         if !said.is_empty() {
             outcome.body = [outcome.body, said].concat().into();
         }
-        let ttft = outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
+        let ttft =
+            outcome.first_content.map(|at| at.into_std().saturating_duration_since(self.began));
         count(app, &outcome, ttft, self.head.replay_of.is_some());
         self.learn(app, &outcome);
         self.count_usage(app, &outcome);
@@ -329,7 +405,9 @@ impl Record {
         head.cost_usd = outcome.cost_usd();
         head.response_stream = outcome.stream && !outcome.body.is_empty();
         head.response_truncated = outcome.body_truncated;
-        head.ttft_ms = outcome.first_content.map(|at| millis(at.into_std().saturating_duration_since(self.began)));
+        head.ttft_ms = outcome
+            .first_content
+            .map(|at| millis(at.into_std().saturating_duration_since(self.began)));
         head.total_ms = millis(self.began.elapsed());
         head.error = outcome.failure.map(|failure| failure.as_str().to_string());
         head.served = outcome.served();
@@ -347,7 +425,12 @@ impl Record {
             (self.estimated, &outcome.usage, &self.head.inputs, &self.head.replay_of)
             && !usage.estimated
         {
-            app.bias.learn(&app.live().routing, &inputs.request.name, estimated, usage.prompt_tokens);
+            app.bias.learn(
+                &app.live().routing,
+                &inputs.request.name,
+                estimated,
+                usage.prompt_tokens,
+            );
         }
     }
 
@@ -359,7 +442,12 @@ impl Record {
             user,
             key,
             model: outcome.target.as_ref().map(|target| target.name.clone()),
-            recipe: self.head.decision.as_ref().map(|decision| decision.recipe.clone()).unwrap_or_default(),
+            recipe: self
+                .head
+                .decision
+                .as_ref()
+                .map(|decision| decision.recipe.clone())
+                .unwrap_or_default(),
             replay: self.head.replay_of.is_some(),
         };
         let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
@@ -377,7 +465,11 @@ impl Record {
 
     fn offer(self, app: &App, response: Bytes, response_headers: HeaderMap) {
         if let Some(coming) = self.coming {
-            let (request, response) = if self.head.request_captured { (self.request, response) } else { Default::default() };
+            let (request, response) = if self.head.request_captured {
+                (self.request, response)
+            } else {
+                Default::default()
+            };
             let (mut head, request_headers) = (*self.head, self.request_headers);
             // What was read whole, or what we said ourselves, may be longer than the copy of what passed.
             let most = app.server.capture.max_body;
@@ -387,13 +479,19 @@ impl Record {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();
             }
-            app.captures.offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
+            app.captures
+                .offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
         }
     }
 }
 
 /// The usage of an answer that came compressed against our word, where it is small enough to be read for that.
-fn usage_within(endpoint: Endpoint, headers: &HeaderMap, body: &[u8], prompt_tokens: u64) -> Option<Usage> {
+fn usage_within(
+    endpoint: Endpoint,
+    headers: &HeaderMap,
+    body: &[u8],
+    prompt_tokens: u64,
+) -> Option<Usage> {
     let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
     let decoded = coding::decode(lines, body, bounds::DECODED_ANSWER)?;
     if !says_event_stream(headers) {
@@ -408,7 +506,11 @@ fn usage_within(endpoint: Endpoint, headers: &HeaderMap, body: &[u8], prompt_tok
 fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
     let metrics = &app.metrics;
     for attempt in &outcome.attempts {
-        metrics.attempt(&attempt.provider, &attempt.model, attempt.error.as_deref().unwrap_or("ok"));
+        metrics.attempt(
+            &attempt.provider,
+            &attempt.model,
+            attempt.error.as_deref().unwrap_or("ok"),
+        );
     }
     let Some(target) = outcome.target.as_ref() else { return };
     let (provider, model) = (&*target.provider.name, &*target.model);
@@ -428,7 +530,9 @@ fn count(app: &App, outcome: &Outcome, ttft: Option<Duration>, replay: bool) {
 /// Whether a client keeps its bodies out: in whatever line it says so.
 fn says_off(headers: &HeaderMap) -> bool {
     let lines = headers.get_all("x-rerouter-capture").iter().map(HeaderValue::as_bytes);
-    lines.flat_map(|line| line.split(|byte| *byte == b',')).any(|word| word.trim_ascii().eq_ignore_ascii_case(b"off"))
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(b"off"))
 }
 
 /// What the client calls its request; as long as such names are, so that a record stays small.

@@ -149,7 +149,11 @@ impl Relay {
                 Weighed::Abandon(kind) => return Verdict::Abandon(fault(kind, kind != TOO_LARGE)),
             }
         }
-        if forward.is_empty() { Verdict::Hold } else { Verdict::Forward { tasks: forward, then: None } }
+        if forward.is_empty() {
+            Verdict::Hold
+        } else {
+            Verdict::Forward { tasks: forward, then: None }
+        }
     }
 
     /// In the middle of an answer.
@@ -186,17 +190,27 @@ impl Relay {
             self.committed = false;
             forward.clear();
         }
-        if forward.is_empty() { Verdict::Abandon(error) } else { Verdict::Forward { tasks: forward, then: Some(error) } }
+        if forward.is_empty() {
+            Verdict::Abandon(error)
+        } else {
+            Verdict::Forward { tasks: forward, then: Some(error) }
+        }
     }
 
     /// At the end of an answer, or of what there is of it.
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> Verdict {
         // Content decides, also when the end came with it; an event without its blank line is none to clients.
-        if rules.mode == Mode::Relay && !self.committed && self.stream && self.ok() && self.tally.verdict() == tally::Verdict::Answer {
+        if rules.mode == Mode::Relay
+            && !self.committed
+            && self.stream
+            && self.ok()
+            && self.tally.verdict() == tally::Verdict::Answer
+        {
             forward = self.commit();
         }
         self.tally.finish();
-        let cut = self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
+        let cut =
+            self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
         if self.committed && rules.mode == Mode::Relay {
             if cut {
                 // The client must not take a truncated answer for a whole one: the end is held back.
@@ -258,7 +272,9 @@ impl Relay {
                 if self.stream && self.ok() {
                     self.tally.feed(bytes);
                 }
-                if self.first_content.is_none() && (!self.stream || self.tally.verdict() != tally::Verdict::Open) {
+                if self.first_content.is_none()
+                    && (!self.stream || self.tally.verdict() != tally::Verdict::Open)
+                {
                     self.first_content = Some(Instant::now());
                 }
             }
@@ -270,7 +286,9 @@ impl Relay {
     fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
         match task {
-            HttpTask::Body(Some(ref bytes), _) if self.is_as_it_came(bytes, rules) => [None, Some(task)],
+            HttpTask::Body(Some(ref bytes), _) if self.is_as_it_came(bytes, rules) => {
+                [None, Some(task)]
+            }
             HttpTask::Body(bytes, end) => {
                 let left = part(self.filter(bytes.unwrap_or_default(), end, rules));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
@@ -286,7 +304,8 @@ impl Relay {
 
     /// Whether nothing is taken out of these bytes.
     fn is_as_it_came(&self, bytes: &[u8], rules: Rules<'_>) -> bool {
-        !self.strips(rules) && rules.known_by.is_none_or(|known_by| self.mask.passes(known_by, bytes))
+        !self.strips(rules)
+            && rules.known_by.is_none_or(|known_by| self.mask.passes(known_by, bytes))
     }
 
     fn strips(&self, rules: Rules<'_>) -> bool {
@@ -315,7 +334,8 @@ impl Relay {
     /// The copy for the capture, of what the client gets, and how that ends.
     fn copy(&mut self, task: &HttpTask, limit: usize) {
         if let HttpTask::Body(Some(bytes), _) = task {
-            self.tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
+            self.tail
+                .extend_from_slice(bytes.get(bytes.len().saturating_sub(4)..).unwrap_or_default());
             self.tail.drain(..self.tail.len().saturating_sub(4));
             // Once it is cut nothing more is added: what is kept is a beginning.
             let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
@@ -323,8 +343,13 @@ impl Relay {
             self.body_truncated |= bytes.len() > room;
             if self.body_truncated && !self.stream {
                 // What an answer used stands at its end: that is known whatever of it is kept.
-                self.ending.extend_from_slice(bytes.get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..).unwrap_or_default());
-                let _gone = self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
+                self.ending.extend_from_slice(
+                    bytes
+                        .get(bytes.len().saturating_sub(bounds::USAGE_ENDING)..)
+                        .unwrap_or_default(),
+                );
+                let _gone =
+                    self.ending.split_to(self.ending.len().saturating_sub(bounds::USAGE_ENDING));
             }
             self.body.extend_from_slice(bytes.get(..bytes.len().min(room)).unwrap_or_default());
         }
@@ -378,7 +403,10 @@ impl Relay {
 
     /// Whether the client has a stream up to its terminal event, or to an error, behind which no more is to come.
     pub(super) fn has_said_all(&self) -> bool {
-        self.committed && self.stream && self.ok() && (self.tally.done_seen() || self.tally.error().is_some())
+        self.committed
+            && self.stream
+            && self.ok()
+            && (self.tally.done_seen() || self.tally.error().is_some())
     }
 
     /// Whether what has passed ends where an event ends.
@@ -394,17 +422,24 @@ impl Relay {
     /// Whether an answer of success holds an error, in its stream or as its document. A document that is collected says it
     /// itself.
     pub(super) fn has_error(&self) -> bool {
-        self.ok() && (self.tally.error().is_some() || (!self.stream && tally::error_in(&self.body).is_some()))
+        self.ok()
+            && (self.tally.error().is_some()
+                || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
     /// Whether it is a JSON document of success, and has begun as one: spaces before it keep a connection alive, and leave
     /// at once.
     pub(super) fn is_document(&self) -> bool {
-        !self.stream && self.ok() && is_json(&self.headers) && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
+        !self.stream
+            && self.ok()
+            && is_json(&self.headers)
+            && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
     }
 
     fn holds_document_of_error(&self) -> bool {
-        self.held_bytes <= bounds::HOLD_BYTES && self.is_document() && tally::error_in(&self.held_body()).is_some()
+        self.held_bytes <= bounds::HOLD_BYTES
+            && self.is_document()
+            && tally::error_in(&self.held_body()).is_some()
     }
 
     fn held_body(&self) -> Bytes {
@@ -424,10 +459,16 @@ impl Relay {
     fn keep_answer(&mut self) {
         let body = self.held_body();
         self.held.clear();
-        let answer =
-            Answer { status: self.status.unwrap_or(502), headers: self.headers.clone(), body, stream: self.stream, index: self.target };
+        let answer = Answer {
+            status: self.status.unwrap_or(502),
+            headers: self.headers.clone(),
+            body,
+            stream: self.stream,
+            index: self.target,
+        };
         // A refused credential is ours, a redirection is for us: neither is for the client.
-        let for_the_client = self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
+        let for_the_client =
+            self.refused() != Some(Failure::Unauthorized) && !(300..400).contains(&answer.status);
         self.answer = for_the_client.then_some(answer);
     }
 }
@@ -441,18 +482,25 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
 /// Whether these headers are those of an event stream, compressed or not.
 pub(super) fn says_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start().get(.."text/event-stream".len()).is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
+    kind.trim_start()
+        .get(.."text/event-stream".len())
+        .is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Whether these headers are those of a JSON document that can be read.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     is_plain(headers)
-        && kind.trim_start().get(.."application/json".len()).is_some_and(|start| start.eq_ignore_ascii_case("application/json"))
+        && kind
+            .trim_start()
+            .get(.."application/json".len())
+            .is_some_and(|start| start.eq_ignore_ascii_case("application/json"))
 }
 
 fn is_plain(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    headers
+        .get(CONTENT_ENCODING)
+        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn joined(first: Bytes, second: Bytes) -> Bytes {

@@ -8,8 +8,10 @@ use crate::protocol::recorded;
 use crate::protocol::stream::assemble;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
-const CONTENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
-const FINISH: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+const CONTENT: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}]}\n\n";
+const FINISH: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 const DONE: &str = "data: [DONE]\n\n";
 const ERROR: &str = "data: {\"error\":{\"message\":\"no\",\"code\":500}}\n\n";
 const COMMENT: &str = ": ping\r\n\r\n";
@@ -66,8 +68,12 @@ fn tasks(made: Made, body: &[u8], chunks: &[usize]) -> Vec<HttpTask> {
     let mut tasks = vec![HttpTask::Header(Box::new(head), false)];
     let (mut rest, mut sizes) = (body, chunks.iter().cycle());
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
-        tasks.push(HttpTask::Body(Some(Bytes::copy_from_slice(chunk)), after.is_empty() && made.end == End::Flag));
+        let (chunk, after) =
+            rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+        tasks.push(HttpTask::Body(
+            Some(Bytes::copy_from_slice(chunk)),
+            after.is_empty() && made.end == End::Flag,
+        ));
         rest = after;
     }
     match made.end {
@@ -84,7 +90,8 @@ fn run(made: Made, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
     let (mut relay, mut became) = (Relay::default(), Became::default());
     let (mut rest, mut sizes) = (tasks(made, body, chunks), batches.iter().cycle());
     while !rest.is_empty() {
-        let after = rest.split_off(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+        let after =
+            rest.split_off(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
         let error = match relay.observe(std::mem::replace(&mut rest, after), made.rules) {
             Verdict::Hold => None,
             Verdict::Collected => break,
@@ -95,7 +102,9 @@ fn run(made: Made, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
                     match task {
                         HttpTask::Header(..) => became.head = true,
                         HttpTask::Body(Some(bytes), _) => became.bytes.extend_from_slice(&bytes),
-                        HttpTask::Failed(error) => panic!("a failure is never the client's: {error}"),
+                        HttpTask::Failed(error) => {
+                            panic!("a failure is never the client's: {error}")
+                        }
                         _ => {}
                     }
                 }
@@ -107,7 +116,10 @@ fn run(made: Made, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
             break;
         }
     }
-    assert!(relay.committed || (!became.head && became.bytes.is_empty()), "what is not committed is not the client's");
+    assert!(
+        relay.committed || (!became.head && became.bytes.is_empty()),
+        "what is not committed is not the client's"
+    );
     became.collected = relay.answer.as_ref().map(|answer| (answer.status, answer.body.to_vec()));
     became.between_events = became.head && relay.between_events();
     became.copy = relay.body.to_vec();
@@ -122,17 +134,33 @@ fn error(kind: &'static str) -> Option<String> {
 fn a_whole_stream_is_the_clients() {
     let body = [COMMENT, ROLE, CONTENT, FINISH, DONE].concat();
     let became = run(STREAM, body.as_bytes(), &[], &[1]);
-    assert_eq!((became.bytes.as_slice(), became.head, became.ended, became.error), (body.as_bytes(), true, true, None));
+    assert_eq!(
+        (became.bytes.as_slice(), became.head, became.ended, became.error),
+        (body.as_bytes(), true, true, None)
+    );
 }
 
 #[test]
 fn content_decides_also_when_the_break_or_the_end_comes_with_it() {
     let body = [ROLE, CONTENT].concat();
-    for (end, expected) in [(End::Done, error(CUT)), (End::Flag, error(CUT)), (End::Failed, Some("ConnectionClosed".to_string()))] {
+    for (end, expected) in [
+        (End::Done, error(CUT)),
+        (End::Flag, error(CUT)),
+        (End::Failed, Some("ConnectionClosed".to_string())),
+    ] {
         for batches in [&[][..], &[1], &[2]] {
-            let became = run(Made { end, ..STREAM }, body.as_bytes(), &[ROLE.len(), CONTENT.len()], batches);
-            assert_eq!((became.bytes.as_slice(), became.ended), (body.as_bytes(), false), "{end:?} {batches:?}");
-            assert_eq!((became.error.as_ref(), became.between_events), (expected.as_ref(), true), "{end:?} {batches:?}");
+            let became =
+                run(Made { end, ..STREAM }, body.as_bytes(), &[ROLE.len(), CONTENT.len()], batches);
+            assert_eq!(
+                (became.bytes.as_slice(), became.ended),
+                (body.as_bytes(), false),
+                "{end:?} {batches:?}"
+            );
+            assert_eq!(
+                (became.error.as_ref(), became.between_events),
+                (expected.as_ref(), true),
+                "{end:?} {batches:?}"
+            );
         }
     }
 }
@@ -162,10 +190,16 @@ fn what_is_held_is_bounded() {
     let body = ":\n\n".repeat(bounds::HOLD_BYTES / 3 + 4000);
     let stream = run(STREAM, body.as_bytes(), &[1000], &[3]);
     assert!(stream.head && stream.bytes == body.as_bytes() && stream.error == error(CUT));
-    for (status, has_next, expected) in [(500, true, error(BAD_STATUS)), (500, false, None), (401, false, error(BAD_STATUS))] {
+    for (status, has_next, expected) in
+        [(500, true, error(BAD_STATUS)), (500, false, None), (401, false, error(BAD_STATUS))]
+    {
         let made = Made { status, rules: Rules { has_next, ..RULES }, ..STREAM };
         let became = run(made, body.as_bytes(), &[1000], &[3]);
-        assert_eq!((became.head, became.error), (expected.is_none(), expected), "{status} {has_next}");
+        assert_eq!(
+            (became.head, became.error),
+            (expected.is_none(), expected),
+            "{status} {has_next}"
+        );
     }
     let collect = Made { rules: Rules { mode: Mode::Collect, ..RULES }, ..STREAM };
     let became = run(collect, &vec![b'\n'; bounds::COLLECT_BYTES + 2], &[1 << 20], &[2]);
@@ -181,30 +215,51 @@ fn the_copy_for_the_capture_is_bounded() {
     assert_eq!((&relay.body[..], relay.body_truncated), (&CONTENT.as_bytes()[..10], true));
 }
 
-const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
+const USAGE: &str =
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
 
 /// However an answer is cut and ends, the usage that only we asked for is counted and not passed on.
 #[test]
 fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
     let rules = Rules { strip_usage: true, ..RULES };
-    let (body, left) = ([ROLE, CONTENT, FINISH, COMMENT, USAGE, DONE].concat(), [ROLE, CONTENT, FINISH, COMMENT, DONE].concat());
+    let (body, left) = (
+        [ROLE, CONTENT, FINISH, COMMENT, USAGE, DONE].concat(),
+        [ROLE, CONTENT, FINISH, COMMENT, DONE].concat(),
+    );
     let last = [ROLE, CONTENT, FINISH, USAGE].concat();
     for end in [End::Flag, End::Done] {
-        for (chunks, batches) in [(&[][..], &[][..]), (&[1], &[1]), (&[90, 7], &[3]), (&[ROLE.len()], &[1])] {
+        for (chunks, batches) in
+            [(&[][..], &[][..]), (&[1], &[1]), (&[90, 7], &[3]), (&[ROLE.len()], &[1])]
+        {
             let became = run(Made { end, rules, ..STREAM }, body.as_bytes(), chunks, batches);
             assert_eq!(String::from_utf8(became.bytes).unwrap(), left, "{end:?} {chunks:?}");
             assert_eq!((became.ended, became.error), (true, None), "{end:?} {chunks:?}");
             assert_eq!(became.copy, left.as_bytes(), "a capture holds what the client got");
             let became = run(Made { end, rules, ..STREAM }, last.as_bytes(), chunks, batches);
-            assert_eq!((became.ended, became.bytes.as_slice()), (true, [ROLE, CONTENT, FINISH].concat().as_bytes()), "{end:?} {chunks:?}");
+            assert_eq!(
+                (became.ended, became.bytes.as_slice()),
+                (true, [ROLE, CONTENT, FINISH].concat().as_bytes()),
+                "{end:?} {chunks:?}"
+            );
             let mut relay = Relay::default();
             relay.observe(tasks(Made { end, rules, ..STREAM }, body.as_bytes(), chunks), rules);
-            assert_eq!(relay.tally.usage().map(|usage| (usage.prompt_tokens, usage.completion_tokens)), Some((3, 2)));
+            assert_eq!(
+                relay.tally.usage().map(|usage| (usage.prompt_tokens, usage.completion_tokens)),
+                Some((3, 2))
+            );
         }
     }
     // What breaks off within an event ends for the client where the event before ended.
-    let cut = run(Made { end: End::Failed, rules, ..STREAM }, [ROLE, CONTENT, PARTIAL].concat().as_bytes(), &[20], &[1]);
-    assert_eq!((cut.bytes.as_slice(), cut.between_events), ([ROLE, CONTENT].concat().as_bytes(), true));
+    let cut = run(
+        Made { end: End::Failed, rules, ..STREAM },
+        [ROLE, CONTENT, PARTIAL].concat().as_bytes(),
+        &[20],
+        &[1],
+    );
+    assert_eq!(
+        (cut.bytes.as_slice(), cut.between_events),
+        ([ROLE, CONTENT].concat().as_bytes(), true)
+    );
     // An answer that is no stream, or no success, is nobody's to cut.
     for (status, kind) in [(200, "application/json"), (400, "text/event-stream")] {
         let became = run(Made { status, kind, end: End::Done, rules }, body.as_bytes(), &[], &[]);
@@ -239,7 +294,13 @@ fn a_compressed_stream_passes_as_it_is() {
 }
 
 /// Runs an answer of that endpoint, of which another target could be tried.
-fn run_of(endpoint: Endpoint, end: End, body: &[u8], chunks: &[usize], batches: &[usize]) -> Became {
+fn run_of(
+    endpoint: Endpoint,
+    end: End,
+    body: &[u8],
+    chunks: &[usize],
+    batches: &[usize],
+) -> Became {
     run(Made { end, rules: Rules { endpoint, ..RULES }, ..STREAM }, body, chunks, batches)
 }
 
@@ -248,14 +309,21 @@ fn every_recorded_stream_is_the_clients_and_the_capture_s_however_it_comes() {
     for exchange in recorded::streams() {
         let (endpoint, body) = (exchange.endpoint(), exchange.response.as_bytes());
         let whole = assemble(endpoint, body);
-        for (chunks, batches) in [(&[][..], &[][..]), (&[11, 2], &[7]), (&[97, 3], &[1, 2]), (&[4000], &[1])] {
+        for (chunks, batches) in
+            [(&[][..], &[][..]), (&[11, 2], &[7]), (&[97, 3], &[1, 2]), (&[4000], &[1])]
+        {
             let became = run_of(endpoint, End::Done, body, chunks, batches);
             assert!(became.bytes == body && became.copy == body && became.ended, "{}", exchange.id);
             assert_eq!((became.error, became.between_events), (None, true), "{}", exchange.id);
             assert!(assemble(endpoint, &became.copy) == whole, "{}", exchange.id);
         }
         let collect = Made { rules: Rules { endpoint, mode: Mode::Collect, ..RULES }, ..STREAM };
-        assert_eq!(run(collect, body, &[1000], &[3]).collected, Some((200, body.to_vec())), "{}", exchange.id);
+        assert_eq!(
+            run(collect, body, &[1000], &[3]).collected,
+            Some((200, body.to_vec())),
+            "{}",
+            exchange.id
+        );
     }
 }
 
@@ -266,7 +334,12 @@ fn a_recorded_stream_without_its_last_event_broke_off() {
         let body = &text.as_bytes()[..text.rfind("\n\n").unwrap() + 2];
         for end in [End::Done, End::Flag] {
             let became = run_of(exchange.endpoint(), end, body, &[500], &[2]);
-            assert_eq!((became.error, became.ended, became.bytes == body), (error(CUT), false, true), "{}", exchange.id);
+            assert_eq!(
+                (became.error, became.ended, became.bytes == body),
+                (error(CUT), false, true),
+                "{}",
+                exchange.id
+            );
         }
         // Nothing but a beginning: another target answers.
         let start = exchange.response.split_inclusive("\n\n").next().unwrap();
@@ -281,18 +354,25 @@ fn an_error_of_each_protocol_before_content_is_given_up_and_after_it_passes() {
     let block = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
     let text = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n";
     let overloaded = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
-    let created = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n";
+    let created =
+        "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n";
     let delta = "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n";
     let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"Oh\"}}}\n\n";
-    for (endpoint, before, content, last) in
-        [(Endpoint::Messages, [message, block].concat(), text, overloaded), (Endpoint::Responses, created.to_owned(), delta, failed)]
-    {
+    for (endpoint, before, content, last) in [
+        (Endpoint::Messages, [message, block].concat(), text, overloaded),
+        (Endpoint::Responses, created.to_owned(), delta, failed),
+    ] {
         for batches in [&[][..], &[1]] {
-            let became = run_of(endpoint, End::Done, [&before, last].concat().as_bytes(), &[30], batches);
+            let became =
+                run_of(endpoint, End::Done, [&before, last].concat().as_bytes(), &[30], batches);
             assert_eq!((became.head, became.error), (false, error(IN_BAND)), "{endpoint:?}");
             let body = [&before, content, last].concat();
             let became = run_of(endpoint, End::Done, body.as_bytes(), &[30], batches);
-            assert_eq!((became.bytes == body.as_bytes(), became.ended, became.error), (true, true, None), "{endpoint:?}");
+            assert_eq!(
+                (became.bytes == body.as_bytes(), became.ended, became.error),
+                (true, true, None),
+                "{endpoint:?}"
+            );
         }
     }
 }
@@ -301,7 +381,8 @@ fn an_error_of_each_protocol_before_content_is_given_up_and_after_it_passes() {
 fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_could_answer() {
     let json = Made { kind: "application/json", ..STREAM };
     let alone = |made: Made| Made { rules: Rules { has_next: false, ..RULES }, ..made };
-    let (good, bad, kept_alive) = ("{\"choices\":[]}", "{\"error\":{\"code\":502}}", "\n {\"error\":{\"code\":502}}");
+    let (good, bad, kept_alive) =
+        ("{\"choices\":[]}", "{\"error\":{\"code\":502}}", "\n {\"error\":{\"code\":502}}");
     for (made, body, expected) in [
         (json, good, None),
         (json, bad, error(IN_BAND)),
@@ -311,13 +392,24 @@ fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_co
     ] {
         for chunks in [&[][..], &[1], &[5]] {
             let became = run(made, body.as_bytes(), chunks, &[1]);
-            assert_eq!((became.head, &became.error), (expected.is_none(), &expected), "{made:?} {body}");
-            assert_eq!(became.bytes, if expected.is_none() { body.as_bytes() } else { b"" }, "{made:?} {body}");
+            assert_eq!(
+                (became.head, &became.error),
+                (expected.is_none(), &expected),
+                "{made:?} {body}"
+            );
+            assert_eq!(
+                became.bytes,
+                if expected.is_none() { body.as_bytes() } else { b"" },
+                "{made:?} {body}"
+            );
         }
     }
     let large = format!("{{\"choices\":\"{}", "x".repeat(bounds::HOLD_BYTES));
     let became = run(Made { end: End::Failed, ..json }, large.as_bytes(), &[1000], &[1]);
-    assert!(became.head && !became.ended && large.as_bytes() == became.bytes, "what is too large to hold is passed on");
+    assert!(
+        became.head && !became.ended && large.as_bytes() == became.bytes,
+        "what is too large to hold is passed on"
+    );
 }
 
 #[test]
@@ -328,20 +420,31 @@ fn an_error_in_a_document_of_success_is_known() {
         (400, "{\"error\":{\"message\":\"Oh\"}}", false),
     ] {
         let mut relay = Relay::default();
-        relay.observe(tasks(Made { status, kind: "application/json", ..STREAM }, body.as_bytes(), &[7]), RULES);
+        relay.observe(
+            tasks(Made { status, kind: "application/json", ..STREAM }, body.as_bytes(), &[7]),
+            RULES,
+        );
         assert_eq!(relay.has_error(), expected, "{status} {body}");
     }
 }
 
 fn made() -> impl Strategy<Value = Made> {
     let status = prop::sample::select(&[200u16, 200, 200, 201, 400, 401, 429, 500][..]);
-    let kind = prop::sample::select(&["text/event-stream", "text/event-stream", "application/json"][..]);
+    let kind =
+        prop::sample::select(&["text/event-stream", "text/event-stream", "application/json"][..]);
     let end = prop::sample::select(&[End::Flag, End::Done, End::Failed][..]);
-    (status, kind, end, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(status, kind, end, has_next, relay, strip)| {
-        let mode = if relay { Mode::Relay } else { Mode::Collect };
-        // A reroute asks for no stream, so that there is nothing to ask for with it.
-        Made { status, kind, end, rules: Rules { mode, has_next, strip_usage: strip && relay, ..RULES } }
-    })
+    (status, kind, end, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(status, kind, end, has_next, relay, strip)| {
+            let mode = if relay { Mode::Relay } else { Mode::Collect };
+            // A reroute asks for no stream, so that there is nothing to ask for with it.
+            Made {
+                status,
+                kind,
+                end,
+                rules: Rules { mode, has_next, strip_usage: strip && relay, ..RULES },
+            }
+        },
+    )
 }
 
 proptest! {

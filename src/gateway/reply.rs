@@ -2,7 +2,10 @@
 //! whole answers to the client's session.
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
@@ -58,7 +61,9 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
     let row = error.kind().row();
     match surface {
         Surface::Agent if error.kind() == Kind::Unauthorized => json!({"error": "Unauthorized"}),
-        Surface::Agent => json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()}),
+        Surface::Agent => {
+            json!({"error": error.status().canonical_reason().unwrap_or("Error"), "detail": error.detail()})
+        }
         Surface::DataPlane => json!({"error": openai_error(error)}),
         Surface::Messages => {
             let mut body = anthropic::error_body(anthropic::error_type(row.status), error.detail());
@@ -68,7 +73,9 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
             body
         }
         Surface::Pin | Surface::NodeCallback | Surface::RouterManagement => match error.field() {
-            Some(field) if row.status == 400 => json!({"error": row.word, "detail": error.detail(), "field": field}),
+            Some(field) if row.status == 400 => {
+                json!({"error": row.word, "detail": error.detail(), "field": field})
+            }
             _ => json!({"error": row.word, "detail": error.detail()}),
         },
     }
@@ -93,7 +100,9 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
         Surface::Agent => &["Bearer realm=\"agent\"", "ApiKey realm=\"agent\""],
         Surface::Pin => &["Bearer realm=\"pin\""],
         Surface::NodeCallback => &["Signature realm=\"pin-node-agent\""],
-        Surface::RouterManagement | Surface::Messages | Surface::DataPlane => &["Bearer realm=\"router\""],
+        Surface::RouterManagement | Surface::Messages | Surface::DataPlane => {
+            &["Bearer realm=\"router\""]
+        }
     }
 }
 
@@ -135,7 +144,11 @@ fn text(value: &str) -> HeaderValue {
 }
 
 /// Writes a whole answer. `keep` says whether the connection may be used again; `false` announces the close.
-pub(super) async fn write(session: &mut ServerSession, response: Response<Bytes>, keep: bool) -> pingora::Result<usize> {
+pub(super) async fn write(
+    session: &mut ServerSession,
+    response: Response<Bytes>,
+    keep: bool,
+) -> pingora::Result<usize> {
     if !keep {
         session.set_keepalive(None);
     }
@@ -183,7 +196,10 @@ mod tests {
     fn the_401_of_each_surface_is_exact() {
         let refusal = Error::new(Kind::Unauthorized, "No.");
         assert_eq!(body(Surface::Pin, &refusal), r#"{"error":"unauthorized","detail":"No."}"#);
-        assert_eq!(body(Surface::RouterManagement, &refusal), r#"{"error":"unauthorized","detail":"No."}"#);
+        assert_eq!(
+            body(Surface::RouterManagement, &refusal),
+            r#"{"error":"unauthorized","detail":"No."}"#
+        );
         assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Unauthorized"}"#);
         assert_eq!(
             body(Surface::DataPlane, &refusal),
@@ -193,14 +209,24 @@ mod tests {
             body(Surface::Messages, &refusal),
             r#"{"type":"error","error":{"type":"authentication_error","message":"No."},"request_id":"req_1"}"#
         );
-        assert_eq!(error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(), 2);
+        assert_eq!(
+            error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(),
+            2
+        );
     }
 
     #[test]
     fn other_refusals_keep_their_words() {
-        let refusal = Error::invalid("limit", "Too large.").retry_after(std::time::Duration::from_millis(1200));
-        assert_eq!(body(Surface::Pin, &refusal), r#"{"error":"invalid_request","detail":"Too large.","field":"limit"}"#);
-        assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Bad Request","detail":"Too large."}"#);
+        let refusal = Error::invalid("limit", "Too large.")
+            .retry_after(std::time::Duration::from_millis(1200));
+        assert_eq!(
+            body(Surface::Pin, &refusal),
+            r#"{"error":"invalid_request","detail":"Too large.","field":"limit"}"#
+        );
+        assert_eq!(
+            body(Surface::Agent, &refusal),
+            r#"{"error":"Bad Request","detail":"Too large."}"#
+        );
         assert_eq!(error(Surface::Pin, "", &refusal).headers()[RETRY_AFTER], "2");
     }
 }

@@ -96,11 +96,14 @@ async fn once(
     let app = &edge.app;
     let dry_run = wants_dry_run(exchange.query.as_deref())?;
     // Nothing is paid for a dry run, so it may be made as often as anybody likes.
-    let Some(key) = key.filter(|_| !dry_run) else { return reroute(edge, exchange, id, dry_run, principal, shutdown).await };
+    let Some(key) = key.filter(|_| !dry_run) else {
+        return reroute(edge, exchange, id, dry_run, principal, shutdown).await;
+    };
     // Whoever may not see the capture, any more, learns nothing of what was answered.
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     let payer = app.auth.tenant(principal);
-    let asked = Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
+    let asked =
+        Asked { caller: caller(principal), payer, key, about: original.head.id.to_string() };
     match edge.repeats.begin(asked, exchange.at)? {
         Found::Repeated(told) => {
             note_foreign(app, exchange, principal, &original).await?;
@@ -114,7 +117,8 @@ async fn once(
             if response.status() == StatusCode::OK {
                 let body = response.body().clone();
                 let bytes = body.len();
-                let captured = app.server.capture.enabled && kept(app, principal, &original.head) != Kept::Nothing;
+                let captured = app.server.capture.enabled
+                    && kept(app, principal, &original.head) != Kept::Nothing;
                 let replay = captured.then(|| exchange.id.clone());
                 claim.answered(Told { replay, body }, bytes, app.clock.now());
             }
@@ -130,9 +134,21 @@ fn kept(app: &App, principal: &Principal, original: &Head) -> Kept {
 }
 
 /// Notes that an admin is about to see what somebody else's capture answers now.
-async fn note_foreign(app: &App, exchange: &Exchange, principal: &Principal, original: &Capture) -> Result<()> {
+async fn note_foreign(
+    app: &App,
+    exchange: &Exchange,
+    principal: &Principal,
+    original: &Capture,
+) -> Result<()> {
     let by = (Some(exchange.id.clone()), exchange.client.address);
-    audit::foreign(app, principal, Action::CaptureReroute, (&original.head.id, &original.head.owner), by).await
+    audit::foreign(
+        app,
+        principal,
+        Action::CaptureReroute,
+        (&original.head.id, &original.head.owner),
+        by,
+    )
+    .await
 }
 
 async fn reroute(
@@ -150,17 +166,21 @@ async fn reroute(
         allowance::look(app, exchange, principal, false)?;
     }
     // Before the look: whoever deletes the original from now on finds this replay of it.
-    let announced = RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
-        let owner = principal.user_id().unwrap_or_else(UserId::admin);
-        app.captures.coming().announce(&exchange.id, &owner, Some(&original))
-    });
+    let announced =
+        RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
+            let owner = principal.user_id().unwrap_or_else(UserId::admin);
+            app.captures.coming().announce(&exchange.id, &owner, Some(&original))
+        });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;
     note_foreign(app, exchange, principal, &original).await?;
     let mut held = app.body_memory.begin(Room::Requests);
     let (mut prompt, inputs) = again(app, principal, &original, exchange, &mut held).await?;
     if may_ask_for(principal, &inputs.request.model).is_err() {
-        return Err(Error::new(Kind::Forbidden, "The `limits.models` of your key or your user do not allow the captured model."));
+        return Err(Error::new(
+            Kind::Forbidden,
+            "The `limits.models` of your key or your user do not allow the captured model.",
+        ));
     }
     let live = app.live();
     let routing_began = Instant::now();
@@ -168,9 +188,14 @@ async fn reroute(
     let mut inputs = Inputs { health, ..inputs };
     inputs.complete(&live.routing, || Some(prompt.last_user_text()));
     if dry_run {
-        let decision = decide(&live.routing, &inputs).map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
-        let decision = record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
-        return Ok(json_response(StatusCode::OK, &envelope(None, decision, &original.head, Value::Null)));
+        let decision = decide(&live.routing, &inputs)
+            .map_err(|refusal| no_target(refusal.into(), &inputs.request.model))?;
+        let decision =
+            record::decision_json(&decision, record::micros_of(routing_began.elapsed()), None, &[]);
+        return Ok(json_response(
+            StatusCode::OK,
+            &envelope(None, decision, &original.head, Value::Null),
+        ));
     }
     if let Some(seen) = &inputs.request.agent {
         prompt.take_agent_again(app, principal, seen).await?;
@@ -184,8 +209,13 @@ async fn reroute(
     record.replay_of(&original.head, caller(principal));
     record.keeps(kept(app, principal, &original.head));
     // Whoever asks pays, whosever capture it is.
-    let decision = choose(app, exchange, principal, &live, (&inputs, &prompt)).map_err(|error| no_target(error, &inputs.request.model));
-    record.decided(inputs, decision.as_ref().ok().map(|(decision, _)| decision.clone()), routing_began.elapsed());
+    let decision = choose(app, exchange, principal, &live, (&inputs, &prompt))
+        .map_err(|error| no_target(error, &inputs.request.model));
+    record.decided(
+        inputs,
+        decision.as_ref().ok().map(|(decision, _)| decision.clone()),
+        routing_began.elapsed(),
+    );
     let (decision, permit) = match decision {
         Ok(decided) => decided,
         Err(error) => {
@@ -194,11 +224,20 @@ async fn reroute(
             return Err(error);
         }
     };
-    let call = Call { demand: demand(record.inputs()), ..prepare(app, exchange, live, &decision, prompt, Mode::Collect) };
+    let call = Call {
+        demand: demand(record.inputs()),
+        ..prepare(app, exchange, live, &decision, prompt, Mode::Collect)
+    };
     exchange.line.rule = call.rule.as_ref().map(|(name, _)| name.clone());
     let call = Arc::new(call);
     // Should the client leave, this future is dropped: the guard still writes the capture, as aborted.
-    let mut unfinished = Unfinished { edge, exchange, call: call.clone(), record: Some(record), permit: Some(permit) };
+    let mut unfinished = Unfinished {
+        edge,
+        exchange,
+        call: call.clone(),
+        record: Some(record),
+        permit: Some(permit),
+    };
     proxy(&edge.proxy, None, &call, shutdown).await;
     let response = unfinished.finish(&original.head);
     if call.has_panicked() {
@@ -234,7 +273,13 @@ impl Unfinished<'_> {
             prompt_tokens: record.prompt_tokens(),
             usage: outcome.usage,
         };
-        let (status, body) = respond(&instead, record.decision_json(&outcome), original, self.call.endpoint, &outcome);
+        let (status, body) = respond(
+            &instead,
+            record.decision_json(&outcome),
+            original,
+            self.call.endpoint,
+            &outcome,
+        );
         let upstream = outcome.status.unwrap_or(502);
         record.close(&self.edge.app, self.exchange, outcome, upstream, Bytes::new());
         json_response(status, &body)
@@ -244,7 +289,11 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            let (failure, status) = if std::thread::panicking() { (Failure::Internal, 500) } else { (Failure::ClientGone, 499) };
+            let (failure, status) = if std::thread::panicking() {
+                (Failure::Internal, 500)
+            } else {
+                (Failure::ClientGone, 499)
+            };
             self.call.attempt_failed(failure, false);
             let outcome = self.take(&record);
             record.close(&self.edge.app, self.exchange, outcome, status, Bytes::new());
@@ -254,13 +303,25 @@ impl Drop for Unfinished<'_> {
 
 /// The request of a capture as it would come today: its signals as captured, the time and the state of now, and
 /// for the provider a body that asks for no stream.
-async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &Exchange, held: &mut Held) -> Result<(Prompt, Inputs)> {
-    let inputs = original.head.inputs.clone().ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
+async fn again(
+    app: &App,
+    principal: &Principal,
+    original: &Capture,
+    exchange: &Exchange,
+    held: &mut Held,
+) -> Result<(Prompt, Inputs)> {
+    let inputs = original
+        .head
+        .inputs
+        .clone()
+        .ok_or_else(|| Error::new(Kind::NotCaptured, "This capture has no inputs."))?;
     let endpoint = endpoint_of(&original.head)?;
     let body = openai::without_stream(&original.bodies.request).map_err(Error::internal)?;
     let mut headers = HeaderMap::new();
     for (name, value) in &original.head.request_headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str())) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str()))
+        {
             headers.append(name, value);
         }
     }
@@ -273,7 +334,10 @@ async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &
     // limits can stand in the way.
     let mut prompt = prompt.map_err(|error| match error.kind() {
         Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
-        _ => Error::new(Kind::InvalidRequest, format!("The captured request would be refused now: {}", error.detail())),
+        _ => Error::new(
+            Kind::InvalidRequest,
+            format!("The captured request would be refused now: {}", error.detail()),
+        ),
     })?;
     prompt.query.clone_from(&original.head.query);
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
@@ -281,13 +345,17 @@ async fn again(app: &App, principal: &Principal, original: &Capture, exchange: &
 
 /// The endpoint that a capture was for.
 fn endpoint_of(head: &Head) -> Result<Endpoint> {
-    Endpoint::named(&head.endpoint).ok_or_else(|| Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint)))
+    Endpoint::named(&head.endpoint).ok_or_else(|| {
+        Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint))
+    })
 }
 
 /// A name that the current document does not know has no target there; 404 would speak of the capture.
 fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
-        Kind::ModelNotFound => Error::new(Kind::NoTarget, format!("The current document has no `{model}`.")),
+        Kind::ModelNotFound => {
+            Error::new(Kind::NoTarget, format!("The current document has no `{model}`."))
+        }
         _ => error,
     }
 }
@@ -321,37 +389,56 @@ fn envelope(new_id: Option<&str>, decision: Value, original: &Head, response: Va
 }
 
 /// The answer of the access specification, or 502 with what is known.
-fn respond(instead: &Instead<'_>, decision: Value, original: &Head, endpoint: Endpoint, outcome: &Outcome) -> (StatusCode, Value) {
+fn respond(
+    instead: &Instead<'_>,
+    decision: Value,
+    original: &Head,
+    endpoint: Endpoint,
+    outcome: &Outcome,
+) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.stream {
         true => Some(stream::assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
-    let good = outcome.status.is_some_and(|status| (200..300).contains(&status)) && outcome.failure.is_none();
+    let good = outcome.status.is_some_and(|status| (200..300).contains(&status))
+        && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
     let response = match (response, endpoint) {
-        (Some(message), Endpoint::Messages) if good && object => completion::shaped(anthropic::as_chat_completion(&message), instead),
-        (Some(answer), Endpoint::ChatCompletions) if good && object => completion::shaped(answer, instead),
+        (Some(message), Endpoint::Messages) if good && object => {
+            completion::shaped(anthropic::as_chat_completion(&message), instead)
+        }
+        (Some(answer), Endpoint::ChatCompletions) if good && object => {
+            completion::shaped(answer, instead)
+        }
         (response, _) => response.unwrap_or(Value::Null),
     };
     let mut body = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // What is no chat completion says what it is.
-        if let (false, Value::Object(body)) = (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body) {
+        if let (false, Value::Object(body)) =
+            (matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Messages), &mut body)
+        {
             body.insert("response_kind".into(), endpoint.as_str().into());
         }
         return (StatusCode::OK, body);
     }
     let error = match outcome.status {
-        Some(status) if good => {
-            Error::new(Kind::ProviderFailed, format!("The provider answered {status} with something that is not a JSON object."))
+        Some(status) if good => Error::new(
+            Kind::ProviderFailed,
+            format!("The provider answered {status} with something that is not a JSON object."),
+        ),
+        Some(status) => {
+            Error::new(Kind::ProviderFailed, format!("The provider answered {status}."))
         }
-        Some(status) => Error::new(Kind::ProviderFailed, format!("The provider answered {status}.")),
         None => provider_failed(outcome),
     };
     if let Value::Object(body) = &mut body {
         body.insert("error".into(), json!(error.kind().row().word));
         body.insert("detail".into(), json!(error.detail()));
-        body.insert("upstream_status".into(), json!(outcome.status.or_else(|| outcome.last_refusal())));
+        body.insert(
+            "upstream_status".into(),
+            json!(outcome.status.or_else(|| outcome.last_refusal())),
+        );
     }
     (error.status(), body)
 }

@@ -31,7 +31,12 @@ impl Resolver {
     }
 
     /// The address of `host`.
-    pub(super) async fn address(&self, host: &str, port: u16, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
+    pub(super) async fn address(
+        &self,
+        host: &str,
+        port: u16,
+        whose: Option<Whose>,
+    ) -> Result<SocketAddr, Unresolved> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
         }
@@ -46,7 +51,11 @@ impl Resolver {
     /// Whether it is a name whose address is not known, or was looked up too long ago.
     pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
         let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        !literal && self.known.get(&(host.to_string(), port)).is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
+        !literal
+            && self
+                .known
+                .get(&(host.to_string(), port))
+                .is_none_or(|kept| kept.1.elapsed() >= bounds::DNS_TTL)
     }
 
     /// Looks a name up again; what was known stays when nothing is found.
@@ -60,7 +69,12 @@ impl Resolver {
         self.known.retain(|name, _| names(name));
     }
 
-    async fn find(&self, host: &str, port: u16, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
+    async fn find(
+        &self,
+        host: &str,
+        port: u16,
+        whose: Option<Whose>,
+    ) -> Result<SocketAddr, Unresolved> {
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
         let mut why_not = Unresolved::Unknown;
         // IPv4 first: many machines have IPv6 addresses that lead nowhere, and an attempt has one address.
@@ -82,7 +96,10 @@ impl Resolver {
     }
 
     fn allowed(&self, address: SocketAddr, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
-        whose.map_or(Ok(()), |whose| self.egress.check(address, whose)).map(|()| address).map_err(|_| Unresolved::Denied)
+        whose
+            .map_or(Ok(()), |whose| self.egress.check(address, whose))
+            .map(|()| address)
+            .map_err(|_| Unresolved::Denied)
     }
 }
 
@@ -98,8 +115,19 @@ mod tests {
         let resolver = Resolver::new(Egress::new(denied, ours));
         assert!(resolver.address("127.0.0.1", 9000, Some(Whose::Provider)).await.is_ok());
         assert!(resolver.address("169.254.169.254", 80, None).await.is_ok(), "our own provider");
-        for (host, port) in [("169.254.169.254", 80), ("::ffff:169.254.1.1", 80), ("127.0.0.1", 8080), ("localhost", 9090)] {
-            assert!(matches!(resolver.address(host, port, Some(Whose::Provider)).await, Err(Unresolved::Denied)), "{host}:{port}");
+        for (host, port) in [
+            ("169.254.169.254", 80),
+            ("::ffff:169.254.1.1", 80),
+            ("127.0.0.1", 8080),
+            ("localhost", 9090),
+        ] {
+            assert!(
+                matches!(
+                    resolver.address(host, port, Some(Whose::Provider)).await,
+                    Err(Unresolved::Denied)
+                ),
+                "{host}:{port}"
+            );
         }
     }
 
@@ -108,7 +136,13 @@ mod tests {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         for host in ["100.100.100.200", "168.63.129.16"] {
             assert!(resolver.address(host, 80, Some(Whose::Provider)).await.is_ok(), "{host}");
-            assert!(matches!(resolver.address(host, 80, Some(Whose::Node)).await, Err(Unresolved::Denied)), "{host}");
+            assert!(
+                matches!(
+                    resolver.address(host, 80, Some(Whose::Node)).await,
+                    Err(Unresolved::Denied)
+                ),
+                "{host}"
+            );
         }
         assert!(resolver.address("192.0.2.1", 80, Some(Whose::Node)).await.is_ok());
     }
@@ -129,6 +163,9 @@ mod tests {
         assert!(resolver.known.contains_key(&name));
         resolver.retain(|_| false);
         assert!(resolver.known.is_empty());
-        assert!(matches!(resolver.look_up("no-such-host.invalid", 80).await, Err(Unresolved::Unknown)));
+        assert!(matches!(
+            resolver.look_up("no-such-host.invalid", 80).await,
+            Err(Unresolved::Unknown)
+        ));
     }
 }

@@ -34,7 +34,10 @@ mod tests {
     use super::*;
 
     fn wait(pairs: &[(&'static str, &str)]) -> Option<Duration> {
-        let headers = pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect();
+        let headers = pairs
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
         read(&headers, "2026-11-21T11:00:00Z".parse().unwrap())
     }
 

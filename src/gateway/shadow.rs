@@ -31,7 +31,13 @@ use crate::routing::recipe::{Retry, Target};
 
 /// Sends a copy of a decided request, if the draw falls on it. Waits for nothing: the copy is a task of its own, or dropped
 /// where too many are under way.
-pub(super) fn send(edge: &Edge, live: &Arc<Live>, prompt: &Prompt, record: &Record, shutdown: &ShutdownWatch) {
+pub(super) fn send(
+    edge: &Edge,
+    live: &Arc<Live>,
+    prompt: &Prompt,
+    record: &Record,
+    shutdown: &ShutdownWatch,
+) {
     let (Some(inputs), Some(decision)) = (record.inputs(), record.decision()) else { return };
     let app = &edge.app;
     let target = match shadow(&live.routing, inputs, decision) {

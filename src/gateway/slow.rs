@@ -81,9 +81,13 @@ async fn finish(
 ) -> Ended {
     let begun = sent.is_some();
     match done {
-        Ok(response) if !lines || (!begun && !response.status().is_success()) => answer(session, exchange, response, true).await,
+        Ok(response) if !lines || (!begun && !response.status().is_success()) => {
+            answer(session, exchange, response, true).await
+        }
         Err(error) if !begun => refuse(session, exchange, error, true).await,
-        Ok(response) => last_line(session, exchange, sent, &String::from_utf8_lossy(response.body())).await,
+        Ok(response) => {
+            last_line(session, exchange, sent, &String::from_utf8_lossy(response.body())).await
+        }
         Err(error) => {
             exchange.refused(&error);
             let rendered = reply::error(exchange.surface, exchange.id.as_str(), &error);
@@ -92,7 +96,12 @@ async fn finish(
     }
 }
 
-async fn last_line(session: &mut ServerSession, exchange: &Exchange, mut sent: Option<usize>, line: &str) -> Ended {
+async fn last_line(
+    session: &mut ServerSession,
+    exchange: &Exchange,
+    mut sent: Option<usize>,
+    line: &str,
+) -> Ended {
     let written = write_line(session, exchange, &mut sent, line.to_owned()).await.is_ok();
     let ended = written && session.finish_body().await.is_ok();
     // To a client of HTTP/1.0 the end of the connection is the end of the lines.
@@ -101,10 +110,17 @@ async fn last_line(session: &mut ServerSession, exchange: &Exchange, mut sent: O
 }
 
 /// Writes a line, the head before the first.
-async fn write_line(session: &mut ServerSession, exchange: &Exchange, sent: &mut Option<usize>, mut line: String) -> pingora::Result<()> {
+async fn write_line(
+    session: &mut ServerSession,
+    exchange: &Exchange,
+    sent: &mut Option<usize>,
+    mut line: String,
+) -> pingora::Result<()> {
     if sent.is_none() {
         let mut response = Response::new(Bytes::new());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
         if session.req_header().version == Version::HTTP_11 {

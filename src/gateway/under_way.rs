@@ -26,15 +26,22 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     /// Asks for the permit; a replay or a shadow has what it learns `apart`.
-    pub(super) fn begin(app: &Arc<App>, target: &Arc<Target>, node: Option<NodeId>, apart: Option<&Arc<Apart>>) -> Result<Self, Failure> {
-        let permit = Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
-            Barred::BreakerOpen => Failure::BreakerOpen,
-            Barred::CoolDown => Failure::CoolDown,
-            Barred::Concurrency => Failure::Concurrency,
-        })?;
+    pub(super) fn begin(
+        app: &Arc<App>,
+        target: &Arc<Target>,
+        node: Option<NodeId>,
+        apart: Option<&Arc<Apart>>,
+    ) -> Result<Self, Failure> {
+        let permit =
+            Permit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
+                Barred::BreakerOpen => Failure::BreakerOpen,
+                Barred::CoolDown => Failure::CoolDown,
+                Barred::Concurrency => Failure::Concurrency,
+            })?;
         app.metrics.inflight(&target.provider.name, &target.model, 1);
         let change = permit.change();
-        let under_way = UnderWay { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
+        let under_way =
+            UnderWay { app: app.clone(), target: target.clone(), node, permit: Some(permit) };
         under_way.tell(change, "");
         Ok(under_way)
     }
@@ -61,7 +68,9 @@ impl UnderWay {
         let ending = match failure {
             None => Ending::Answered,
             Some(Failure::RateLimited) => Ending::Limited(retry_after::read(&relay.headers, now)),
-            Some(Failure::ServerError) if relay.status == Some(503) => Ending::Unavailable(retry_after::read(&relay.headers, now)),
+            Some(Failure::ServerError) if relay.status == Some(503) => {
+                Ending::Unavailable(retry_after::read(&relay.headers, now))
+            }
             // An error inside a stream may say the status that it would have been.
             Some(Failure::InBand) => match relay.tally.error().and_then(|error| error.status) {
                 Some(401) => Ending::Refused,
@@ -103,7 +112,9 @@ pub(super) fn tell(change: Option<Change>, target: &Target, node: Option<&NodeId
         Change::Opened(why, time) => {
             let why = match why {
                 Why::InARow(errors) => format!("{errors} errors in a row, the last: {error}"),
-                Why::Share(errors, of) => format!("{errors} errors among {of} requests, the last: {error}"),
+                Why::Share(errors, of) => {
+                    format!("{errors} errors among {of} requests, the last: {error}")
+                }
                 Why::Tried => format!("the request that tried it failed: {error}"),
                 Why::Check => format!("its health check failed: {error}"),
             };

@@ -65,15 +65,25 @@ impl Upkeep {
         loop {
             tick.tick().await;
             let live = self.app.live();
-            let remote = live.routing.providers().iter().filter(|provider| provider.protocol != Protocol::Mock);
-            let names: HashMap<(String, u16), Arc<str>> =
-                remote.map(|provider| ((provider.base.host.clone(), provider.base.port), provider.name.clone())).collect();
-            let of_nodes = self.app.nodes.places().into_iter().map(|place| (place, Arc::from(NODES)));
+            let remote = live
+                .routing
+                .providers()
+                .iter()
+                .filter(|provider| provider.protocol != Protocol::Mock);
+            let names: HashMap<(String, u16), Arc<str>> = remote
+                .map(|provider| {
+                    ((provider.base.host.clone(), provider.base.port), provider.name.clone())
+                })
+                .collect();
+            let of_nodes =
+                self.app.nodes.places().into_iter().map(|place| (place, Arc::from(NODES)));
             let names: HashMap<_, _> = of_nodes.chain(names).collect();
             drop(live);
             resolver.retain(|name| names.contains_key(name));
             tried.retain(|name, at| names.contains_key(name) && at.elapsed() < bounds::DNS_TTL);
-            let due = names.into_iter().filter(|(name, _)| resolver.is_due(&name.0, name.1) && !tried.contains_key(name));
+            let due = names
+                .into_iter()
+                .filter(|(name, _)| resolver.is_due(&name.0, name.1) && !tried.contains_key(name));
             let due: Vec<_> = due.collect();
             tried.extend(due.iter().map(|(name, _)| (name.clone(), Instant::now())));
             let looked_up = futures::stream::iter(due).map(|((host, port), provider)| async move {
@@ -114,7 +124,12 @@ impl Upkeep {
                 }
             }
             let (live, now) = (self.app.live(), Instant::now());
-            let checked = || live.routing.providers().iter().filter_map(|provider| Some((provider, provider.health.as_ref()?)));
+            let checked = || {
+                live.routing
+                    .providers()
+                    .iter()
+                    .filter_map(|provider| Some((provider, provider.health.as_ref()?)))
+            };
             let known: HashSet<Who> = checked().map(|(provider, _)| who(provider)).collect();
             next.retain(|who, _| known.contains(who));
             last.retain(|who, _| known.contains(who));
@@ -125,7 +140,9 @@ impl Upkeep {
                     next.insert(who.clone(), now + check.interval);
                     let (reach, connector) = (self.reach.clone(), self.connector.clone());
                     let (provider, check) = (provider.clone(), check.clone());
-                    asking.spawn(async move { (who, ask(&reach, &connector, &provider, &check).await) });
+                    asking.spawn(
+                        async move { (who, ask(&reach, &connector, &provider, &check).await) },
+                    );
                 }
             }
         }
@@ -142,27 +159,42 @@ impl Upkeep {
         for target in live.routing.targets().filter(|target| is_asked(&target.provider)) {
             let (change, why) = match found {
                 Found::Well => (target.state().check_passed(), ""),
-                Found::Unwell(why) => (target.state().check_failed(&target.provider.breaker, now), why),
+                Found::Unwell(why) => {
+                    (target.state().check_failed(&target.provider.breaker, now), why)
+                }
                 Found::Unclear => (None, ""),
             };
             tell(change, target, None, why);
         }
         let name = &asked.0;
         match found {
-            Found::Unwell(why) if before != Some(found) => warn!("provider {name} is not well: {why}"),
-            Found::Well if matches!(before, Some(Found::Unwell(_))) => info!("provider {name} is well again"),
+            Found::Unwell(why) if before != Some(found) => {
+                warn!("provider {name} is not well: {why}")
+            }
+            Found::Well if matches!(before, Some(Found::Unwell(_))) => {
+                info!("provider {name} is well again")
+            }
             _ => {}
         }
     }
 }
 
-async fn ask(reach: &Reach, connector: &Connector, provider: &Provider, check: &HealthCheck) -> Found {
-    let most = bounds::HEALTH_CHECK_TIME.min(provider.timeouts.connect + provider.timeouts.first_byte).max(Duration::from_millis(1));
+async fn ask(
+    reach: &Reach,
+    connector: &Connector,
+    provider: &Provider,
+    check: &HealthCheck,
+) -> Found {
+    let most = bounds::HEALTH_CHECK_TIME
+        .min(provider.timeouts.connect + provider.timeouts.first_byte)
+        .max(Duration::from_millis(1));
     match tokio::time::timeout(most, status(reach, connector, provider, check)).await {
         Err(_) => Found::Unwell("no answer in time"),
         Ok(Err(_)) => Found::Unwell("no answer"),
         Ok(Ok(status)) => match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => Found::Unclear,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => {
+                Found::Unclear
+            }
             status if status.is_success() => Found::Well,
             status if status.is_server_error() => Found::Unwell("a status of 5xx"),
             _ => Found::Unwell("a status that is none of success"),
@@ -170,7 +202,12 @@ async fn ask(reach: &Reach, connector: &Connector, provider: &Provider, check: &
     }
 }
 
-async fn status(reach: &Reach, connector: &Connector, provider: &Provider, check: &HealthCheck) -> pingora::Result<StatusCode> {
+async fn status(
+    reach: &Reach,
+    connector: &Connector,
+    provider: &Provider,
+    check: &HealthCheck,
+) -> pingora::Result<StatusCode> {
     let unknown = |_| Error::explain(ErrorType::ConnectError, "no address");
     let mut peer = reach.peer(provider).await.map_err(unknown)?;
     // Every server of HTTP/2 over TLS speaks HTTP/1.1 too, and one question needs no streams.
@@ -182,7 +219,10 @@ async fn status(reach: &Reach, connector: &Connector, provider: &Provider, check
     head.uri = value(Uri::try_from(check.path.as_str()))?;
     head.headers.insert(HOST, value(HeaderValue::try_from(provider.base.authority()))?);
     head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-    head.headers.insert(USER_AGENT, HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))));
+    head.headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION"))),
+    );
     credit(&mut head.headers, provider, provider.api_keys.first())?;
     session.write_request_header(Box::new(RequestHeader::from(head))).await?;
     session.finish_request_body().await?;

@@ -35,7 +35,11 @@ pub(super) struct Wrap {
 
 impl Wrap {
     /// Around the client's session; it comes home to `call` when Pingora drops the wrap.
-    pub(super) fn around(session: Box<ServerSession>, head: RequestHeader, call: Arc<Call>) -> Self {
+    pub(super) fn around(
+        session: Box<ServerSession>,
+        head: RequestHeader,
+        call: Arc<Call>,
+    ) -> Self {
         let mut wrap = Wrap::memory(head, call);
         wrap.inner = Some(session);
         wrap
@@ -45,7 +49,14 @@ impl Wrap {
     pub(super) fn memory(mut head: RequestHeader, call: Arc<Call>) -> Self {
         // Only this copy of the head carries the call: in the inner session it would be a reference cycle.
         head.extensions_mut().insert(call.clone());
-        Wrap { head: Box::new(head), call, inner: None, read_timeout: None, write_timeout: None, drain_timeout: None }
+        Wrap {
+            head: Box::new(head),
+            call,
+            inner: None,
+            read_timeout: None,
+            write_timeout: None,
+            drain_timeout: None,
+        }
     }
 }
 
@@ -111,12 +122,16 @@ impl Session for Wrap {
             Verdict::Abandon(error) => Err(error),
             Verdict::Forward { mut tasks, then } => {
                 let Some(inner) = self.inner.as_mut() else {
-                    return Error::e_explain(ErrorType::InternalError, "a memory session forwards nothing");
+                    return Error::e_explain(
+                        ErrorType::InternalError,
+                        "a memory session forwards nothing",
+                    );
                 };
                 if inner.req_header().version == Version::HTTP_10 {
                     end_with_the_connection(&mut tasks, inner);
                 }
-                let end = if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
+                let end =
+                    if tasks.is_empty() { false } else { inner.response_duplex_vec(tasks).await? };
                 match then {
                     Some(error) => Err(error),
                     None => {
@@ -246,11 +261,16 @@ impl Session for Wrap {
         Ok(())
     }
 
-    fn take_custom_message_reader(&mut self) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+    fn take_custom_message_reader(
+        &mut self,
+    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
         None
     }
 
-    fn restore_custom_message_reader(&mut self, _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>) -> Result<()> {
+    fn restore_custom_message_reader(
+        &mut self,
+        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+    ) -> Result<()> {
         Ok(())
     }
 

@@ -34,7 +34,12 @@ fn is_of_months(period: Period) -> bool {
 /// When the period after this one begins.
 fn end(period: Period) -> Option<Timestamp> {
     let (year, month, day) = (period / 10_000, period / 100 % 100, period % 100);
-    let first = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day.max(1)).ok()?).ok()?;
+    let first = Date::new(
+        i16::try_from(year).ok()?,
+        i8::try_from(month).ok()?,
+        i8::try_from(day.max(1)).ok()?,
+    )
+    .ok()?;
     let last = if is_of_months(period) { first.last_of_month() } else { first };
     Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
@@ -109,7 +114,11 @@ impl Account {
     pub(super) fn turn(&mut self, at: Timestamp) {
         if at >= self.now.ends {
             let period = period(self.budget.per, at);
-            let granted = self.next.take().filter(|next| next.period == period).map_or(0, |next| next.counted);
+            let granted = self
+                .next
+                .take()
+                .filter(|next| next.period == period)
+                .map_or(0, |next| next.counted);
             self.now = Sheet::new(period, granted);
         }
     }
@@ -198,10 +207,12 @@ impl Account {
     fn wanted(&self) -> Option<Grant> {
         let usual = self.usual();
         let left = self.now.granted.saturating_sub(self.now.used());
-        let counted = self.now.used().saturating_add(usual).min(self.budget.nano).max(self.now.spent);
+        let counted =
+            self.now.used().saturating_add(usual).min(self.budget.nano).max(self.now.spent);
         // Where the budget ends what is usual, half of that may be less than a request that it can pay.
         let enough = (usual / 2 + 1).max(self.largest);
-        (left < enough && counted > self.now.granted).then_some(Grant { period: self.now.period, counted })
+        (left < enough && counted > self.now.granted)
+            .then_some(Grant { period: self.now.period, counted })
     }
 
     fn usual(&self) -> NanoUsd {
@@ -212,7 +223,9 @@ impl Account {
 
     /// What is to be made durable now, that of the next period too when it is near.
     pub(super) fn wants(&self, at: Timestamp) -> Vec<Grant> {
-        let near = at.checked_add(bounds::GRANT_AHEAD).map_or(self.now.period, |soon| period(self.budget.per, soon));
+        let near = at
+            .checked_add(bounds::GRANT_AHEAD)
+            .map_or(self.now.period, |soon| period(self.budget.per, soon));
         let ahead = near > self.now.period && self.next.is_none_or(|next| next.period != near);
         let ahead = ahead.then(|| Grant { period: near, counted: self.usual() });
         self.wanted().into_iter().chain(ahead).collect()
@@ -263,9 +276,12 @@ mod tests {
     fn periods_are_days_and_months_in_utc() {
         let late = at("2026-12-31T23:59:30Z");
         assert_eq!((period(Per::Day, late), period(Per::Month, late)), (20_261_231, 20_261_200));
-        for (period, next) in
-            [(20_261_231, "2027-01-01"), (20_261_200, "2027-01-01"), (20_260_227, "2026-02-28"), (20_280_200, "2028-03-01")]
-        {
+        for (period, next) in [
+            (20_261_231, "2027-01-01"),
+            (20_261_200, "2027-01-01"),
+            (20_260_227, "2026-02-28"),
+            (20_280_200, "2028-03-01"),
+        ] {
             assert_eq!(end(period), Some(at(&format!("{next}T00:00:00Z"))));
         }
         assert_eq!(end(20_261_301), None);

@@ -92,7 +92,11 @@ impl fmt::Display for Whose {
 impl Draw {
     fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: Whose) -> Option<Self> {
         let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
-        limits.are_counted().then(|| Draw { subject: subject(), caps: Caps { rpm, tpm, concurrency, budget }, whose })
+        limits.are_counted().then(|| Draw {
+            subject: subject(),
+            caps: Caps { rpm, tpm, concurrency, budget },
+            whose,
+        })
     }
 }
 
@@ -124,7 +128,9 @@ fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> 
 /// What a key and those above it add.
 pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
-    let above = above.iter().filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::KeyAbove));
+    let above = above
+        .iter()
+        .filter_map(|key| Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::KeyAbove));
     above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, Whose::Key)).collect()
 }
 

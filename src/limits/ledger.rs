@@ -17,7 +17,9 @@ use super::{Counted, Limiter};
 use crate::auth::Auth;
 use crate::bounds;
 use crate::id::UserId;
-use crate::store::{KeyRow, Limits, NanoUsd, Per, SpendRow, Store, StoreError, UsageKey, UsageSums};
+use crate::store::{
+    KeyRow, Limits, NanoUsd, Per, SpendRow, Store, StoreError, UsageKey, UsageSums,
+};
 
 /// Usage that waits to be written.
 #[derive(Default)]
@@ -69,7 +71,8 @@ impl Limiter {
 
     async fn expect_all(&self, draws: &[Draw], store: &Store, now: Timestamp) {
         let paid = draws.iter().filter(|draw| draw.caps.budget.is_some());
-        let subjects: Vec<Subject> = paid.inspect(|draw| self.expect(draw, now)).map(|draw| draw.subject.clone()).collect();
+        let subjects: Vec<Subject> =
+            paid.inspect(|draw| self.expect(draw, now)).map(|draw| draw.subject.clone()).collect();
         if subjects.is_empty() {
             return;
         }
@@ -120,7 +123,11 @@ impl Limiter {
     }
 
     /// Writes the usage that waits, of one user or of all: what is read then holds every request that has ended.
-    pub async fn write_usage(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
+    pub async fn write_usage(
+        &self,
+        store: &Store,
+        user: Option<&UserId>,
+    ) -> Result<(), StoreError> {
         for _ in 0..=bounds::BOOKS_PENDING / bounds::BOOKS_ROWS {
             // Also where none waits: some may be on their way.
             let _turn = self.writing.lock().await;
@@ -142,10 +149,16 @@ impl Limiter {
         // In the place of what was carried: an account may have come to a period of which a process before this one had a grant.
         for entry in &self.counted {
             let ends = entry.value().counts().account.as_mut().map(Account::close);
-            last.extend(ends.into_iter().flatten().map(|grant| ((entry.key().clone(), grant.period), grant.counted)));
+            last.extend(
+                ends.into_iter()
+                    .flatten()
+                    .map(|grant| ((entry.key().clone(), grant.period), grant.counted)),
+            );
         }
-        let last: Vec<(Subject, Grant)> =
-            last.into_iter().map(|((subject, period), counted)| (subject, Grant { period, counted })).collect();
+        let last: Vec<(Subject, Grant)> = last
+            .into_iter()
+            .map(|((subject, period), counted)| (subject, Grant { period, counted }))
+            .collect();
         // Each is true by itself; of one that cannot be written its grant counts as spent.
         let mut failed = None;
         for some in last.chunks(bounds::BOOKS_ROWS) {
@@ -188,12 +201,22 @@ impl Limiter {
 
     fn with_account(&self, subject: &Subject, act: impl FnOnce(&mut Account)) {
         let counted = self.counted.get(subject).map(|counted| Arc::clone(counted.value()));
-        if let Some(account) = counted.as_ref().map(|counted| counted.counts()).as_mut().and_then(|counts| counts.account.as_mut()) {
+        if let Some(account) = counted
+            .as_ref()
+            .map(|counted| counted.counts())
+            .as_mut()
+            .and_then(|counts| counts.account.as_mut())
+        {
             act(account);
         }
     }
 
-    async fn keep(&self, store: &Store, grants: &[(Subject, Grant)], sums: Vec<(UsageKey, UsageSums)>) -> Result<(), StoreError> {
+    async fn keep(
+        &self,
+        store: &Store,
+        grants: &[(Subject, Grant)],
+        sums: Vec<(UsageKey, UsageSums)>,
+    ) -> Result<(), StoreError> {
         if sums.is_empty() && grants.is_empty() {
             return Ok(());
         }
@@ -215,9 +238,15 @@ impl Limiter {
         let mut pending = self.pending();
         let dropped = std::mem::take(&mut pending.dropped);
         if dropped > 0 {
-            warn!("{dropped} request(s) are missing in the sums of usage: the store was too slow for so many different ones");
+            warn!(
+                "{dropped} request(s) are missing in the sums of usage: the store was too slow for so many different ones"
+            );
         }
-        pending.sums.extract_if(|key, _| user.is_none_or(|user| key.user == *user)).take(bounds::BOOKS_ROWS).collect()
+        pending
+            .sums
+            .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
+            .take(bounds::BOOKS_ROWS)
+            .collect()
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -239,7 +268,11 @@ impl Limiter {
         for key in auth.keys_with_budget(now) {
             of_key(auth, key.row()).into_iter().for_each(&mut note);
         }
-        let others = self.counted.iter().filter(|entry| !live.contains(entry.key())).map(|entry| entry.key().clone());
+        let others = self
+            .counted
+            .iter()
+            .filter(|entry| !live.contains(entry.key()))
+            .map(|entry| entry.key().clone());
         // One by one, so that nobody waits until all of them are looked at.
         for subject in others.collect::<Vec<_>>() {
             self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
@@ -267,7 +300,9 @@ impl Limiter {
 
     /// Deletes what is too old to be asked for.
     pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let oldest = now.checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs())).map_or(0, day);
+        let oldest = now
+            .checked_sub(Duration::from_secs(86_400 * bounds::USAGE_DAYS.unsigned_abs()))
+            .map_or(0, day);
         store.trim_books(period(Per::Month, now), oldest).await
     }
 }

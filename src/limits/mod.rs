@@ -132,7 +132,13 @@ impl Counted {
 
     /// Takes on the limits as they are now and the time. What is short by that is noted, and what is new, which may want a grant of
     /// the next period.
-    fn follow(&self, counts: &mut Counts, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) {
+    fn follow(
+        &self,
+        counts: &mut Counts,
+        draw: &Draw,
+        now: Timestamp,
+        carried: &DashMap<(Subject, Period), NanoUsd>,
+    ) {
         let opened = counts.follow(draw, now, carried);
         if opened || counts.account().is_some_and(|account| account.is_short()) {
             self.wanted.note(&self.subject);
@@ -149,7 +155,12 @@ impl Counted {
 
 impl Counts {
     /// Gives whether an account was opened.
-    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &DashMap<(Subject, Period), NanoUsd>) -> bool {
+    fn follow(
+        &mut self,
+        draw: &Draw,
+        now: Timestamp,
+        carried: &DashMap<(Subject, Period), NanoUsd>,
+    ) -> bool {
         self.caps = draw.caps;
         follow(&mut self.requests, draw.caps.rpm, now);
         follow(&mut self.tokens, draw.caps.tpm, now);
@@ -162,7 +173,8 @@ impl Counts {
             carried.insert((draw.subject.clone(), account.period()), account.spent());
         }
         let period = budget::period(budget.per, now);
-        let counted = carried.remove(&(draw.subject.clone(), period)).map_or(0, |(_, counted)| counted);
+        let counted =
+            carried.remove(&(draw.subject.clone(), period)).map_or(0, |(_, counted)| counted);
         self.account = Some(Account::open(budget, now, counted));
         true
     }
@@ -186,7 +198,10 @@ impl Counts {
 
     fn is_idle(&self) -> bool {
         let full = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_full);
-        self.running == 0 && full(&self.requests) && full(&self.tokens) && self.account.as_ref().is_none_or(Account::is_idle)
+        self.running == 0
+            && full(&self.requests)
+            && full(&self.tokens)
+            && self.account.as_ref().is_none_or(Account::is_idle)
     }
 }
 
@@ -206,15 +221,26 @@ fn lock(held: &[Held]) -> Vec<MutexGuard<'_, Counts>> {
 
 impl Limiter {
     /// Lets a request in that is reckoned at `tokens`, or says what speaks against it. Without anything to draw on it is let in.
-    pub fn admit(&self, draws: &[Draw], tokens: u64, now: Timestamp) -> Result<Permit, Box<Refused>> {
+    pub fn admit(
+        &self,
+        draws: &[Draw],
+        tokens: u64,
+        now: Timestamp,
+    ) -> Result<Permit, Box<Refused>> {
         if draws.is_empty() {
             return Ok(Permit::default());
         }
         let held = self.hold(draws);
         let mut all = self.follow(&held, draws, now);
-        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, tokens));
+        let against = all
+            .iter()
+            .zip(draws)
+            .filter_map(|(counts, draw)| Against::of(counts, draw.whose, tokens));
         if let Some(worst) = against.max_by_key(Against::wait) {
-            return Err(Box::new(Refused { error: worst.error(tokens), remaining: Remaining::of(&held, &all) }));
+            return Err(Box::new(Refused {
+                error: worst.error(tokens),
+                remaining: Remaining::of(&held, &all),
+            }));
         }
         all.iter_mut().for_each(|counts| counts.take(tokens));
         let remaining = Remaining::of(&held, &all);
@@ -231,7 +257,8 @@ impl Limiter {
         }
         let held = self.hold(draws);
         let mut all = self.follow(&held, draws, now);
-        let against = all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
+        let against =
+            all.iter().zip(draws).filter_map(|(counts, draw)| Against::of(counts, draw.whose, 0));
         let mut refusal = against.max_by_key(Against::wait).map(|worst| worst.error(0));
         for (counts, held) in all.iter_mut().zip(&held) {
             let account = counts.account().filter(|_| costs);
@@ -252,11 +279,23 @@ impl Limiter {
     }
 
     fn hold(&self, draws: &[Draw]) -> Vec<Held> {
-        draws.iter().map(|draw| Held { counted: self.counted(&draw.subject), whose: draw.whose, money: None }).collect()
+        draws
+            .iter()
+            .map(|draw| Held {
+                counted: self.counted(&draw.subject),
+                whose: draw.whose,
+                money: None,
+            })
+            .collect()
     }
 
     /// The counts of these, brought up to now.
-    fn follow<'a>(&self, held: &'a [Held], draws: &[Draw], now: Timestamp) -> Vec<MutexGuard<'a, Counts>> {
+    fn follow<'a>(
+        &self,
+        held: &'a [Held],
+        draws: &[Draw],
+        now: Timestamp,
+    ) -> Vec<MutexGuard<'a, Counts>> {
         let mut all = lock(held);
         for ((counts, held), draw) in all.iter_mut().zip(held).zip(draws) {
             held.counted.follow(counts, draw, now, &self.carried);
@@ -268,7 +307,13 @@ impl Limiter {
         if let Some(counted) = self.counted.get(subject) {
             return Arc::clone(counted.value());
         }
-        let new = || Arc::new(Counted { subject: subject.clone(), counts: Mutex::default(), wanted: Arc::clone(&self.wanted) });
+        let new = || {
+            Arc::new(Counted {
+                subject: subject.clone(),
+                counts: Mutex::default(),
+                wanted: Arc::clone(&self.wanted),
+            })
+        };
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
     }
 

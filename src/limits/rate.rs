@@ -33,7 +33,8 @@ pub(super) struct Bucket {
 impl Bucket {
     /// A full one.
     pub(super) fn full(limit: u64, now: Timestamp) -> Self {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX / MINUTE_US).min(i64::MAX / MINUTE_US / 2);
+        let limit =
+            i64::try_from(limit).unwrap_or(i64::MAX / MINUTE_US).min(i64::MAX / MINUTE_US / 2);
         Bucket { limit, level: limit * MINUTE_US, at: now }
     }
 

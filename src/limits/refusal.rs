@@ -64,11 +64,16 @@ impl Against {
         match self {
             Against::TooLarge(Rate { whose, left, .. }) => {
                 let limit = many(left.limit, "token");
-                format!("The limit of {whose}, {limit} a minute, is too small for this request, which would reserve {tokens}. {LESS}")
+                format!(
+                    "The limit of {whose}, {limit} a minute, is too small for this request, which would reserve {tokens}. {LESS}"
+                )
             }
             Against::Requests(rate, _) => {
-                let (whose, limit, used) = (rate.whose, many(rate.left.limit, "request"), are(rate.used()));
-                format!("The limit of {whose}, {limit} a minute, is reached: {used} used, and this request would be one more.")
+                let (whose, limit, used) =
+                    (rate.whose, many(rate.left.limit, "request"), are(rate.used()));
+                format!(
+                    "The limit of {whose}, {limit} a minute, is reached: {used} used, and this request would be one more."
+                )
             }
             Against::Tokens(rate, _) => {
                 let (whose, limit) = (rate.whose, many(rate.left.limit, "token"));
@@ -80,7 +85,9 @@ impl Against {
             }
             Against::Places(Places { whose, limit, in_use }) => {
                 let (limit, in_use) = (many(*limit, "request"), are(*in_use));
-                format!("The limit of {whose}, {limit} at once, is reached: {in_use} under way, and this request would be one more.")
+                format!(
+                    "The limit of {whose}, {limit} at once, is reached: {in_use} under way, and this request would be one more."
+                )
             }
         }
     }
@@ -92,7 +99,8 @@ const LESS: &str = "A shorter prompt or a smaller `max_tokens` reserves less.";
 /// The refusal of a request that a budget does not pay.
 pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestamp) -> Error {
     let Money { whose, budget, resets_at, .. } = money;
-    let (spent, reserved, needed) = (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
+    let (spent, reserved, needed) =
+        (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
     let at_least = if wanted.least < wanted.most { "at least " } else { "" };
     let sums = format!(
         "{spent} USD is spent, {reserved} USD is reserved by requests under way, and this request would reserve {at_least}{needed} USD."
@@ -104,16 +112,26 @@ pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestam
                 Per::Day => "day",
                 Per::Month => "month",
             };
-            let too_large = if wanted.least > budget.nano { format!(" That is more than the whole budget. {LESS}") } else { String::new() };
-            Error::new(Kind::InsufficientQuota, format!("{no_room}{too_large} The next {next} begins at {resets_at}."))
-                .retry_after(money.reset(now))
-                .hopeless()
+            let too_large = if wanted.least > budget.nano {
+                format!(" That is more than the whole budget. {LESS}")
+            } else {
+                String::new()
+            };
+            Error::new(
+                Kind::InsufficientQuota,
+                format!("{no_room}{too_large} The next {next} begins at {resets_at}."),
+            )
+            .retry_after(money.reset(now))
+            .hopeless()
         }
         Short::Held => {
-            Error::new(Kind::RateLimited, format!("{no_room} Try again when those have ended.")).retry_after(bounds::LIMIT_RETRY)
+            Error::new(Kind::RateLimited, format!("{no_room} Try again when those have ended."))
+                .retry_after(bounds::LIMIT_RETRY)
         }
         Short::NotGranted => {
-            let words = format!("More of the budget of {whose}, {budget}, is being set aside: {sums} Try again in a second.");
+            let words = format!(
+                "More of the budget of {whose}, {budget}, is being set aside: {sums} Try again in a second."
+            );
             Error::new(Kind::RateLimited, words).retry_after(bounds::LIMIT_RETRY)
         }
     }

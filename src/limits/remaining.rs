@@ -124,8 +124,16 @@ impl Counts {
         Remaining {
             requests: rate(&self.requests, 0),
             tokens: rate(&self.tokens, self.reserved),
-            places: self.caps.concurrency.map(|limit| Places { whose, limit, in_use: self.running }),
-            money: self.account.as_ref().filter(|_| self.caps.budget.is_some()).map(|account| account.money(whose)),
+            places: self.caps.concurrency.map(|limit| Places {
+                whose,
+                limit,
+                in_use: self.running,
+            }),
+            money: self
+                .account
+                .as_ref()
+                .filter(|_| self.caps.budget.is_some())
+                .map(|account| account.money(whose)),
         }
     }
 }

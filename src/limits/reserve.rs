@@ -33,7 +33,12 @@ impl Reserve {
 
 impl Limiter {
     /// Reserves the same sum of every budget that the permit draws on, or nothing of any.
-    pub fn reserve(&self, permit: &mut Permit, wanted: Reserve, now: Timestamp) -> Result<(), Box<Error>> {
+    pub fn reserve(
+        &self,
+        permit: &mut Permit,
+        wanted: Reserve,
+        now: Timestamp,
+    ) -> Result<(), Box<Error>> {
         let mut all = lock(&permit.held);
         let mut room = NanoUsd::MAX;
         let mut against = None;
@@ -47,7 +52,9 @@ impl Limiter {
             let found = found.map(|short| (short, account.money(held.whose)));
             // What is spent is spent; the others pass. Of two that are spent the later end counts,
             // and then the one with less left.
-            let weight = |(short, money): &(Short, Money)| (*short, money.resets_at, Reverse(money.remaining()));
+            let weight = |(short, money): &(Short, Money)| {
+                (*short, money.resets_at, Reverse(money.remaining()))
+            };
             against = against.into_iter().chain(found).max_by_key(weight);
         }
         let amount = wanted.most.min(room).max(wanted.least);

@@ -46,11 +46,25 @@ impl Run {
         let mut keys = Vec::new();
         let mut payers = Vec::new();
         for budget in [1_000, 700] {
-            let key = world.key(keys.last(), Limits { budget: day(budget), ..Limits::default() }).await;
-            payers.push(Payer { budget, subject: Subject::Key(key.id.clone()), spent: HashMap::new(), forgotten: HashMap::new() });
+            let key =
+                world.key(keys.last(), Limits { budget: day(budget), ..Limits::default() }).await;
+            payers.push(Payer {
+                budget,
+                subject: Subject::Key(key.id.clone()),
+                spent: HashMap::new(),
+                forgotten: HashMap::new(),
+            });
             keys.push(key);
         }
-        let mut run = Run { world, keys, payers, limiter: Limiter::default(), open: Vec::new(), now_us: 0, crashed_us: i64::MIN };
+        let mut run = Run {
+            world,
+            keys,
+            payers,
+            limiter: Limiter::default(),
+            open: Vec::new(),
+            now_us: 0,
+            crashed_us: i64::MIN,
+        };
         run.start().await;
         run
     }
@@ -69,7 +83,8 @@ impl Run {
     }
 
     fn reserve(&mut self, by: usize, wanted: Reserve) {
-        let mut permit = self.limiter.admit(&self.world.draws(&self.keys[by]), 1, self.now()).unwrap();
+        let mut permit =
+            self.limiter.admit(&self.world.draws(&self.keys[by]), 1, self.now()).unwrap();
         if self.limiter.reserve(&mut permit, wanted, self.now()).is_ok() {
             let amount = permit.held[0].money.expect("it has a budget").1;
             assert!((wanted.least..=wanted.most).contains(&amount));
@@ -157,7 +172,11 @@ impl Run {
             let mut used = payer.spent.clone();
             held.for_each(|open| *used.entry(open.day).or_default() += open.amount);
             let allowed = |day: &i64| payer.budget + payer.forgotten.get(day).copied().unwrap_or(0);
-            assert!(used.iter().all(|(day, used)| *used <= allowed(day)), "{used:?} of {}", payer.budget);
+            assert!(
+                used.iter().all(|(day, used)| *used <= allowed(day)),
+                "{used:?} of {}",
+                payer.budget
+            );
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::id::{KeyId, Random, UserId};
 use crate::interface::Interface;
 use crate::secret::SecretBytes;
 use crate::store::{
-    Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey, UsageQuery, UsageSums, UserRow,
+    Actor, Budget, Faults, KeyRow, KeyStatus, Limits, Per, Role, Store, UsageColumn, UsageKey,
+    UsageQuery, UsageSums, UserRow,
 };
 
 pub(super) fn at(micros: i64) -> Timestamp {
@@ -98,7 +99,13 @@ impl World {
     }
 
     pub(super) fn draws(&self, key: &KeyRow) -> Vec<Draw> {
-        draws(&self.auth, &Principal::User { user: Arc::new(self.user.clone()), via: Credential::Key(Arc::new(key.clone())) })
+        draws(
+            &self.auth,
+            &Principal::User {
+                user: Arc::new(self.user.clone()),
+                via: Credential::Key(Arc::new(key.clone())),
+            },
+        )
     }
 
     /// The limiter of a process that starts now.
@@ -121,13 +128,24 @@ fn a_request_draws_on_all_or_on_none() {
     assert_eq!((requests.limit, requests.remaining), (1, 0), "the one with the least left");
     assert_eq!(left.tokens.unwrap().left.remaining, 40);
     let refused = limiter.admit(&both, 30, at(0)).err().unwrap();
-    assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(61)));
+    assert_eq!(
+        (refused.error.kind(), refused.error.retry_after_s()),
+        (Kind::RateLimited, Some(61))
+    );
     let alone = limiter.admit(std::slice::from_ref(&wide), 40, at(0)).unwrap();
-    assert_eq!(alone.remaining().requests.unwrap().left.remaining, 8, "the refused one took nothing");
+    assert_eq!(
+        alone.remaining().requests.unwrap().left.remaining,
+        8,
+        "the refused one took nothing"
+    );
     alone.settle(Some(10), None);
     drop(permit);
     let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
-    assert_eq!(again.remaining().tokens.unwrap().left.remaining, 0, "what was reserved and not used came back");
+    assert_eq!(
+        again.remaining().tokens.unwrap().left.remaining,
+        0,
+        "what was reserved and not used came back"
+    );
     let large = limiter.admit(std::slice::from_ref(&wide), 101, at(0)).err().unwrap();
     assert!(large.error.is_hopeless());
     drop(again);
@@ -178,7 +196,10 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     for _ in 0..5 {
         limiter.admit(&siblings, 1, at(0)).unwrap().settle(None, None);
     }
-    assert!(limiter.admit(&siblings, 1, at(0)).is_err(), "ten are ten for all that descend from it");
+    assert!(
+        limiter.admit(&siblings, 1, at(0)).is_err(),
+        "ten are ten for all that descend from it"
+    );
     let free = world.key(None, Limits::default()).await;
     assert_eq!(world.draws(&free).len(), 1);
 }
@@ -196,14 +217,19 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
 
     // As after SIGKILL: another process, the same store.
     let after = world.start().await;
-    let spent = |limiter: &Limiter| limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent();
+    let spent = |limiter: &Limiter| {
+        limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent()
+    };
     assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
     let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
     assert_eq!((refused.kind(), refused.is_hopeless()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
     assert_eq!(
-        after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap_err().retry_after_s(),
+        after
+            .reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0))
+            .unwrap_err()
+            .retry_after_s(),
         Some(1),
         "more than is granted"
     );
@@ -212,7 +238,11 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     permit.settle(None, Some(1));
     after.close(&world.store).await.unwrap();
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    assert_eq!(after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().retry_after_s(), Some(1), "closed");
+    assert_eq!(
+        after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().retry_after_s(),
+        Some(1),
+        "closed"
+    );
 
     let last = world.start().await;
     assert_eq!(spent(&last), 500_000_001);
@@ -232,7 +262,10 @@ async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
     let second = Limiter::default();
     second.open(&world.auth, &world.store, evening).await.unwrap();
     let mut permit = second.admit(&draws, 1, midnight).unwrap();
-    assert!(second.reserve(&mut permit, Reserve::exactly(9_000), midnight).is_err(), "the first grant is smaller");
+    assert!(
+        second.reserve(&mut permit, Reserve::exactly(9_000), midnight).is_err(),
+        "the first grant is smaller"
+    );
     second.write(&world.store, midnight).await.unwrap();
     second.reserve(&mut permit, Reserve::exactly(9_000), midnight).unwrap();
     permit.settle(None, Some(9_000));
@@ -260,7 +293,11 @@ async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
     let after = world.start().await;
     for (key, twentieth) in [(&wide, 5_000_000_000), (&narrow, 500_000_000)] {
         let counted = after.counted(&Subject::Key(key.id.clone()));
-        assert_eq!(counted.counts().account.as_ref().unwrap().spent(), twentieth, "what a crash costs");
+        assert_eq!(
+            counted.counts().account.as_ref().unwrap().spent(),
+            twentieth,
+            "what a crash costs"
+        );
     }
 }
 
@@ -275,7 +312,10 @@ async fn without_a_durable_grant_nothing_is_spent() {
     let draws = world.draws(&key);
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
-    assert_eq!((refused.kind(), refused.retry_after_s(), refused.is_hopeless()), (Kind::RateLimited, Some(1), false));
+    assert_eq!(
+        (refused.kind(), refused.retry_after_s(), refused.is_hopeless()),
+        (Kind::RateLimited, Some(1), false)
+    );
     assert!(limiter.write(&world.store, at(0)).await.is_err());
     assert!(limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).is_err());
     world.faults.clear();
@@ -306,7 +346,8 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
     limiter.sweep(&world.auth, at(60_000_000));
     assert_eq!(limiter.subjects(), 1);
     limiter.admit(&world.draws(&gone), 1, at(60_000_000)).unwrap().settle(None, None);
-    let spent = limiter.counted(&Subject::Key(gone.id.clone())).counts().account.as_ref().unwrap().spent();
+    let spent =
+        limiter.counted(&Subject::Key(gone.id.clone())).counts().account.as_ref().unwrap().spent();
     assert_eq!(spent, 7, "what was spent is remembered");
 }
 
@@ -325,7 +366,14 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     fn day_of(micros: i64) -> i64 {
         super::day(at(micros))
     }
-    let sums = UsageSums { requests: 1, prompt_tokens: 7, completion_tokens: 3, nano: 5, priced: 1, ..UsageSums::default() };
+    let sums = UsageSums {
+        requests: 1,
+        prompt_tokens: 7,
+        completion_tokens: 3,
+        nano: 5,
+        priced: 1,
+        ..UsageSums::default()
+    };
     world.faults.fail_writes(1);
     limiter.used(key(Some("a/m"), false), &sums);
     assert!(limiter.write(&world.store, at(0)).await.is_err());
@@ -335,13 +383,26 @@ async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     limiter.write(&world.store, at(0)).await.unwrap();
     limiter.used(key(Some("a/m"), false), &sums);
     limiter.write(&world.store, at(0)).await.unwrap();
-    let query = UsageQuery { since: day_of(0), until: day_of(86_400_000_000), group_by: vec![UsageColumn::Model], limit: 10, user: None };
+    let query = UsageQuery {
+        since: day_of(0),
+        until: day_of(86_400_000_000),
+        group_by: vec![UsageColumn::Model],
+        limit: 10,
+        user: None,
+    };
     let groups = world.store.usage(query.clone()).await.unwrap();
     assert_eq!(groups.len(), 2);
     assert_eq!((groups[0].values[0].as_str(), groups[0].own.requests), ("", 1));
-    assert_eq!((groups[1].values[0].as_str(), groups[1].own.requests, groups[1].own.nano), ("a/m", 3, 15));
+    assert_eq!(
+        (groups[1].values[0].as_str(), groups[1].own.requests, groups[1].own.nano),
+        ("a/m", 3, 15)
+    );
     assert_eq!(groups[1].replays, sums);
-    let other = UsageQuery { user: Some(UserId::known("usr_other")), group_by: Vec::new(), ..query.clone() };
+    let other = UsageQuery {
+        user: Some(UserId::known("usr_other")),
+        group_by: Vec::new(),
+        ..query.clone()
+    };
     assert_eq!(world.store.usage(other).await.unwrap()[0].own, UsageSums::default());
     limiter.trim(&world.store, at(86_400_000_000 * (bounds::USAGE_DAYS + 1))).await.unwrap();
     assert!(world.store.usage(query).await.unwrap().is_empty());
@@ -363,14 +424,22 @@ async fn usage_beyond_measure_holds_nothing_up() {
             recipe: "main".into(),
             replay: false,
         };
-        let sums = UsageSums { requests: 1, prompt_tokens: most, completion_tokens: most, nano: most, priced: 1, ..UsageSums::default() };
+        let sums = UsageSums {
+            requests: 1,
+            prompt_tokens: most,
+            completion_tokens: most,
+            nano: most,
+            priced: 1,
+            ..UsageSums::default()
+        };
         limiter.used(key, &sums);
         limiter.write(&world.store, at(0)).await.unwrap();
     }
     limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
     let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
     limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
-    let query = UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
+    let query =
+        UsageQuery { since: 0, until: i64::MAX, group_by: Vec::new(), limit: 10, user: None };
     let sum = world.store.usage(query).await.unwrap()[0].own;
     assert_eq!(sum.requests, 3);
     assert!(sum.prompt_tokens > 1 << 50 && sum.nano > 1 << 50, "{sum:?}");
@@ -382,7 +451,9 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     const IDLE: usize = 100_000;
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
-    let all: Vec<Draw> = (0..IDLE).map(|n| draw(&format!("key_{n}"), Caps { budget: day(1_000), ..Caps::default() })).collect();
+    let all: Vec<Draw> = (0..IDLE)
+        .map(|n| draw(&format!("key_{n}"), Caps { budget: day(1_000), ..Caps::default() }))
+        .collect();
     all.iter().for_each(|draw| limiter.expect(draw, at(0)));
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), IDLE);
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
@@ -408,8 +479,14 @@ async fn work_on_budgets_is_by_those_that_are_used() {
             looked += round;
         }
     }
-    assert_eq!((looked, limiter.round(&world.store, at(28_801_000_000)).await.unwrap()), (IDLE + 1, 0));
-    assert!(all.iter().step_by(997).all(|draw| pay(draw, at(28_802_000_000))), "everybody has a first grant of the new day");
+    assert_eq!(
+        (looked, limiter.round(&world.store, at(28_801_000_000)).await.unwrap()),
+        (IDLE + 1, 0)
+    );
+    assert!(
+        all.iter().step_by(997).all(|draw| pay(draw, at(28_802_000_000))),
+        "everybody has a first grant of the new day"
+    );
 }
 
 /// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for ever, and nothing goes over.
@@ -418,26 +495,31 @@ async fn threads_never_go_over_together() {
     use std::sync::atomic::AtomicU64;
     const BUDGET: NanoUsd = 10_000;
     let world = World::new(Limits { concurrency: Some(6), ..Limits::default() }).await;
-    let capped = |most| Limits { concurrency: Some(most), budget: day(BUDGET), ..Limits::default() };
+    let capped =
+        |most| Limits { concurrency: Some(most), budget: day(BUDGET), ..Limits::default() };
     let above = world.key(None, capped(3)).await;
-    let keys = [above.clone(), world.key(Some(&above), capped(2)).await, world.key(None, capped(5)).await];
+    let keys =
+        [above.clone(), world.key(Some(&above), capped(2)).await, world.key(None, capped(5)).await];
     let limiter = Arc::new(world.start().await);
     let (running, spent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let clients = keys.iter().flat_map(|key| std::iter::repeat_n(world.draws(key), 4)).map(|draws| {
-        let (limiter, running, spent) = (Arc::clone(&limiter), Arc::clone(&running), Arc::clone(&spent));
-        tokio::task::spawn_blocking(move || {
-            for round in 0..2_000 {
-                let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
-                assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
-                let paid = limiter.reserve(&mut permit, Reserve::exactly(10), at(round)).is_ok();
-                running.fetch_sub(1, Ordering::SeqCst);
-                if paid && round % 3 > 0 {
-                    spent.fetch_add(7, Ordering::SeqCst);
-                    permit.settle(None, Some(7));
+    let clients =
+        keys.iter().flat_map(|key| std::iter::repeat_n(world.draws(key), 4)).map(|draws| {
+            let (limiter, running, spent) =
+                (Arc::clone(&limiter), Arc::clone(&running), Arc::clone(&spent));
+            tokio::task::spawn_blocking(move || {
+                for round in 0..2_000 {
+                    let Ok(mut permit) = limiter.admit(&draws, 1, at(round)) else { continue };
+                    assert!(running.fetch_add(1, Ordering::SeqCst) < 6);
+                    let paid =
+                        limiter.reserve(&mut permit, Reserve::exactly(10), at(round)).is_ok();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    if paid && round % 3 > 0 {
+                        spent.fetch_add(7, Ordering::SeqCst);
+                        permit.settle(None, Some(7));
+                    }
                 }
-            }
-        })
-    });
+            })
+        });
     let clients: Vec<_> = clients.collect();
     while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
         limiter.sweep(&world.auth, at(0));

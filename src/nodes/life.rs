@@ -130,7 +130,13 @@ impl Aside {
             // As the store forgets: what is older can come no more, unless the clock is set back, and then it is refused.
             let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
             let before = now.as_second() - 2 * skew;
-            let oldest = self.taken.values().copied().filter(|made| *made < before).min().ok_or(Spent::TooMany)?;
+            let oldest = self
+                .taken
+                .values()
+                .copied()
+                .filter(|made| *made < before)
+                .min()
+                .ok_or(Spent::TooMany)?;
             self.close_until(oldest);
             self.taken.retain(|_, made| *made > oldest);
             if self.holds(nonce, created) {
@@ -156,12 +162,19 @@ mod tests {
         aside.take("a", 1_000, at(1_000)).unwrap();
         assert_eq!(aside.take("a", 1_000, at(1_000)), Err(Spent::Before));
         aside.take("b", 40_000, at(40_000)).unwrap();
-        assert_eq!(aside.take("a", 1_000, at(1_000)), Err(Spent::Before), "under a clock that was set back");
+        assert_eq!(
+            aside.take("a", 1_000, at(1_000)),
+            Err(Spent::Before),
+            "under a clock that was set back"
+        );
         aside.take("c", 1_000, at(1_000)).unwrap();
         for number in aside.taken.len()..=bounds::NODE_NONCES {
             aside.take(&number.to_string(), 1_900, at(2_021)).unwrap();
         }
-        assert!(!aside.taken.contains_key("a") && aside.holds("a", 1_000) && aside.holds("d", 1_000), "what is forgotten is not good");
+        assert!(
+            !aside.taken.contains_key("a") && aside.holds("a", 1_000) && aside.holds("d", 1_000),
+            "what is forgotten is not good"
+        );
         aside.close_until(2_000);
         assert!(aside.holds("c", 2_000) && !aside.holds("c", 2_001), "of the process before");
         aside.close_until(1_500);

@@ -117,7 +117,9 @@ impl Ready {
     /// Whether its model is one that can take such a request.
     pub fn takes(&self, model: &str, demand: &Demand<'_>) -> bool {
         let said = self.models().iter().find(|served| served.id == model);
-        said.is_some_and(|said| demand.against(said.context, said.capabilities.as_deref()).is_none())
+        said.is_some_and(|said| {
+            demand.against(said.context, said.capabilities.as_deref()).is_none()
+        })
     }
 
     /// Whether nothing of its state speaks against asking it.
@@ -161,7 +163,9 @@ impl Nodes {
         for change in &committed.changes {
             match change {
                 Change::Node(row) => self.put(row.clone()),
-                Change::NodeDeleted(id) => _ = self.0.known.write().unwrap_or_else(PoisonError::into_inner).remove(id),
+                Change::NodeDeleted(id) => {
+                    _ = self.0.known.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+                }
                 _ => {}
             }
         }
@@ -169,11 +173,16 @@ impl Nodes {
 
     fn put(&self, row: Arc<NodeRow>) {
         let before = self.get(&row.id);
-        let unsealed = |sealed: &[u8], generation: u32| open(&self.0.sealing, &secret_context(&row.id, generation), sealed);
+        let unsealed = |sealed: &[u8], generation: u32| {
+            open(&self.0.sealing, &secret_context(&row.id, generation), sealed)
+        };
         let mut secrets = Vec::new();
-        let previous =
-            row.previous.as_ref().map(|previous| (row.generation.saturating_sub(1), &previous.secret, Some(previous.expires_at)));
-        for (generation, sealed, end) in [(row.generation, &row.secret, None)].into_iter().chain(previous) {
+        let previous = row.previous.as_ref().map(|previous| {
+            (row.generation.saturating_sub(1), &previous.secret, Some(previous.expires_at))
+        });
+        for (generation, sealed, end) in
+            [(row.generation, &row.secret, None)].into_iter().chain(previous)
+        {
             match unsealed(sealed, generation).and_then(|bytes| String::from_utf8(bytes).ok()) {
                 Some(secret) => secrets.push((generation, Secret::new(secret), end)),
                 None => log::error!("the secret of {} cannot be opened: rotate it", row.id),
@@ -183,19 +192,27 @@ impl Nodes {
         let serving = self.serving(&row, before.as_deref(), &places);
         let said = look::said(&row);
         let life = before.as_ref().map(|before| before.life.clone()).unwrap_or_default();
-        if let (Some(before), Some(epoch)) = (before.as_ref().and_then(|before| before.epoch()), epoch(&row)) {
+        if let (Some(before), Some(epoch)) =
+            (before.as_ref().and_then(|before| before.epoch()), epoch(&row))
+        {
             // A registration is a report: the lease goes on until it has begun its own.
             let mut life = life.lock().unwrap_or_else(PoisonError::into_inner);
             if before < epoch && life.is_of(before) {
                 life.carried = Some(epoch);
             }
         }
-        let node = Arc::new(Node { row: row.clone(), said: said.into(), secrets, serving, places, life });
+        let node =
+            Arc::new(Node { row: row.clone(), said: said.into(), secrets, serving, places, life });
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
     /// How the node is reached by its registration. A new epoch has a new breaker; requests of those before still take its places.
-    fn serving(&self, row: &NodeRow, before: Option<&Node>, places: &Arc<ProviderState>) -> Option<Serving> {
+    fn serving(
+        &self,
+        row: &NodeRow,
+        before: Option<&Node>,
+        places: &Arc<ProviderState>,
+    ) -> Option<Serving> {
         let registration = row.registration.as_ref().filter(|registration| !registration.ended)?;
         let before = before.and_then(|before| before.serving.as_ref());
         if let Some(same) = before.filter(|before| before.epoch == registration.epoch) {
@@ -204,22 +221,39 @@ impl Nodes {
         let base = Base::parse(&registration.endpoint).ok()?.versioned();
         let key = match &registration.api_key {
             None => None,
-            Some(sealed) => match open(&self.0.sealing, &key_context(&row.id), sealed).and_then(|bytes| String::from_utf8(bytes).ok()) {
+            Some(sealed) => match open(&self.0.sealing, &key_context(&row.id), sealed)
+                .and_then(|bytes| String::from_utf8(bytes).ok())
+            {
                 Some(key) => Some(Secret::new(key)),
                 None => {
-                    log::error!("the key that {} wants cannot be opened: it has to register again", row.id);
+                    log::error!(
+                        "the key that {} wants cannot be opened: it has to register again",
+                        row.id
+                    );
                     return None;
                 }
             },
         };
-        let mut provider = Provider::of_node(base, key, registration.max_concurrency, places.clone());
+        let mut provider =
+            Provider::of_node(base, key, registration.max_concurrency, places.clone());
         provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
         let turn = before.map_or_else(|| self.0.turns.another(), |before| before.turn.clone());
-        Some(Serving { epoch: registration.epoch, provider: provider.into(), state: Arc::default(), turn })
+        Some(Serving {
+            epoch: registration.epoch,
+            provider: provider.into(),
+            state: Arc::default(),
+            turn,
+        })
     }
 
     /// Seals a secret of a generation; `None` only if the cipher refuses.
-    pub fn seal_secret(&self, id: &NodeId, generation: u32, secret: &Secret, random: &Random) -> Option<Vec<u8>> {
+    pub fn seal_secret(
+        &self,
+        id: &NodeId,
+        generation: u32,
+        secret: &Secret,
+        random: &Random,
+    ) -> Option<Vec<u8>> {
         seal(&self.0.sealing, &secret_context(id, generation), secret.expose().as_bytes(), random)
     }
 
@@ -236,7 +270,11 @@ impl Nodes {
         if !signed.is_timely(now.as_second()) {
             return Err("skew");
         }
-        if signed.is_made_with(secret.expose().as_bytes()) { Ok(node.row.id.clone()) } else { Err("mac") }
+        if signed.is_made_with(secret.expose().as_bytes()) {
+            Ok(node.row.id.clone())
+        } else {
+            Err("mac")
+        }
     }
 
     /// Whether a secret of this generation is taken.
@@ -266,7 +304,13 @@ impl Nodes {
     pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<Shown> {
         let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
         let older = |id: &NodeId| after.is_none_or(|after| id < after);
-        known.iter().rev().filter(|(id, _)| older(id)).take(limit).map(|(_, node)| node.show(now)).collect()
+        known
+            .iter()
+            .rev()
+            .filter(|(id, _)| older(id))
+            .take(limit)
+            .map(|(_, node)| node.show(now))
+            .collect()
     }
 
     /// How many nodes stand how.
@@ -277,7 +321,10 @@ impl Nodes {
     /// Hosts and ports of the nodes that registered.
     pub fn places(&self) -> Vec<(String, u16)> {
         let all = self.all();
-        let bases = all.iter().filter_map(|node| node.serving.as_ref()).map(|serving| &serving.provider.base);
+        let bases = all
+            .iter()
+            .filter_map(|node| node.serving.as_ref())
+            .map(|serving| &serving.provider.base);
         bases.map(|base| (base.host.clone(), base.port)).collect()
     }
 
@@ -287,7 +334,13 @@ impl Nodes {
         let mut life = node.life();
         if life.epoch < epoch {
             let aside = std::mem::take(&mut life.aside);
-            *life = Life { epoch, lease_until: lease(now), leased: Some(Instant::now()), aside, ..Life::default() };
+            *life = Life {
+                epoch,
+                lease_until: lease(now),
+                leased: Some(Instant::now()),
+                aside,
+                ..Life::default()
+            };
         }
     }
 
@@ -295,7 +348,12 @@ impl Nodes {
     pub fn report(&self, id: &NodeId, report: Report, now: Timestamp) -> Result<(), Untaken> {
         let node = self.get(id).ok_or(Untaken::Unregistered)?;
         let epoch = node.epoch().filter(|_| node.serving.is_some()).ok_or(Untaken::Unregistered)?;
-        if node.row.registration.as_ref().is_some_and(|registration| registration.is_after(report.epoch, report.signed_s)) {
+        if node
+            .row
+            .registration
+            .as_ref()
+            .is_some_and(|registration| registration.is_after(report.epoch, report.signed_s))
+        {
             return Err(Untaken::Epoch);
         }
         let mut life = node.life();
@@ -327,7 +385,13 @@ impl Nodes {
     /// later is looked for in here in turn ([`Nodes::is_aside`]), so that of two copies at most one is taken whichever way each
     /// goes. After a restart nothing counts that was signed until the mark: as signatures of one node come in the order of its
     /// clock, its next one is newer, and nobody waits. What cannot be marked is not taken.
-    pub fn take_aside(&self, id: &NodeId, nonce: &str, created: i64, now: Timestamp) -> Result<(), Spent> {
+    pub fn take_aside(
+        &self,
+        id: &NodeId,
+        nonce: &str,
+        created: i64,
+        now: Timestamp,
+    ) -> Result<(), Spent> {
         self.get(id).ok_or(Spent::Before)?.life().aside.take(nonce, created, now)
     }
 
@@ -338,13 +402,15 @@ impl Nodes {
 
     /// Notes whether the store keeps nonces, or they are put aside; gives whether that is news.
     pub fn puts_aside(&self, aside: bool) -> bool {
-        self.0.aside.load(Ordering::Relaxed) != aside && self.0.aside.swap(aside, Ordering::Relaxed) != aside
+        self.0.aside.load(Ordering::Relaxed) != aside
+            && self.0.aside.swap(aside, Ordering::Relaxed) != aside
     }
 
     /// Whether a signature of this generation has nothing to change in the store: the first use of a generation ends the one
     /// before, and that has to last.
     pub fn may_be_aside(&self, id: &NodeId, generation: u32) -> bool {
-        self.get(id).is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
+        self.get(id)
+            .is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
     }
 
     /// Takes in what the process before this one took while the store took nothing.
@@ -364,8 +430,15 @@ impl Nodes {
     /// The nodes that may be given a request for the model, in the order to ask them: the least loaded first, of equal ones the
     /// one that was asked longest ago.
     pub fn ready(&self, model: &str, now: Timestamp) -> Vec<Ready> {
-        let mut ready: Vec<Ready> = self.all().iter().filter(|node| node.serves(model)).filter_map(|node| node.ready(now)).collect();
-        ready.sort_by_cached_key(|ready| (ready.load, ready.inflight, ready.turn.last(), ready.id.clone()));
+        let mut ready: Vec<Ready> = self
+            .all()
+            .iter()
+            .filter(|node| node.serves(model))
+            .filter_map(|node| node.ready(now))
+            .collect();
+        ready.sort_by_cached_key(|ready| {
+            (ready.load, ready.inflight, ready.turn.last(), ready.id.clone())
+        });
         ready
     }
 
@@ -384,7 +457,10 @@ impl Node {
 
     fn doing(&self, now: Timestamp) -> Option<Doing> {
         let serving = self.serving.as_ref()?;
-        Some(Doing { inflight: self.places.under_way(), ..serving.state.show(&serving.provider, now) })
+        Some(Doing {
+            inflight: self.places.under_way(),
+            ..serving.state.show(&serving.provider, now)
+        })
     }
 
     fn epoch(&self) -> Option<u64> {
@@ -393,7 +469,10 @@ impl Node {
 
     fn secret(&self, generation: u32, now: Timestamp) -> Option<&Secret> {
         let taken = |end: &Option<Timestamp>| end.is_none_or(|end| now < end);
-        self.secrets.iter().find(|(known, _, end)| *known == generation && taken(end)).map(|(_, secret, _)| secret)
+        self.secrets
+            .iter()
+            .find(|(known, _, end)| *known == generation && taken(end))
+            .map(|(_, secret, _)| secret)
     }
 
     fn standing(&self, life: &Life, now: Timestamp) -> Standing {
@@ -403,7 +482,9 @@ impl Node {
         }
         // By both clocks: one that was set back makes no lease longer, and a request that came before the report is none the worse.
         let lasts = life.leased.is_some_and(|begun| begun.elapsed() < bounds::NODE_LEASE);
-        let held = lasts && life.is_of(registration.epoch) && life.lease_until.is_some_and(|until| now < until);
+        let held = lasts
+            && life.is_of(registration.epoch)
+            && life.lease_until.is_some_and(|until| now < until);
         match (held && self.serving.is_some(), life.status) {
             (false, _) => Standing::Unreachable,
             (true, Status::Ready) => Standing::Ready,
@@ -412,7 +493,10 @@ impl Node {
     }
 
     fn serves(&self, model: &str) -> bool {
-        self.row.registration.as_ref().is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
+        self.row
+            .registration
+            .as_ref()
+            .is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
     }
 
     /// As it may be given requests, if it may.
@@ -444,16 +528,24 @@ impl Node {
             row: self.row.clone(),
             standing: self.standing(&life, now),
             load: life.reported,
-            lease_until: life.lease_until.filter(|_| self.epoch().is_some_and(|epoch| life.is_of(epoch))),
+            lease_until: life
+                .lease_until
+                .filter(|_| self.epoch().is_some_and(|epoch| life.is_of(epoch))),
             inflight: self.places.under_way(),
-            breaker: self.serving.as_ref().map(|serving| serving.state.at_node(&serving.provider, now).breaker),
+            breaker: self
+                .serving
+                .as_ref()
+                .map(|serving| serving.state.at_node(&serving.provider, now).breaker),
         }
     }
 }
 
 /// The registration that is not ended.
 fn epoch(row: &NodeRow) -> Option<u64> {
-    row.registration.as_ref().filter(|registration| !registration.ended).map(|registration| registration.epoch)
+    row.registration
+        .as_ref()
+        .filter(|registration| !registration.ended)
+        .map(|registration| registration.epoch)
 }
 
 fn lease(now: Timestamp) -> Option<Timestamp> {

@@ -17,7 +17,13 @@ pub enum Standing {
 
 impl Standing {
     /// All of them.
-    pub const ALL: [Standing; 5] = [Standing::Pending, Standing::Ready, Standing::Draining, Standing::Unreachable, Standing::Gone];
+    pub const ALL: [Standing; 5] = [
+        Standing::Pending,
+        Standing::Ready,
+        Standing::Draining,
+        Standing::Unreachable,
+        Standing::Gone,
+    ];
 
     /// The word in answers and metrics.
     pub fn as_str(self) -> &'static str {

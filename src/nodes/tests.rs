@@ -34,7 +34,10 @@ fn enrolled(nodes: &Nodes, name: &str) -> NodeRow {
 }
 
 fn registered(row: &NodeRow, epoch: u64, models: &[&str]) -> NodeRow {
-    let models = models.iter().map(|id| NodeModel { id: (*id).to_owned(), context: None, capabilities: None }).collect();
+    let models = models
+        .iter()
+        .map(|id| NodeModel { id: (*id).to_owned(), context: None, capabilities: None })
+        .collect();
     let registration = Registration {
         epoch,
         at_us: 0,
@@ -69,14 +72,27 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     nodes.load(vec![row.clone()]);
     let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
     assert_eq!(standing(0), Standing::Pending);
-    assert_eq!(nodes.report(&row.id, report(1, Status::Ready, 0), at(0)), Err(Untaken::Unregistered));
+    assert_eq!(
+        nodes.report(&row.id, report(1, Status::Ready, 0), at(0)),
+        Err(Untaken::Unregistered)
+    );
     nodes.load(vec![registered(&row, 1, &["m"])]);
     assert_eq!(standing(0), Standing::Unreachable, "as after a start");
     nodes.begin(&row.id, 1, at(0));
-    assert_eq!((standing(0), standing(29), standing(30)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
+    assert_eq!(
+        (standing(0), standing(29), standing(30)),
+        (Standing::Ready, Standing::Ready, Standing::Unreachable)
+    );
     nodes.report(&row.id, report(3, Status::Ready, 0), at(40)).unwrap();
-    assert_eq!((standing(39), standing(-30)), (Standing::Ready, Standing::Ready), "to a request that came before the report");
-    assert_eq!((standing(40), standing(69), standing(70)), (Standing::Ready, Standing::Ready, Standing::Unreachable));
+    assert_eq!(
+        (standing(39), standing(-30)),
+        (Standing::Ready, Standing::Ready),
+        "to a request that came before the report"
+    );
+    assert_eq!(
+        (standing(40), standing(69), standing(70)),
+        (Standing::Ready, Standing::Ready, Standing::Unreachable)
+    );
     for seq in [3, 2] {
         assert_eq!(nodes.report(&row.id, report(seq, Status::Ready, 0), at(60)), Err(Untaken::Seq));
     }
@@ -87,13 +103,20 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Draining, 0));
     nodes.report(&row.id, report(6, Status::Ready, 0), at(70)).unwrap();
     nodes.load(vec![registered(&row, 2, &["m"])]);
-    assert_eq!((standing(70), standing(100)), (Standing::Ready, Standing::Unreachable), "whoever registers again is there meanwhile");
+    assert_eq!(
+        (standing(70), standing(100)),
+        (Standing::Ready, Standing::Unreachable),
+        "whoever registers again is there meanwhile"
+    );
     assert_eq!(nodes.show(&row.id, at(70)).unwrap().lease_until, Some(at(100)));
     nodes.load(vec![registered(&row, 3, &["m"])]);
     assert_eq!((standing(70), nodes.ready("m", at(70)).len()), (Standing::Ready, 1), "also twice");
     nodes.load(vec![registered(&row, 2, &["m"])]);
     nodes.report(&row.id, report(1, Status::Ready, 0), at(70)).unwrap();
-    assert_eq!((standing(70), nodes.ready("m", at(70)).len(), nodes.ready("n", at(70)).len()), (Standing::Ready, 1, 0));
+    assert_eq!(
+        (standing(70), nodes.ready("m", at(70)).len(), nodes.ready("n", at(70)).len()),
+        (Standing::Ready, 1, 0)
+    );
     let mut left = registered(&row, 2, &["m"]);
     left.registration.as_mut().unwrap().ended = true;
     nodes.load(vec![left]);
@@ -108,7 +131,11 @@ fn a_clock_that_is_set_back_makes_no_lease_longer() {
     let standing = |second| nodes.show(&row.id, at(second)).unwrap().standing;
     assert_eq!((standing(-3_600), standing(40)), (Standing::Ready, Standing::Ready));
     nodes.get(&row.id).unwrap().life().leased = Instant::now().checked_sub(bounds::NODE_LEASE);
-    assert_eq!((standing(-3_600), standing(40)), (Standing::Unreachable, Standing::Unreachable), "by the clock that nobody sets");
+    assert_eq!(
+        (standing(-3_600), standing(40)),
+        (Standing::Unreachable, Standing::Unreachable),
+        "by the clock that nobody sets"
+    );
     nodes.report(&row.id, report(2, Status::Ready, 0), at(-3_600)).unwrap();
     assert_eq!(standing(-3_600), Standing::Ready);
 }
@@ -123,7 +150,10 @@ fn a_secret_is_taken_by_generation_and_until_its_end() {
     row.secret = nodes.seal_secret(&row.id, 2, &Secret::new("two"), &random).unwrap();
     nodes.load(vec![row.clone()]);
     let takes = |generation, second| nodes.takes(&row.id, generation, at(second));
-    assert_eq!((takes(2, 0), takes(1, 599), takes(1, 600), takes(3, 0)), (true, true, false, false));
+    assert_eq!(
+        (takes(2, 0), takes(1, 599), takes(1, 600), takes(3, 0)),
+        (true, true, false, false)
+    );
     // A secret that was put in the place of another's does not open.
     let other = NodeRow { secret: row.secret.clone(), generation: 1, ..enrolled(&nodes, "b") };
     nodes.load(vec![other.clone()]);
@@ -135,7 +165,8 @@ fn the_least_loaded_is_first_and_what_it_was_given_since_counts() {
     let nodes = nodes();
     let (a, b) = (serving(&nodes, "a"), serving(&nodes, "b"));
     let order = || nodes.ready("m", at(1)).iter().map(|ready| ready.id.clone()).collect::<Vec<_>>();
-    let by_id = if a.id < b.id { [a.id.clone(), b.id.clone()] } else { [b.id.clone(), a.id.clone()] };
+    let by_id =
+        if a.id < b.id { [a.id.clone(), b.id.clone()] } else { [b.id.clone(), a.id.clone()] };
     assert_eq!(order(), by_id, "equal, and never asked: by id");
     let server = config::read_server("test", "", &|_| None).unwrap();
     let routing = config::read_routing("test", DOCUMENT, &server, &|_| None, None).unwrap();
@@ -168,25 +199,42 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     let first = |decided: Result<crate::routing::decide::Decision, Refusal>| {
         decided.map(|decision| format!("{}/{}", decision.provider, decision.model))
     };
-    let reason = |inputs: &crate::routing::inputs::Inputs| decide(&routing, inputs).unwrap().candidates[0].reason.clone();
+    let reason = |inputs: &crate::routing::inputs::Inputs| {
+        decide(&routing, inputs).unwrap().candidates[0].reason.clone()
+    };
     assert_eq!(reason(&look(0)).as_deref(), Some("no_node"));
     let mut none = look(0);
     none.complete(&other, || None);
-    assert_eq!(first(decide(&other, &none)), Ok("nodes/n".into()), "of models that could not be asked for nothing is known");
+    assert_eq!(
+        first(decide(&other, &none)),
+        Ok("nodes/n".into()),
+        "of models that could not be asked for nothing is known"
+    );
     none.health.get_mut("nodes/m").unwrap().in_part = false;
     none.health.remove("nodes/n");
     none.complete(&other, || None);
-    assert!(matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })), "captures of before told of every node");
+    assert!(
+        matches!(decide(&other, &none), Err(Refusal::NoTarget { .. })),
+        "captures of before told of every node"
+    );
 
     let a = serving(&nodes, "a");
     let inputs = look(1);
     assert_eq!(first(decide(&routing, &inputs)), Ok("nodes/m".into()));
     let mut under_other = inputs.clone();
     under_other.complete(&other, || None);
-    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/n".into()), "nobody looked who serves n");
+    assert_eq!(
+        first(decide(&other, &under_other)),
+        Ok("nodes/n".into()),
+        "nobody looked who serves n"
+    );
     under_other.health.get_mut("nodes/m").unwrap().in_part = false;
     under_other.complete(&other, || None);
-    assert_eq!(first(decide(&other, &under_other)), Ok("nodes/m".into()), "in captures of before somebody did: nobody serves n");
+    assert_eq!(
+        first(decide(&other, &under_other)),
+        Ok("nodes/m".into()),
+        "in captures of before somebody did: nobody serves n"
+    );
     assert_eq!(reason(&look(31)).as_deref(), Some("no_node"));
 
     // Its one place is taken.
@@ -205,18 +253,27 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
         permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
     }
     let inputs = look(1);
-    assert_eq!((&inputs.health[a.id.as_str()].breaker, reason(&inputs)), (&crate::routing::inputs::Breaker::Open, None));
-    let stored: crate::routing::inputs::Inputs = serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
+    assert_eq!(
+        (&inputs.health[a.id.as_str()].breaker, reason(&inputs)),
+        (&crate::routing::inputs::Breaker::Open, None)
+    );
+    let stored: crate::routing::inputs::Inputs =
+        serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
     assert_eq!((&stored, decide(&routing, &stored)), (&inputs, decide(&routing, &inputs)));
     nodes.load(vec![registered(&a, 2, &["m"])]);
     nodes.begin(&a.id, 2, at(1));
     assert!(
-        !look(1).health.contains_key("x") && look(1).health[a.id.as_str()].breaker == crate::routing::inputs::Breaker::Closed,
+        !look(1).health.contains_key("x")
+            && look(1).health[a.id.as_str()].breaker == crate::routing::inputs::Breaker::Closed,
         "a new epoch"
     );
     let mut nothing = chat("auto", 1);
     nothing.complete(&routing, || None);
-    assert_eq!(first(decide(&routing, &nothing)), Ok("nodes/m".into()), "an older capture tells of no node");
+    assert_eq!(
+        first(decide(&routing, &nothing)),
+        Ok("nodes/m".into()),
+        "an older capture tells of no node"
+    );
 }
 
 #[test]
@@ -229,11 +286,27 @@ fn what_is_of_an_earlier_registration_does_not_count() {
     again.registration.as_mut().unwrap().signed_s = 20;
     nodes.load(vec![again]);
     nodes.begin(&row.id, 2, at(20));
-    assert_eq!(nodes.report(&row.id, said(Some(1), 25, 8), at(25)), Err(Untaken::Epoch), "by its word");
-    assert_eq!(nodes.report(&row.id, said(Some(3), 25, 8), at(25)), Err(Untaken::Epoch), "of one that is not there");
-    assert_eq!(nodes.report(&row.id, said(None, 19, 8), at(25)), Err(Untaken::Epoch), "it was under way");
+    assert_eq!(
+        nodes.report(&row.id, said(Some(1), 25, 8), at(25)),
+        Err(Untaken::Epoch),
+        "by its word"
+    );
+    assert_eq!(
+        nodes.report(&row.id, said(Some(3), 25, 8), at(25)),
+        Err(Untaken::Epoch),
+        "of one that is not there"
+    );
+    assert_eq!(
+        nodes.report(&row.id, said(None, 19, 8), at(25)),
+        Err(Untaken::Epoch),
+        "it was under way"
+    );
     nodes.begin(&row.id, 1, at(26));
-    assert_eq!(nodes.show(&row.id, at(26)).unwrap().standing, Standing::Ready, "a beginning that comes late changes nothing");
+    assert_eq!(
+        nodes.show(&row.id, at(26)).unwrap().standing,
+        Standing::Ready,
+        "a beginning that comes late changes nothing"
+    );
     nodes.report(&row.id, said(Some(2), 25, 1), at(26)).unwrap();
     nodes.report(&row.id, said(None, 25, 2), at(26)).unwrap();
     let shown = nodes.show(&row.id, at(50)).unwrap();
@@ -259,23 +332,35 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     nodes.load(vec![registered(&row, 2, &["m"])]);
     nodes.begin(&row.id, 2, at(2));
     nodes.report(&row.id, report(1, Status::Ready, 1), at(2)).unwrap();
-    assert!(!nodes.ready("m", at(2))[0].may_be_asked(at(2)) && take(2).is_err(), "its one place is taken");
+    assert!(
+        !nodes.ready("m", at(2))[0].may_be_asked(at(2)) && take(2).is_err(),
+        "its one place is taken"
+    );
     assert_eq!(nodes.ready("m", at(2))[0].load, 1, "its word and ours are of the same request");
     let mut inputs = chat("auto", 1);
     inputs.at = at(2);
     nodes.look(&routing, Some("auto"), at(2), &mut inputs.health);
-    assert_eq!(decide(&routing, &inputs).unwrap().candidates[0].reason.as_deref(), Some("concurrency"));
+    assert_eq!(
+        decide(&routing, &inputs).unwrap().candidates[0].reason.as_deref(),
+        Some("concurrency")
+    );
     drop(permit);
     assert!(take(2).is_ok());
 }
 
 /// The node, with what it says of `m`.
-fn bounded(row: &NodeRow, epoch: u64, context: Option<u64>, capabilities: Option<&[&str]>) -> NodeRow {
+fn bounded(
+    row: &NodeRow,
+    epoch: u64,
+    context: Option<u64>,
+    capabilities: Option<&[&str]>,
+) -> NodeRow {
     let mut row = registered(row, epoch, &["m"]);
     let registration = row.registration.as_mut().unwrap();
     registration.max_concurrency = None;
     registration.models[0].context = context;
-    registration.models[0].capabilities = capabilities.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
+    registration.models[0].capabilities =
+        capabilities.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
     row
 }
 
@@ -286,7 +371,10 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
     let routing = read(DOCUMENT);
     let nodes = nodes();
     let (small, blind) = (enrolled(&nodes, "a"), enrolled(&nodes, "b"));
-    nodes.load(vec![bounded(&small, 1, Some(100), None), bounded(&blind, 1, Some(1_000), Some(&["tools"]))]);
+    nodes.load(vec![
+        bounded(&small, 1, Some(100), None),
+        bounded(&blind, 1, Some(1_000), Some(&["tools"])),
+    ]);
     [&small, &blind].iter().for_each(|row| nodes.begin(&row.id, 1, at(0)));
     let asked = |prompt_tokens, max_tokens, needs: &[&str]| {
         let mut inputs = chat("auto", 1);
@@ -297,7 +385,9 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         nodes.look(&routing, Some("auto"), at(1), &mut inputs.health);
         inputs
     };
-    let reason = |inputs: &crate::routing::inputs::Inputs| decide(&routing, inputs).unwrap().candidates[0].reason.clone();
+    let reason = |inputs: &crate::routing::inputs::Inputs| {
+        decide(&routing, inputs).unwrap().candidates[0].reason.clone()
+    };
     let able = |inputs: &crate::routing::inputs::Inputs| {
         let demand = inputs.request.demand();
         let ready = nodes.ready("m", at(1)).into_iter().filter(|ready| ready.takes("m", &demand));
@@ -319,8 +409,13 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         let inputs = asked(prompt_tokens, max_tokens, needs);
         assert_eq!(reason(&inputs).as_deref(), speaks, "{prompt_tokens} {max_tokens:?} {needs:?}");
         assert_eq!(able(&inputs), all(wanted.into_iter().map(|row| row.id.clone()).collect()));
-        let stored: crate::routing::inputs::Inputs = serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
-        assert_eq!((&stored, decide(&routing, &stored)), (&inputs, decide(&routing, &inputs)), "it decides again as then");
+        let stored: crate::routing::inputs::Inputs =
+            serde_json::from_str(&serde_json::to_string(&inputs).unwrap()).unwrap();
+        assert_eq!(
+            (&stored, decide(&routing, &stored)),
+            (&inputs, decide(&routing, &inputs)),
+            "it decides again as then"
+        );
     }
     // Of those that can the state counts: the one with room for it cannot be asked now.
     let long = nodes.ready("m", at(1)).into_iter().find(|ready| ready.id == blind.id).unwrap();
@@ -329,14 +424,18 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
         let permit = crate::routing::health::Permit::take(&target, at(1), None).unwrap();
         permit.end(crate::routing::health::Ending::Failed, Duration::ZERO, at(1));
     }
-    assert_eq!((reason(&asked(500, None, &[])).as_deref(), reason(&asked(50, None, &[]))), (Some("breaker_open"), None));
+    assert_eq!(
+        (reason(&asked(500, None, &[])).as_deref(), reason(&asked(50, None, &[]))),
+        (Some("breaker_open"), None)
+    );
     nodes.load(vec![bounded(&small, 2, None, Some(&[]))]);
     nodes.begin(&small.id, 2, at(1));
     assert_eq!(reason(&asked(50, None, &["vision"])).as_deref(), Some("capability"));
     let only = read(
         "providers:\n  p: { protocol: mock }\nrecipes:\n  r: { rules: [ { name: d, targets: [ { target: nodes/m } ] } ] }\naliases: { auto: r }\n",
     );
-    let refused = crate::error::Error::from(decide(&only, &asked(50, None, &["vision"])).unwrap_err());
+    let refused =
+        crate::error::Error::from(decide(&only, &asked(50, None, &["vision"])).unwrap_err());
     assert_eq!(refused.kind(), crate::error::Kind::UnsupportedFeature, "waiting does not help");
 }
 

@@ -29,7 +29,12 @@ pub struct Preset<'a> {
 ///
 /// Refuses with 400 embeddings, a tool of the client's that has the name of one of the agent's, and what the agent's part has no
 /// place in.
-pub fn apply(preset: &Preset<'_>, endpoint: Endpoint, body: &Bytes, model: &Range<usize>) -> Result<Bytes, Error> {
+pub fn apply(
+    preset: &Preset<'_>,
+    endpoint: Endpoint,
+    body: &Bytes,
+    model: &Range<usize>,
+) -> Result<Bytes, Error> {
     if endpoint == Endpoint::Embeddings {
         let message = "An agent holds conversations; embeddings are asked of a model.";
         return Err(Error::new(Kind::UnsupportedFeature, message).at("model"));
@@ -53,7 +58,8 @@ pub fn apply(preset: &Preset<'_>, endpoint: Endpoint, body: &Bytes, model: &Rang
         instruct(&mut edits, endpoint, instructions, speech)?;
     }
     if !preset.tools.is_empty() {
-        let brought: Vec<String> = preset.tools.iter().map(|tool| translated(tool, endpoint).to_string()).collect();
+        let brought: Vec<String> =
+            preset.tools.iter().map(|tool| translated(tool, endpoint).to_string()).collect();
         bring(&mut edits, &brought.join(","), tools)?;
     }
     edits.members.extend(fields.iter().map(|(name, value)| member(name, value)));
@@ -106,20 +112,30 @@ fn read_tools(cursor: &mut Cursor<'_>, preset: &Preset<'_>) -> Result<Place, Fau
         empty = false;
         cursor.members(|cursor, name| match &*name.text() {
             // As chat completions have it, and as the others do.
-            "function" | "custom" => cursor.members(|cursor, name| check_name(cursor, &name, preset)),
+            "function" | "custom" => {
+                cursor.members(|cursor, name| check_name(cursor, &name, preset))
+            }
             _ => check_name(cursor, &name, preset),
         })
     })?;
     Ok(Place { shape, span: start..cursor.place(), empty })
 }
 
-fn check_name(cursor: &mut Cursor<'_>, member: &Name<'_>, preset: &Preset<'_>) -> Result<(), Fault> {
+fn check_name(
+    cursor: &mut Cursor<'_>,
+    member: &Name<'_>,
+    preset: &Preset<'_>,
+) -> Result<(), Fault> {
     let span = cursor.skip()?;
     if !member.is("name") {
         return Ok(());
     }
-    match json::text(cursor.raw(&span)).filter(|name| preset.tools.iter().any(|tool| tool_name(tool) == Some(&**name))) {
-        Some(name) => Err(Error::invalid("tools", format!("The agent has a tool `{name}` already.")).into()),
+    match json::text(cursor.raw(&span))
+        .filter(|name| preset.tools.iter().any(|tool| tool_name(tool) == Some(&**name)))
+    {
+        Some(name) => {
+            Err(Error::invalid("tools", format!("The agent has a tool `{name}` already.")).into())
+        }
         None => Ok(()),
     }
 }
@@ -129,26 +145,47 @@ fn tool_name(tool: &Value) -> Option<&str> {
 }
 
 /// Puts the instructions before what the client says.
-fn instruct(edits: &mut Edits, endpoint: Endpoint, instructions: &str, speech: Option<Place>) -> Result<(), Error> {
+fn instruct(
+    edits: &mut Edits,
+    endpoint: Endpoint,
+    instructions: &str,
+    speech: Option<Place>,
+) -> Result<(), Error> {
     let name = speech_member(endpoint);
     let anthropic = endpoint.is_anthropic();
     match speech {
         // A chat without messages is the provider's to refuse.
         None if endpoint == Endpoint::ChatCompletions => {}
         None => edits.members.push(format!(",{}:{}", quoted(name), quoted(instructions))),
-        Some(Place { shape: Shape::Array, span, empty }) if endpoint == Endpoint::ChatCompletions => {
-            edits.made.push(first(&span, empty, json!({ "role": "system", "content": instructions }).to_string()));
+        Some(Place { shape: Shape::Array, span, empty })
+            if endpoint == Endpoint::ChatCompletions =>
+        {
+            edits.made.push(first(
+                &span,
+                empty,
+                json!({ "role": "system", "content": instructions }).to_string(),
+            ));
         }
         Some(Place { shape: Shape::Array, span, empty }) if anthropic => {
-            edits.made.push(first(&span, empty, json!({ "type": "text", "text": instructions }).to_string()));
+            edits.made.push(first(
+                &span,
+                empty,
+                json!({ "type": "text", "text": instructions }).to_string(),
+            ));
         }
         Some(Place { shape: Shape::String, span, empty }) => {
-            let text = if empty { quoted(instructions) } else { quoted(&[instructions, "\n\n"].concat()) };
-            let inside = text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes().to_vec();
+            let text =
+                if empty { quoted(instructions) } else { quoted(&[instructions, "\n\n"].concat()) };
+            let inside =
+                text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes().to_vec();
             edits.made.push(Edit::new(span.start + 1..span.start + 1, inside));
         }
-        Some(Place { shape: Shape::Null, span, .. }) => edits.made.push(Edit::new(span, quoted(instructions).into_bytes())),
-        Some(_) if anthropic => return Err(Error::invalid(name, format!("`{name}` has to be a string or an array."))),
+        Some(Place { shape: Shape::Null, span, .. }) => {
+            edits.made.push(Edit::new(span, quoted(instructions).into_bytes()))
+        }
+        Some(_) if anthropic => {
+            return Err(Error::invalid(name, format!("`{name}` has to be a string or an array.")));
+        }
         Some(_) => return Err(Error::invalid(name, format!("`{name}` has to be a string."))),
     }
     Ok(())
@@ -158,8 +195,12 @@ fn instruct(edits: &mut Edits, endpoint: Endpoint, instructions: &str, speech: O
 fn bring(edits: &mut Edits, brought: &str, tools: Option<Place>) -> Result<(), Error> {
     match tools {
         None => edits.members.push(format!(",\"tools\":[{brought}]")),
-        Some(Place { shape: Shape::Null, span, .. }) => edits.made.push(Edit::new(span, format!("[{brought}]").into_bytes())),
-        Some(Place { shape: Shape::Array, span, empty }) => edits.made.push(first(&span, empty, brought.to_owned())),
+        Some(Place { shape: Shape::Null, span, .. }) => {
+            edits.made.push(Edit::new(span, format!("[{brought}]").into_bytes()))
+        }
+        Some(Place { shape: Shape::Array, span, empty }) => {
+            edits.made.push(first(&span, empty, brought.to_owned()))
+        }
         Some(_) => return Err(Error::invalid("tools", "`tools` has to be an array.")),
     }
     Ok(())
@@ -186,7 +227,8 @@ const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// Whether the client's member says what the field would; in letters of any case, as to some readers that is the same name.
 fn says(member: &Name<'_>, field: &str) -> bool {
-    member.resembles(field) || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
+    member.resembles(field)
+        || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
 }
 
 /// The sampling fields in the endpoint's words; a count of tokens has none.
@@ -201,7 +243,9 @@ fn sampling<'a>(preset: &Preset<'a>, endpoint: Endpoint) -> Vec<(&'a str, Cow<'a
             (Endpoint::Responses, "temperature" | "top_p") => (name, Cow::Borrowed(value)),
             (Endpoint::Messages, _) if most => ("max_tokens", Cow::Borrowed(value)),
             (Endpoint::Messages, "temperature" | "top_p" | "top_k") => (name, Cow::Borrowed(value)),
-            (Endpoint::Messages, "stop") if value.is_array() => ("stop_sequences", Cow::Borrowed(value)),
+            (Endpoint::Messages, "stop") if value.is_array() => {
+                ("stop_sequences", Cow::Borrowed(value))
+            }
             (Endpoint::Messages, "stop") => ("stop_sequences", Cow::Owned(json!([value]))),
             _ => return None,
         })
@@ -214,12 +258,16 @@ fn translated(tool: &Value, endpoint: Endpoint) -> Cow<'_, Value> {
     if matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Embeddings) {
         return Cow::Borrowed(tool);
     }
-    let function = |name: &str| tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned();
+    let function =
+        |name: &str| tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned();
     let strict = function("strict");
     // Without parameters it is called with none.
-    let parameters = function("parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
+    let parameters =
+        function("parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
     let mut made = Map::new();
-    let mut put = |name: &str, value: Option<Value>| drop(value.and_then(|value| made.insert(name.to_owned(), value)));
+    let mut put = |name: &str, value: Option<Value>| {
+        drop(value.and_then(|value| made.insert(name.to_owned(), value)))
+    };
     if endpoint == Endpoint::Responses {
         put("type", Some("function".into()));
         put("name", function("name"));

@@ -53,8 +53,16 @@ fn instructions_stand_before_what_the_client_says() {
     let block = format!(r#"{{"type":"text","text":{text}}}"#);
     let prefix = r#"Be \"brief\".\n\n\n"#;
     for (endpoint, body, expected) in [
-        (CHAT, r#"{"model":"agent/a","messages":[]}"#, format!(r#"{{"model":"auto","messages":[{system}]}}"#)),
-        (CHAT, r#" { "messages" : [ ] , "model" : "agent/a" } "#, format!(r#" {{ "messages" : [{system} ] , "model" : "auto" }} "#)),
+        (
+            CHAT,
+            r#"{"model":"agent/a","messages":[]}"#,
+            format!(r#"{{"model":"auto","messages":[{system}]}}"#),
+        ),
+        (
+            CHAT,
+            r#" { "messages" : [ ] , "model" : "agent/a" } "#,
+            format!(r#" {{ "messages" : [{system} ] , "model" : "auto" }} "#),
+        ),
         (
             CHAT,
             r#"{"messages":[ {"role":"system","content":"\u00e4 \"messages\":[]"}],"model":"agent/a","x":{"messages":[1]}}"#,
@@ -63,24 +71,59 @@ fn instructions_stand_before_what_the_client_says() {
             ),
         ),
         (CHAT, r#"{"model":"agent/a"}"#, r#"{"model":"auto"}"#.to_owned()),
-        (Endpoint::Messages, r#"{"model":"agent/a","messages":[]}"#, format!(r#"{{"model":"auto","system":{text},"messages":[]}}"#)),
-        (Endpoint::Messages, r#"{"system":null,"model":"agent/a"}"#, format!(r#"{{"system":{text},"model":"auto"}}"#)),
-        (Endpoint::Messages, r#"{"system":"","model":"agent/a"}"#, format!(r#"{{"system":{text},"model":"auto"}}"#)),
-        (Endpoint::Messages, r#"{"system":"\u0041 ü","model":"agent/a"}"#, format!(r#"{{"system":"{prefix}\u0041 ü","model":"auto"}}"#)),
-        (Endpoint::CountTokens, r#"{"system": [ ],"model":"agent/a"}"#, format!(r#"{{"system": [{block} ],"model":"auto"}}"#)),
+        (
+            Endpoint::Messages,
+            r#"{"model":"agent/a","messages":[]}"#,
+            format!(r#"{{"model":"auto","system":{text},"messages":[]}}"#),
+        ),
+        (
+            Endpoint::Messages,
+            r#"{"system":null,"model":"agent/a"}"#,
+            format!(r#"{{"system":{text},"model":"auto"}}"#),
+        ),
+        (
+            Endpoint::Messages,
+            r#"{"system":"","model":"agent/a"}"#,
+            format!(r#"{{"system":{text},"model":"auto"}}"#),
+        ),
+        (
+            Endpoint::Messages,
+            r#"{"system":"\u0041 ü","model":"agent/a"}"#,
+            format!(r#"{{"system":"{prefix}\u0041 ü","model":"auto"}}"#),
+        ),
+        (
+            Endpoint::CountTokens,
+            r#"{"system": [ ],"model":"agent/a"}"#,
+            format!(r#"{{"system": [{block} ],"model":"auto"}}"#),
+        ),
         (
             Endpoint::Messages,
             r#"{"system":[{"text":"\u0061","type":"text"}],"model":"agent/a"}"#,
             format!(r#"{{"system":[{block},{{"text":"\u0061","type":"text"}}],"model":"auto"}}"#),
         ),
-        (Endpoint::Responses, r#"{"model":"agent/a","input":"x"}"#, format!(r#"{{"model":"auto","instructions":{text},"input":"x"}}"#)),
-        (Endpoint::Responses, r#"{"instructions":"x","model":"agent/a"}"#, format!(r#"{{"instructions":"{prefix}x","model":"auto"}}"#)),
-        (Endpoint::Responses, r#"{"instructions":null,"model":"agent/a"}"#, format!(r#"{{"instructions":{text},"model":"auto"}}"#)),
+        (
+            Endpoint::Responses,
+            r#"{"model":"agent/a","input":"x"}"#,
+            format!(r#"{{"model":"auto","instructions":{text},"input":"x"}}"#),
+        ),
+        (
+            Endpoint::Responses,
+            r#"{"instructions":"x","model":"agent/a"}"#,
+            format!(r#"{{"instructions":"{prefix}x","model":"auto"}}"#),
+        ),
+        (
+            Endpoint::Responses,
+            r#"{"instructions":null,"model":"agent/a"}"#,
+            format!(r#"{{"instructions":{text},"model":"auto"}}"#),
+        ),
     ] {
         assert_eq!(speaker().apply(endpoint, body).unwrap(), expected, "{body}");
     }
     let silent = Written { instructions: Some(""), ..speaker() };
-    assert_eq!(silent.apply(Endpoint::Messages, r#"{"model":"agent/a"}"#).unwrap(), r#"{"model":"auto"}"#);
+    assert_eq!(
+        silent.apply(Endpoint::Messages, r#"{"model":"agent/a"}"#).unwrap(),
+        r#"{"model":"auto"}"#
+    );
     for (endpoint, body, field) in [
         (Endpoint::Messages, r#"{"system":3,"model":"agent/a"}"#, "system"),
         (Endpoint::CountTokens, r#"{"system":{},"model":"agent/a"}"#, "system"),
@@ -114,13 +157,23 @@ fn the_client_s_fields_win_over_the_agent_s() {
             r#"{"model":"agent/a","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"temperature":1}"#,
             r#"{"model":"auto","stop_sequences":[],"max_tokens":1,"top_p":1,"top_k":1,"temperature":1}"#,
         ),
-        (Endpoint::Responses, r#"{"model":"agent/a"}"#, r#"{"model":"auto","temperature":0.5,"top_p":1,"max_output_tokens":9}"#),
+        (
+            Endpoint::Responses,
+            r#"{"model":"agent/a"}"#,
+            r#"{"model":"auto","temperature":0.5,"top_p":1,"max_output_tokens":9}"#,
+        ),
         (Endpoint::CountTokens, r#"{"model":"agent/a"}"#, r#"{"model":"auto"}"#),
     ] {
         assert_eq!(sampler().apply(endpoint, body).unwrap(), expected);
     }
-    let both = Written { defaults: json!({"max_tokens": 1, "max_completion_tokens": 2, "stop": ["a", "b"]}), ..sampler() };
-    assert_eq!(both.apply(CHAT, r#"{"model":"m"}"#).unwrap(), r#"{"model":"auto","max_completion_tokens":2,"stop":["a","b"]}"#);
+    let both = Written {
+        defaults: json!({"max_tokens": 1, "max_completion_tokens": 2, "stop": ["a", "b"]}),
+        ..sampler()
+    };
+    assert_eq!(
+        both.apply(CHAT, r#"{"model":"m"}"#).unwrap(),
+        r#"{"model":"auto","max_completion_tokens":2,"stop":["a","b"]}"#
+    );
     assert_eq!(
         both.apply(Endpoint::Messages, r#"{"model":"m"}"#).unwrap(),
         r#"{"model":"auto","max_tokens":2,"stop_sequences":["a","b"]}"#
@@ -129,28 +182,59 @@ fn the_client_s_fields_win_over_the_agent_s() {
 
 #[test]
 fn the_agent_s_tools_stand_before_the_client_s_in_each_dialect_s_shape() {
-    let chat = toolbox().tools.as_array().unwrap().iter().map(Value::to_string).collect::<Vec<_>>().join(",");
+    let chat = toolbox()
+        .tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
     let messages = r#"{"name":"look","description":"d","input_schema":{"type":"object"},"strict":true},{"name":"rest","input_schema":{"type":"object","properties":{}}}"#;
     let responses = r#"{"type":"function","name":"look","description":"d","parameters":{"type":"object"},"strict":true},{"type":"function","name":"rest","parameters":{"type":"object","properties":{}},"strict":false}"#;
     let own = r#"{"function":{"na\u006de":"other"},"type":"function"}"#;
-    for (endpoint, brought) in
-        [(CHAT, chat.as_str()), (Endpoint::Messages, messages), (Endpoint::CountTokens, messages), (Endpoint::Responses, responses)]
-    {
+    for (endpoint, brought) in [
+        (CHAT, chat.as_str()),
+        (Endpoint::Messages, messages),
+        (Endpoint::CountTokens, messages),
+        (Endpoint::Responses, responses),
+    ] {
         for (body, expected) in [
             (r#"{"model":"m"}"#.to_owned(), format!(r#"{{"model":"auto","tools":[{brought}]}}"#)),
-            (r#"{"tools":null,"model":"m"}"#.to_owned(), format!(r#"{{"tools":[{brought}],"model":"auto"}}"#)),
-            (r#"{"tools":[ ],"model":"m"}"#.to_owned(), format!(r#"{{"tools":[{brought} ],"model":"auto"}}"#)),
-            (format!(r#"{{"tools":[ {own}, 3],"model":"m"}}"#), format!(r#"{{"tools":[{brought}, {own}, 3],"model":"auto"}}"#)),
+            (
+                r#"{"tools":null,"model":"m"}"#.to_owned(),
+                format!(r#"{{"tools":[{brought}],"model":"auto"}}"#),
+            ),
+            (
+                r#"{"tools":[ ],"model":"m"}"#.to_owned(),
+                format!(r#"{{"tools":[{brought} ],"model":"auto"}}"#),
+            ),
+            (
+                format!(r#"{{"tools":[ {own}, 3],"model":"m"}}"#),
+                format!(r#"{{"tools":[{brought}, {own}, 3],"model":"auto"}}"#),
+            ),
         ] {
             assert_eq!(toolbox().apply(endpoint, &body).unwrap(), expected);
             assert_eq!(speaker().apply(endpoint, &body).unwrap().contains(own), body.contains(own));
         }
-        for same in [r#"{"name":"l\u006fok"}"#, r#"{"type":"function","function":{"name":"rest"}}"#, r#"{"custom":{"name":"look"}}"#] {
-            let refused = toolbox().apply(endpoint, &format!(r#"{{"tools":[{same}],"model":"m"}}"#)).unwrap_err();
+        for same in [
+            r#"{"name":"l\u006fok"}"#,
+            r#"{"type":"function","function":{"name":"rest"}}"#,
+            r#"{"custom":{"name":"look"}}"#,
+        ] {
+            let refused = toolbox()
+                .apply(endpoint, &format!(r#"{{"tools":[{same}],"model":"m"}}"#))
+                .unwrap_err();
             assert_eq!(refused.field(), Some("tools"));
-            assert!(refused.detail().contains("`look`") || refused.detail().contains("`rest`"), "{refused}");
+            assert!(
+                refused.detail().contains("`look`") || refused.detail().contains("`rest`"),
+                "{refused}"
+            );
         }
-        assert_eq!(toolbox().apply(endpoint, r#"{"tools":{},"model":"m"}"#).unwrap_err().field(), Some("tools"));
+        assert_eq!(
+            toolbox().apply(endpoint, r#"{"tools":{},"model":"m"}"#).unwrap_err().field(),
+            Some("tools")
+        );
     }
 }
 
@@ -164,7 +248,9 @@ fn value() -> impl Strategy<Value = Value> {
         Just(Value::from("\"messages\":[],\"system\":\"")),
     ];
     leaf.prop_recursive(3, 16, 4, |inner| {
-        let name = prop::sample::select(&["messages", "system", "tools", "model", "x", "content", "role"][..]);
+        let name = prop::sample::select(
+            &["messages", "system", "tools", "model", "x", "content", "role"][..],
+        );
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::vec((name, inner), 0..4).prop_map(|members| members
@@ -204,7 +290,11 @@ fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
                 let odd_name = odd.next().unwrap();
                 // What is acted on has one spelling.
                 let is_free = ["a", "b", "metadata"].contains(&name.as_str());
-                out.push_str(&if is_free { text(name, odd_name) } else { Value::from(name.as_str()).to_string() });
+                out.push_str(&if is_free {
+                    text(name, odd_name)
+                } else {
+                    Value::from(name.as_str()).to_string()
+                });
                 out.push_str(blank(odd.next().unwrap()));
                 out.push(':');
                 write(value, odd, out);
@@ -220,19 +310,33 @@ fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
 fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, Value> {
     let mut expected = body.as_object().unwrap().clone();
     expected["model"] = json!("auto");
-    let preset = Preset { model: "auto", instructions: None, defaults: written.defaults.as_object().unwrap(), tools: &[] };
+    let preset = Preset {
+        model: "auto",
+        instructions: None,
+        defaults: written.defaults.as_object().unwrap(),
+        tools: &[],
+    };
     for (name, value) in sampling(&preset, endpoint) {
-        let other = MOST_TOKENS.contains(&name) && MOST_TOKENS.iter().any(|name| expected.contains_key(*name));
+        let other = MOST_TOKENS.contains(&name)
+            && MOST_TOKENS.iter().any(|name| expected.contains_key(*name));
         if !other {
             expected.entry(name).or_insert(value.into_owned());
         }
     }
-    let brought: Vec<Value> = written.tools.as_array().unwrap().iter().map(|tool| translated(tool, endpoint).into_owned()).collect();
+    let brought: Vec<Value> = written
+        .tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| translated(tool, endpoint).into_owned())
+        .collect();
     let own = expected.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
     expected.insert("tools".into(), [brought, own].concat().into());
     let (name, text) = (speech_member(endpoint), written.instructions.unwrap());
     let speech = match expected.get(name).cloned().unwrap_or_default() {
-        Value::Array(said) if endpoint == CHAT => [vec![json!({"role": "system", "content": text})], said].concat().into(),
+        Value::Array(said) if endpoint == CHAT => {
+            [vec![json!({"role": "system", "content": text})], said].concat().into()
+        }
         Value::Array(said) => [vec![json!({"type": "text", "text": text})], said].concat().into(),
         Value::String(said) if !said.is_empty() => format!("{text}\n\n{said}").into(),
         _ if endpoint == CHAT => return expected,

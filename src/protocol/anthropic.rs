@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 use super::json::{Cursor, Fault, Shape};
 use super::known::Known;
 use super::media::{Prompt, Rule, TOKENS_PER_FILE};
-use super::openai::{Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, read_format, read_tools, read_word, tokens_of};
+use super::openai::{
+    Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, read_format, read_tools, read_word,
+    tokens_of,
+};
 use super::tokens;
 use crate::error::Error;
 
@@ -52,12 +55,16 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
             facts.system_tokens = TOKENS_PER_MESSAGE + system.tokens(cursor);
         }
         "tools" => read_tools(cursor, facts)?,
-        "output_format" => read_format(cursor, Known::of("output_format.", FORMAT), "schema", facts)?,
+        "output_format" => {
+            read_format(cursor, Known::of("output_format.", FORMAT), "schema", facts)?
+        }
         "output_config" => {
             let mut known = Known::of("output_config.", &["format"]);
             cursor.members(|cursor, name| match known.find(&name)? {
                 "" => cursor.pass(),
-                _ => read_format(cursor, Known::of("output_config.format.", FORMAT), "schema", facts),
+                _ => {
+                    read_format(cursor, Known::of("output_config.format.", FORMAT), "schema", facts)
+                }
             })?;
         }
         _ => cursor.pass()?,
@@ -141,7 +148,10 @@ impl Content {
 
     fn block(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
         let mut block = Block::default();
-        let mut known = Known::of("content.", &["type", "text", "content", "source", "name", "input", "encrypted_content"]);
+        let mut known = Known::of(
+            "content.",
+            &["type", "text", "content", "source", "name", "input", "encrypted_content"],
+        );
         cursor.members(|cursor, name| {
             match known.find(&name)? {
                 "type" => block.kind = read_word(cursor)?,
@@ -152,7 +162,9 @@ impl Content {
                     let span = cursor.skip()?;
                     block.call += tokens::estimate(cursor.raw(&span));
                 }
-                "encrypted_content" => block.below.calls += cursor.skip()?.len() as u64 / ENCRYPTED_CHARACTERS,
+                "encrypted_content" => {
+                    block.below.calls += cursor.skip()?.len() as u64 / ENCRYPTED_CHARACTERS
+                }
                 _ => cursor.pass()?,
             }
             Ok(())
@@ -163,12 +175,15 @@ impl Content {
 
     fn add(&mut self, block: Block, cursor: &Cursor<'_>, prompt: &mut Prompt) {
         let Block { kind, text, below, call, source } = block;
-        let data = |source: &Source| source.data.as_ref().map(|span| inside(cursor, span)).unwrap_or_default();
+        let data = |source: &Source| {
+            source.data.as_ref().map(|span| inside(cursor, span)).unwrap_or_default()
+        };
         match kind.as_deref() {
             Some("text") => self.text.extend(text),
             Some("image") => prompt.image(data(&source), Rule::Anthropic),
             Some("document") => {
-                prompt.is_open |= source.is_elsewhere || !matches!(source.kind.as_deref(), Some("base64" | "text" | "content"));
+                prompt.is_open |= source.is_elsewhere
+                    || !matches!(source.kind.as_deref(), Some("base64" | "text" | "content"));
                 if source.kind.as_deref() == Some("base64") {
                     prompt.file(data(&source));
                 } else if source.is_elsewhere {
@@ -180,7 +195,10 @@ impl Content {
             // What a model thought is not told to it again, but for the turn that it is in.
             Some("thinking" | "redacted_thinking") => return,
             // Parts of what tools gave: inline, whatever files they name.
-            Some(kind) if ["_result", "_error", "_output", "_reference", "compaction"].iter().any(|end| kind.ends_with(end)) => {}
+            Some(kind)
+                if ["_result", "_error", "_output", "_reference", "compaction"]
+                    .iter()
+                    .any(|end| kind.ends_with(end)) => {}
             _ => prompt.is_open = true,
         }
         self.calls += below.calls;
@@ -189,8 +207,14 @@ impl Content {
 }
 
 impl Source {
-    fn read(&mut self, cursor: &mut Cursor<'_>, prompt: &mut Prompt, below: &mut Content) -> Result<(), Fault> {
-        let mut known = Known::of("content.source.", &["type", "data", "url", "file_id", "content"]);
+    fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        prompt: &mut Prompt,
+        below: &mut Content,
+    ) -> Result<(), Fault> {
+        let mut known =
+            Known::of("content.source.", &["type", "data", "url", "file_id", "content"]);
         cursor.members(|cursor, name| {
             match known.find(&name)? {
                 "type" => self.kind = read_word(cursor)?,
@@ -215,9 +239,11 @@ impl Source {
 /// What such an object has no place for (citations, results of a server's tools) is left out. What
 /// the message leaves out is missing.
 pub fn as_chat_completion(message: &Value) -> Value {
-    let blocks = message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let blocks =
+        message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts = |kind: &str, field: &str| -> Option<String> {
-        let of_kind = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some(kind));
+        let of_kind =
+            blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some(kind));
         let texts: Vec<&str> = of_kind.filter_map(|block| block.get(field)?.as_str()).collect();
         (!texts.is_empty()).then(|| texts.concat())
     };
@@ -266,9 +292,12 @@ fn usage(written: &Value) -> Value {
     let beside = [cached, count("cache_creation_input_tokens")].into_iter().flatten();
     let prompt = count("input_tokens").map(|fresh| beside.fold(fresh, u64::saturating_add));
     let completion = count("output_tokens");
-    let total = prompt.zip(completion).map(|(prompt, completion)| prompt.saturating_add(completion));
+    let total =
+        prompt.zip(completion).map(|(prompt, completion)| prompt.saturating_add(completion));
     let mut usage = Map::new();
-    for (name, count) in [("prompt_tokens", prompt), ("completion_tokens", completion), ("total_tokens", total)] {
+    for (name, count) in
+        [("prompt_tokens", prompt), ("completion_tokens", completion), ("total_tokens", total)]
+    {
         usage.extend(count.map(|count| (name.to_owned(), count.into())));
     }
     if let Some(cached) = cached {

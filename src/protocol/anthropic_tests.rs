@@ -31,11 +31,16 @@ fn the_facts_of_a_request() {
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
     });
     let request = read(&body);
-    assert_eq!((request.model.as_str(), request.max_tokens, request.stream, request.json_output), ("auto", Some(77), true, true));
+    assert_eq!(
+        (request.model.as_str(), request.max_tokens, request.stream, request.json_output),
+        ("auto", Some(77), true, true)
+    );
     assert_eq!((request.messages, request.tools, request.images, request.audio), (3, 1, 2, 0));
-    let texts = ["Be brief.", "What is", "in these?", "one two three", "a cat"].map(|text| tokens::estimate(text.as_bytes()));
+    let texts = ["Be brief.", "What is", "in these?", "one two three", "a cat"]
+        .map(|text| tokens::estimate(text.as_bytes()));
     let call = TOKENS_PER_CALL + tokens::estimate(br#""look""#) + tokens::estimate(br#"{"at":1}"#);
-    let tools = tokens::estimate(body["tools"][0].to_string().as_bytes()) + tokens::tool_instructions("claude");
+    let tools = tokens::estimate(body["tools"][0].to_string().as_bytes())
+        + tokens::tool_instructions("claude");
     let format = tokens::estimate(br#"{"type":"object"}"#) / 2;
     let rest = 4 * TOKENS_PER_MESSAGE + TOKENS_PER_MESSAGE + 2 * TOKENS_PER_IMAGE + TOKENS_PER_FILE;
     assert_eq!(request.prompt_tokens, rest + texts.iter().sum::<u64>() + call + tools + format);
@@ -48,14 +53,21 @@ fn plain_texts_and_counts() {
     let body = json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}], "stream": 1});
     let request = read_request(body.to_string().as_bytes(), Endpoint::CountTokens).unwrap();
     let texts = ["Be brief.", "Hello"].map(|text| tokens::estimate(text.as_bytes()));
-    assert_eq!((request.prompt_tokens, request.stream), (3 * TOKENS_PER_MESSAGE + texts.iter().sum::<u64>(), false));
+    assert_eq!(
+        (request.prompt_tokens, request.stream),
+        (3 * TOKENS_PER_MESSAGE + texts.iter().sum::<u64>(), false)
+    );
     for (body, field) in [
         (r#"{"messages":[]}"#, "model"),
         (r#"{"model":"m","model":"m"}"#, "model"),
         (r#"{"model":"m","messages":"x"}"#, "messages"),
         (r#"{"model":"m","stream":"yes"}"#, "stream"),
     ] {
-        assert_eq!(read_request(body.as_bytes(), Endpoint::Messages).unwrap_err().field(), Some(field), "{body}");
+        assert_eq!(
+            read_request(body.as_bytes(), Endpoint::Messages).unwrap_err().field(),
+            Some(field),
+            "{body}"
+        );
     }
 }
 
@@ -80,21 +92,35 @@ fn an_answer_in_the_words_of_a_chat_completion() {
             "usage": {"prompt_tokens": 17, "completion_tokens": 7, "total_tokens": 24, "prompt_tokens_details": {"cached_tokens": 5}},
         })
     );
-    for (stop, finish) in
-        [("end_turn", "stop"), ("stop_sequence", "stop"), ("pause_turn", "stop"), ("max_tokens", "length"), ("refusal", "content_filter")]
-    {
-        assert_eq!(as_chat_completion(&json!({"stop_reason": stop}))["choices"][0]["finish_reason"], finish);
+    for (stop, finish) in [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("pause_turn", "stop"),
+        ("max_tokens", "length"),
+        ("refusal", "content_filter"),
+    ] {
+        assert_eq!(
+            as_chat_completion(&json!({"stop_reason": stop}))["choices"][0]["finish_reason"],
+            finish
+        );
     }
     for (usage, told) in [
         (json!({"output_tokens": 3}), json!({"completion_tokens": 3})),
         (json!({"input_tokens": 4, "output_tokens": null}), json!({"prompt_tokens": 4})),
         (json!([]), json!({})),
     ] {
-        assert_eq!(as_chat_completion(&json!({ "usage": usage }))["usage"], told, "what is not told is missing");
+        assert_eq!(
+            as_chat_completion(&json!({ "usage": usage }))["usage"],
+            told,
+            "what is not told is missing"
+        );
     }
     let plain = as_chat_completion(&json!({"content": "plain"}));
     assert_eq!(plain["choices"][0]["message"]["content"], "plain");
-    assert_eq!(as_chat_completion(&json!({}))["choices"][0]["message"], json!({"role": "assistant", "content": null}));
+    assert_eq!(
+        as_chat_completion(&json!({}))["choices"][0]["message"],
+        json!({"role": "assistant", "content": null})
+    );
 }
 
 proptest! {

@@ -34,7 +34,10 @@ impl Coding {
     /// What the values of all `Content-Encoding` lines ask for; `None` where the body is as it is. Anything but one supported coding is
     /// refused with 415: several would multiply what a small body can become.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Coding>> {
-        let elements = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+        let elements = lines
+            .into_iter()
+            .flat_map(|line| line.split(|byte| *byte == b','))
+            .map(<[u8]>::trim_ascii);
         let mut named = elements.filter(|element| !element.is_empty());
         let (first, second) = (named.next(), named.next());
         let known = match (first, second) {
@@ -43,13 +46,20 @@ impl Coding {
             (Some(one), None) => Coding::named(one),
             _ => None,
         };
-        let refused = || format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED);
-        known.map(Some).ok_or_else(|| Error::new(Kind::UnsupportedMediaType, refused()).accepting(Coding::SUPPORTED))
+        let refused = || {
+            format!("A request body may have one of these content codings: {}.", Coding::SUPPORTED)
+        };
+        known.map(Some).ok_or_else(|| {
+            Error::new(Kind::UnsupportedMediaType, refused()).accepting(Coding::SUPPORTED)
+        })
     }
 
     /// Whether any of the values of all `Content-Encoding` lines is one of ours.
     pub fn is_among<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).any(|element| Coding::named(element.trim_ascii()).is_some())
+        lines
+            .into_iter()
+            .flat_map(|line| line.split(|byte| *byte == b','))
+            .any(|element| Coding::named(element.trim_ascii()).is_some())
     }
 
     fn named(element: &[u8]) -> Option<Coding> {
@@ -89,7 +99,11 @@ pub struct Decoder {
 
 /// A body that is at hand, out of the coding that the values of its `Content-Encoding` lines name; `None` where that is none, not one
 /// of ours, not what the bytes are, or makes more than `limit` bytes.
-pub fn decode<'a>(lines: impl IntoIterator<Item = &'a [u8]>, body: &[u8], limit: usize) -> Option<Bytes> {
+pub fn decode<'a>(
+    lines: impl IntoIterator<Item = &'a [u8]>,
+    body: &[u8],
+    limit: usize,
+) -> Option<Bytes> {
     through(Coding::of(lines).ok()??, body, limit)?.finish().ok()
 }
 
@@ -135,7 +149,15 @@ impl Decoder {
     /// A decoder that gives `limit` bytes at most.
     pub fn new(coding: Coding, limit: usize) -> Self {
         let room = vec![0; bounds::DECODE_STEP].into_boxed_slice();
-        Decoder { coding, engine: Engine::Between, waiting: BytesMut::new(), decoded: BytesMut::new(), limit, room, parts: 0 }
+        Decoder {
+            coding,
+            engine: Engine::Between,
+            waiting: BytesMut::new(),
+            decoded: BytesMut::new(),
+            limit,
+            room,
+            parts: 0,
+        }
     }
 
     /// Gives it the next bytes of the body.
@@ -158,14 +180,20 @@ impl Decoder {
                 Err(Corrupt) => return Err(self.corrupt()),
             }
         }
-        let Ok(moved) = self.engine.step(&self.waiting, &mut self.room) else { return Err(self.corrupt()) };
-        let stuck = moved.read == 0 && moved.written == 0 && !moved.ended && !self.waiting.is_empty();
+        let Ok(moved) = self.engine.step(&self.waiting, &mut self.room) else {
+            return Err(self.corrupt());
+        };
+        let stuck =
+            moved.read == 0 && moved.written == 0 && !moved.ended && !self.waiting.is_empty();
         if stuck {
             return Err(self.corrupt());
         }
         self.waiting.advance(moved.read);
         if moved.written > self.limit - self.decoded.len() {
-            return Err(Error::new(Kind::PayloadTooLarge, format!("The decoded body is larger than {} bytes.", self.limit)));
+            return Err(Error::new(
+                Kind::PayloadTooLarge,
+                format!("The decoded body is larger than {} bytes.", self.limit),
+            ));
         }
         self.decoded.extend_from_slice(self.room.get(..moved.written).unwrap_or_default());
         if moved.ended {
@@ -186,7 +214,8 @@ impl Decoder {
     /// 400 when it breaks off.
     pub fn finish(self) -> Result<Bytes> {
         if self.parts == 0 || !self.waiting.is_empty() || !matches!(self.engine, Engine::Between) {
-            let message = format!("The body breaks off: its {} is not whole.", self.coding.as_str());
+            let message =
+                format!("The body breaks off: its {} is not whole.", self.coding.as_str());
             return Err(Error::new(Kind::InvalidRequest, message));
         }
         Ok(self.decoded.freeze())
@@ -197,7 +226,9 @@ impl Decoder {
         let engine = match (self.coding, &self.waiting[..]) {
             (Coding::Deflate | Coding::Brotli, _) if self.parts > 0 => return Err(Corrupt),
             (Coding::Gzip, _) => Engine::Inflate(Decompress::new_gzip(15)),
-            (Coding::Deflate, [first, second, ..]) => Engine::Inflate(Decompress::new(is_zlib(*first, *second))),
+            (Coding::Deflate, [first, second, ..]) => {
+                Engine::Inflate(Decompress::new(is_zlib(*first, *second)))
+            }
             (Coding::Zstd, &[a, b, c, d, ..]) => {
                 let magic = u32::from_le_bytes([a, b, c, d]);
                 // The library would read the formats from before the standard as well.
@@ -205,7 +236,9 @@ impl Decoder {
                     return Err(Corrupt);
                 }
                 let mut decoder = zstd::stream::raw::Decoder::new().map_err(|_| Corrupt)?;
-                decoder.set_parameter(DParameter::WindowLogMax(bounds::ZSTD_WINDOW_LOG)).map_err(|_| Corrupt)?;
+                decoder
+                    .set_parameter(DParameter::WindowLogMax(bounds::ZSTD_WINDOW_LOG))
+                    .map_err(|_| Corrupt)?;
                 Engine::Zstd(decoder)
             }
             (Coding::Brotli, _) => Engine::Brotli(Box::new(BrotliState::new_strict(
@@ -243,8 +276,10 @@ impl Engine {
             Engine::Between => Err(Corrupt),
             Engine::Inflate(inflate) => {
                 let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
-                let status = inflate.decompress(input, room, FlushDecompress::None).map_err(|_| Corrupt)?;
-                let count = |now: u64, before: u64| usize::try_from(now - before).map_err(|_| Corrupt);
+                let status =
+                    inflate.decompress(input, room, FlushDecompress::None).map_err(|_| Corrupt)?;
+                let count =
+                    |now: u64, before: u64| usize::try_from(now - before).map_err(|_| Corrupt);
                 Ok(Moved {
                     read: count(inflate.total_in(), before_in)?,
                     written: count(inflate.total_out(), before_out)?,
@@ -257,11 +292,25 @@ impl Engine {
                 Ok(Moved { read: source.pos(), written: sink.pos(), ended: left == 0 })
             }
             Engine::Brotli(state) => {
-                let (mut to_read, mut read, mut to_write, mut written, mut total) = (input.len(), 0, room.len(), 0, 0);
-                let said = BrotliDecompressStream(&mut to_read, &mut read, input, &mut to_write, &mut written, room, &mut total, state);
+                let (mut to_read, mut read, mut to_write, mut written, mut total) =
+                    (input.len(), 0, room.len(), 0, 0);
+                let said = BrotliDecompressStream(
+                    &mut to_read,
+                    &mut read,
+                    input,
+                    &mut to_write,
+                    &mut written,
+                    room,
+                    &mut total,
+                    state,
+                );
                 match said {
                     BrotliResult::ResultFailure => Err(Corrupt),
-                    said => Ok(Moved { read, written, ended: matches!(said, BrotliResult::ResultSuccess) }),
+                    said => Ok(Moved {
+                        read,
+                        written,
+                        ended: matches!(said, BrotliResult::ResultSuccess),
+                    }),
                 }
             }
         }

@@ -40,11 +40,17 @@ fn encode(coding: Coding, body: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes in chunks of these sizes; with the error how many bytes had come out.
-fn decode(coding: Coding, coded: &[u8], sizes: &[usize], limit: usize) -> std::result::Result<Bytes, (u16, usize)> {
+fn decode(
+    coding: Coding,
+    coded: &[u8],
+    sizes: &[usize],
+    limit: usize,
+) -> std::result::Result<Bytes, (u16, usize)> {
     let mut decoder = Decoder::new(coding, limit);
     let (mut rest, mut sizes) = (coded, sizes.iter().cycle());
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+        let (chunk, after) =
+            rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
         decoder.push(chunk);
         loop {
             match decoder.step() {
@@ -64,7 +70,9 @@ fn refused(coding: Coding, coded: &[u8]) -> u16 {
 
 #[test]
 fn of_a_body_that_breaks_off_all_comes_out_that_is_there() {
-    let body: Vec<u8> = (0..2_000_u32).flat_map(|at| format!("{:x},", at.wrapping_mul(0x9E37_79B9)).into_bytes()).collect();
+    let body: Vec<u8> = (0..2_000_u32)
+        .flat_map(|at| format!("{:x},", at.wrapping_mul(0x9E37_79B9)).into_bytes())
+        .collect();
     for coding in CODINGS {
         let coded = encode(coding, &body);
         let mut least = 0;
@@ -98,7 +106,15 @@ fn a_body_has_one_coding_or_none() {
     ] {
         assert_eq!(of(lines).unwrap(), Some(coding), "{lines:?}");
     }
-    for lines in [&["gzip, gzip"][..], &["gzip", "br"], &["identity, gzip"], &["compress"], &["gzip;q=1"], &["*"], &["dcz"]] {
+    for lines in [
+        &["gzip, gzip"][..],
+        &["gzip", "br"],
+        &["identity, gzip"],
+        &["compress"],
+        &["gzip;q=1"],
+        &["*"],
+        &["dcz"],
+    ] {
         let error = of(lines).expect_err("refused");
         assert_eq!(error.status().as_u16(), 415, "{lines:?}");
         assert!(error.detail().contains(Coding::SUPPORTED));
@@ -107,7 +123,8 @@ fn a_body_has_one_coding_or_none() {
 
 #[test]
 fn bytes_come_out_as_they_went_in_however_they_are_cut() {
-    let text: Vec<u8> = (0..300_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()).collect();
+    let text: Vec<u8> =
+        (0..300_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()).collect();
     for body in [&b""[..], b"{}", &[b'a'; 200_000], &text] {
         for coding in CODINGS {
             let coded = encode(coding, body);
@@ -116,7 +133,11 @@ fn bytes_come_out_as_they_went_in_however_they_are_cut() {
                     continue;
                 }
                 let decoded = decode(coding, &coded, sizes, body.len());
-                assert!(decoded.is_ok_and(|decoded| decoded == body), "{coding:?}, {} bytes in {sizes:?}", body.len());
+                assert!(
+                    decoded.is_ok_and(|decoded| decoded == body),
+                    "{coding:?}, {} bytes in {sizes:?}",
+                    body.len()
+                );
             }
         }
     }
@@ -124,10 +145,15 @@ fn bytes_come_out_as_they_went_in_however_they_are_cut() {
 
 #[test]
 fn deflate_is_read_with_and_without_zlib_s_wrapping() {
-    let noise: Vec<u8> = (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let noise: Vec<u8> =
+        (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for body in [&b""[..], b"{\"model\":\"auto\"}", &noise] {
         for level in [0, 1, 9] {
-            assert_eq!(decode(Coding::Deflate, &raw_deflate(body, level), &[1000], body.len()).unwrap(), body, "level {level}");
+            assert_eq!(
+                decode(Coding::Deflate, &raw_deflate(body, level), &[1000], body.len()).unwrap(),
+                body,
+                "level {level}"
+            );
         }
     }
 }
@@ -137,7 +163,11 @@ fn parts_follow_each_other_where_the_coding_says_so() {
     let two = |coding: Coding| [encode(coding, b"{\"a\":"), encode(coding, b"1}")].concat();
     for sizes in [&[][..], &[1]] {
         for coding in [Coding::Gzip, Coding::Zstd] {
-            assert_eq!(decode(coding, &two(coding), sizes, 100).unwrap(), &b"{\"a\":1}"[..], "{coding:?}");
+            assert_eq!(
+                decode(coding, &two(coding), sizes, 100).unwrap(),
+                &b"{\"a\":1}"[..],
+                "{coding:?}"
+            );
         }
     }
     for coding in [Coding::Deflate, Coding::Brotli] {
@@ -160,10 +190,19 @@ fn what_is_cut_or_damaged_or_followed_by_something_else_is_refused() {
         let coded = encode(coding, &body);
         assert_eq!(refused(coding, b""), 400, "{coding:?}: nothing");
         for length in 1..coded.len() {
-            assert_eq!(refused(coding, &coded[..length]), 400, "{coding:?}: {length} bytes of {}", coded.len());
+            assert_eq!(
+                refused(coding, &coded[..length]),
+                400,
+                "{coding:?}: {length} bytes of {}",
+                coded.len()
+            );
         }
         for garbage in [&b"x"[..], b"\0", b"{}", b"garbage that is long enough to be looked at"] {
-            assert_eq!(refused(coding, &[&coded, garbage].concat()), 400, "{coding:?}: {garbage:?} after it");
+            assert_eq!(
+                refused(coding, &[&coded, garbage].concat()),
+                400,
+                "{coding:?}: {garbage:?} after it"
+            );
         }
         assert_eq!(refused(coding, &[b"\xff\xff\xff\xff", &coded[..]].concat()), 400, "{coding:?}");
     }
@@ -189,8 +228,14 @@ fn a_bomb_stops_at_the_limit() {
         let (status, came) = decode(coding, &coded, &[8192], LIMIT).expect_err("refused");
         assert_eq!(status, 413, "{coding:?}");
         assert!(came <= LIMIT && came > LIMIT - bounds::DECODE_STEP, "{coding:?}: {came}");
-        assert!(decode(coding, &encode(coding, &zeros[..LIMIT]), &[], LIMIT).is_ok(), "{coding:?}: exactly the limit fits");
-        assert!(decode(coding, &encode(coding, &zeros[..=LIMIT]), &[], LIMIT).is_err(), "{coding:?}: one more does not");
+        assert!(
+            decode(coding, &encode(coding, &zeros[..LIMIT]), &[], LIMIT).is_ok(),
+            "{coding:?}: exactly the limit fits"
+        );
+        assert!(
+            decode(coding, &encode(coding, &zeros[..=LIMIT]), &[], LIMIT).is_err(),
+            "{coding:?}: one more does not"
+        );
     }
 }
 

@@ -26,7 +26,9 @@ pub fn shaped(answer: Value, instead: &Instead<'_>) -> Value {
     let mut take = |name: &str| rest.remove(name).unwrap_or_default();
     let (id, created, model) = (take("id"), take("created"), take("model"));
     let choices = match take("choices") {
-        Value::Array(choices) => choices.into_iter().filter_map(object).enumerate().map(choice).collect(),
+        Value::Array(choices) => {
+            choices.into_iter().filter_map(object).enumerate().map(choice).collect()
+        }
         _ => Vec::new(),
     };
     let usage = usage(take("usage"), &choices, instead);
@@ -34,7 +36,8 @@ pub fn shaped(answer: Value, instead: &Instead<'_>) -> Value {
     let mut shaped = Map::new();
     shaped.insert("id".into(), text_or(id, instead.id));
     shaped.insert("object".into(), "chat.completion".into());
-    shaped.insert("created".into(), if created.is_i64() { created } else { instead.created.into() });
+    shaped
+        .insert("created".into(), if created.is_i64() { created } else { instead.created.into() });
     shaped.insert("model".into(), text_or(model, instead.model));
     shaped.insert("choices".into(), choices.into());
     shaped.insert("usage".into(), usage);
@@ -62,7 +65,8 @@ fn choice((place, mut choice): (usize, Map<String, Value>)) -> Value {
         content => content_text(content).into(),
     };
     let role = message.remove("role").unwrap_or_default();
-    let calls = |name: &str| message.get(name).is_some_and(|calls| !calls.is_null() && *calls != json!([]));
+    let calls =
+        |name: &str| message.get(name).is_some_and(|calls| !calls.is_null() && *calls != json!([]));
     let ended = if calls("tool_calls") || calls("function_call") { "tool_calls" } else { "stop" };
     let mut said = Map::new();
     said.insert("role".into(), text_or(role, "assistant"));
@@ -82,7 +86,9 @@ fn content_text(content: Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text,
         Value::Array(parts) => {
-            let text = |part: &Value| part.as_str().or_else(|| part.get("text")?.as_str()).map(str::to_owned);
+            let text = |part: &Value| {
+                part.as_str().or_else(|| part.get("text")?.as_str()).map(str::to_owned)
+            };
             parts.iter().filter_map(text).collect()
         }
         other => other.to_string(),
@@ -103,8 +109,11 @@ fn usage(written: Value, choices: &[Value], instead: &Instead<'_>) -> Value {
         None => instead.usage.unwrap_or_else(ours),
     };
     let mut fields = object(written).unwrap_or_default();
-    let counts =
-        [("prompt_tokens", usage.prompt_tokens), ("completion_tokens", usage.completion_tokens), ("total_tokens", usage.total_tokens)];
+    let counts = [
+        ("prompt_tokens", usage.prompt_tokens),
+        ("completion_tokens", usage.completion_tokens),
+        ("total_tokens", usage.total_tokens),
+    ];
     fields.extend(counts.map(|(name, count)| (name.to_owned(), count.into())));
     if usage.estimated {
         fields.insert("estimated".into(), true.into());
@@ -117,10 +126,13 @@ fn usage(written: Value, choices: &[Value], instead: &Instead<'_>) -> Value {
 /// About as many bytes as a model wrote.
 fn bytes(choice: &Value) -> u64 {
     let message = &choice["message"];
-    let texts = ["content", "refusal", "reasoning_content", "reasoning"].map(|name| message[name].as_str().unwrap_or_default().len());
+    let texts = ["content", "refusal", "reasoning_content", "reasoning"]
+        .map(|name| message[name].as_str().unwrap_or_default().len());
     let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let called = calls.map(|call| &call["function"]).chain([&message["function_call"]]);
-    let called = called.map(|call| ["name", "arguments"].map(|name| call[name].as_str().unwrap_or_default().len()));
+    let called = called.map(|call| {
+        ["name", "arguments"].map(|name| call[name].as_str().unwrap_or_default().len())
+    });
     (texts.iter().sum::<usize>() + called.flatten().sum::<usize>()) as u64
 }
 

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::anthropic::as_chat_completion;
 
-const INSTEAD: Instead<'_> = Instead { id: "req_1", created: 1_764_000_000, model: "gpt", prompt_tokens: 9, usage: None };
+const INSTEAD: Instead<'_> =
+    Instead { id: "req_1", created: 1_764_000_000, model: "gpt", prompt_tokens: 9, usage: None };
 
 fn shape(answer: Value) -> Value {
     shaped(answer, &INSTEAD)
@@ -20,12 +21,20 @@ fn holds(shaped: &Value) -> Result<(), TestCaseError> {
     prop_assert!(shaped["created"].is_i64(), "{}", shaped);
     for choice in shaped["choices"].as_array().expect("choices") {
         prop_assert!(choice["index"].is_u64() && choice["finish_reason"].is_string(), "{}", shaped);
-        prop_assert!(choice["message"]["role"].is_string() && choice["message"]["content"].is_string(), "{}", shaped);
+        prop_assert!(
+            choice["message"]["role"].is_string() && choice["message"]["content"].is_string(),
+            "{}",
+            shaped
+        );
     }
     for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
         prop_assert!(shaped["usage"][name].is_u64(), "{}", shaped);
     }
-    prop_assert!(shaped["usage"].get("estimated").is_none_or(|estimated| *estimated == true), "{}", shaped);
+    prop_assert!(
+        shaped["usage"].get("estimated").is_none_or(|estimated| *estimated == true),
+        "{}",
+        shaped
+    );
     Ok(())
 }
 
@@ -73,7 +82,8 @@ fn json() -> impl Strategy<Value = Value> {
         let name = prop::sample::select(names.to_vec()).prop_map(str::to_owned);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(name, inner, 0..6).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            prop::collection::btree_map(name, inner, 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
         ]
     })
 }
@@ -121,7 +131,9 @@ fn bent() -> impl Strategy<Value = Value> {
             let (above, name) = path.rsplit_once('/').unwrap();
             match (answer.pointer_mut(above), other) {
                 (Some(Value::Object(fields)), None) => _ = fields.remove(name),
-                (Some(Value::Object(fields)), Some(other)) => _ = fields.insert(name.to_owned(), other),
+                (Some(Value::Object(fields)), Some(other)) => {
+                    _ = fields.insert(name.to_owned(), other)
+                }
                 (Some(Value::Array(items)), Some(other)) if !items.is_empty() => items[0] = other,
                 _ => {}
             }
@@ -170,12 +182,16 @@ fn what_is_estimated_is_marked_and_what_was_told_is_not() {
         (json!({"input_tokens": 5, "output_tokens": 2}), (5, 2, 7), false),
     ] {
         let shaped = shape(answer(usage.clone()));
-        let counts = ["prompt_tokens", "completion_tokens", "total_tokens"].map(|name| shaped["usage"][name].as_u64());
+        let counts = ["prompt_tokens", "completion_tokens", "total_tokens"]
+            .map(|name| shaped["usage"][name].as_u64());
         assert_eq!(counts, [Some(prompt), Some(completion), Some(total)], "{usage}");
         assert_eq!(shaped["usage"].get("estimated").is_some(), estimated, "{usage}");
     }
     // Of a stream it is known how much passed.
     let instead = Instead { usage: Some(Usage::estimate(9, 400)), ..INSTEAD };
     let shaped = shaped(answer(Value::Null), &instead);
-    assert_eq!(shaped["usage"], json!({"prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109, "estimated": true}));
+    assert_eq!(
+        shaped["usage"],
+        json!({"prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109, "estimated": true})
+    );
 }

@@ -18,8 +18,13 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// All of them, in the order of the contract.
-    pub const ALL: [Endpoint; 5] =
-        [Endpoint::ChatCompletions, Endpoint::Embeddings, Endpoint::Responses, Endpoint::Messages, Endpoint::CountTokens];
+    pub const ALL: [Endpoint; 5] = [
+        Endpoint::ChatCompletions,
+        Endpoint::Embeddings,
+        Endpoint::Responses,
+        Endpoint::Messages,
+        Endpoint::CountTokens,
+    ];
 
     /// The one that records call so.
     pub fn named(word: &str) -> Option<Self> {

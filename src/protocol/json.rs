@@ -63,14 +63,17 @@ impl<'a> Name<'a> {
     /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
     pub fn is(&self, name: &str) -> bool {
         let inner = self.written();
-        inner == name.as_bytes() || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
+        inner == name.as_bytes()
+            || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
     /// Whether it reads `name` in letters of any case: to some readers (Go's) that is the same name.
     pub fn resembles(&self, name: &str) -> bool {
         let inner = self.written();
         inner.eq_ignore_ascii_case(name.as_bytes())
-            || (inner.len() > name.len() && inner.contains(&b'\\') && self.text().eq_ignore_ascii_case(name))
+            || (inner.len() > name.len()
+                && inner.contains(&b'\\')
+                && self.text().eq_ignore_ascii_case(name))
     }
 
     /// Where it stands, with its quotes.
@@ -319,7 +322,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks through the object ahead; `each` has to consume the member's value. Any other value is skipped.
-    pub fn members(&mut self, mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub fn members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         if self.shape()? != Shape::Object {
             return self.skip().map(|_| ());
         }
@@ -345,7 +351,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks through the array ahead; `each` has to consume the element. Any other value is skipped.
-    pub fn elements(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub fn elements(
+        &mut self,
+        mut each: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         if self.shape()? != Shape::Array {
             return self.skip().map(|_| ());
         }
@@ -371,9 +380,15 @@ impl<'a> Cursor<'a> {
 }
 
 /// Walks through the members of a body that has to be one JSON object and nothing else.
-pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a>) -> Result<(), Fault>) -> Result<(), Error> {
+pub fn read_object<'a>(
+    body: &'a [u8],
+    each: impl FnMut(&mut Cursor<'a>, Name<'a>) -> Result<(), Fault>,
+) -> Result<(), Error> {
     if let Err(error) = std::str::from_utf8(body) {
-        return Err(Error::new(Kind::InvalidRequest, format!("The body is not UTF-8 text: byte {} is wrong.", error.valid_up_to())));
+        return Err(Error::new(
+            Kind::InvalidRequest,
+            format!("The body is not UTF-8 text: byte {} is wrong.", error.valid_up_to()),
+        ));
     }
     let mut cursor = Cursor { text: body, at: 0, depth: 0 };
     let walked = match cursor.shape() {
@@ -393,10 +408,16 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
     });
     ended.map_err(|fault| match fault {
         Fault::Refused(error) => *error,
-        Fault::Deep => Error::new(Kind::InvalidRequest, format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH)),
+        Fault::Deep => Error::new(
+            Kind::InvalidRequest,
+            format!("The body is nested deeper than {} levels.", bounds::JSON_DEPTH),
+        ),
         Fault::Long => {
             let longest = bounds::JSON_WORD_BYTES;
-            Error::new(Kind::InvalidRequest, format!("The body holds a number or a name of more than {longest} bytes."))
+            Error::new(
+                Kind::InvalidRequest,
+                format!("The body holds a number or a name of more than {longest} bytes."),
+            )
         }
         Fault::Syntax | Fault::Cut => {
             let why = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
@@ -410,10 +431,15 @@ pub fn read_object<'a>(body: &'a [u8], each: impl FnMut(&mut Cursor<'a>, Name<'a
 
 /// Walks with `each` through a text that may be the beginning of JSON only, or turn into something else. Gives how many of its
 /// bytes are the beginning of one value: all of them, or as many as stand before what cannot be.
-pub fn read_part<'a>(text: &'a [u8], each: impl FnOnce(&mut Cursor<'a>) -> Result<(), Fault>) -> usize {
+pub fn read_part<'a>(
+    text: &'a [u8],
+    each: impl FnOnce(&mut Cursor<'a>) -> Result<(), Fault>,
+) -> usize {
     let readable = match std::str::from_utf8(text) {
         // A character that is cut off, where the text is.
-        Err(error) if error.error_len().is_some() => text.get(..error.valid_up_to()).unwrap_or_default(),
+        Err(error) if error.error_len().is_some() => {
+            text.get(..error.valid_up_to()).unwrap_or_default()
+        }
         _ => text,
     };
     let mut cursor = Cursor { text: readable, at: 0, depth: 0 };
@@ -487,7 +513,10 @@ pub fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
         } else if kept_before.is_some() {
             edits.push(Edit::new(last_end..span.end, &b""[..]));
         } else {
-            edits.push(Edit::new(span.start..next.map_or(span.end, |(next, _)| next.start), &b""[..]));
+            edits.push(Edit::new(
+                span.start..next.map_or(span.end, |(next, _)| next.start),
+                &b""[..],
+            ));
         }
         last_end = span.end;
     }

@@ -22,7 +22,10 @@ fn depth_is_bounded_exactly_and_without_recursion() {
 
 #[test]
 fn a_fault_is_told_with_its_place() {
-    assert_eq!(read(b"{\"a\":1,\n}").unwrap_err().detail(), "The body is not valid JSON: key must be a string at line 2 column 1.");
+    assert_eq!(
+        read(b"{\"a\":1,\n}").unwrap_err().detail(),
+        "The body is not valid JSON: key must be a string at line 2 column 1."
+    );
     assert!(read(b"[1]").unwrap_err().detail().contains("JSON object"));
     assert!(read(b"{\"a\":\"\xff\"}").unwrap_err().detail().contains("UTF-8"));
     assert!(read(b"{} x").is_err());
@@ -54,7 +57,8 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec(("[a-z\"\\\\]{0,6}", inner), 0..4).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            prop::collection::vec(("[a-z\"\\\\]{0,6}", inner), 0..4)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
         ]
     })
 }

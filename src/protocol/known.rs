@@ -27,7 +27,9 @@ impl Known {
     /// spelling.
     pub fn find(&mut self, name: &Name<'_>) -> Result<&'static str, Fault> {
         let written = name.written();
-        if let Some((at, known)) = self.names.iter().enumerate().find(|(_, known)| known.as_bytes() == written) {
+        if let Some((at, known)) =
+            self.names.iter().enumerate().find(|(_, known)| known.as_bytes() == written)
+        {
             if self.seen & (1 << at) != 0 {
                 let field = self.field(known);
                 return Err(Error::invalid(&field, format!("`{field}` comes twice.")).into());
@@ -44,7 +46,9 @@ impl Known {
             None => Ok(""),
             Some(known) => {
                 let field = self.field(known);
-                let message = format!("What may be taken for `{field}` has to be spelled exactly so: in this case, without escapes.");
+                let message = format!(
+                    "What may be taken for `{field}` has to be spelled exactly so: in this case, without escapes."
+                );
                 Err(Error::invalid(field, message).into())
             }
         }
@@ -64,7 +68,11 @@ fn reads_like(text: &str, known: &str) -> bool {
         'ı' | 'İ' => 'i',
         other => other.to_ascii_lowercase(),
     };
-    let read = text.chars().take_while(|letter| *letter != '\0').filter(|letter| *letter != '_').map(folded);
+    let read = text
+        .chars()
+        .take_while(|letter| *letter != '\0')
+        .filter(|letter| *letter != '_')
+        .map(folded);
     read.eq(known.chars().filter(|letter| *letter != '_'))
 }
 
@@ -75,7 +83,8 @@ mod tests {
 
     /// What becomes of an object's members, one after another.
     fn found(body: &str) -> Result<Vec<&'static str>, Error> {
-        let (mut known, mut found) = (Known::of("options.", &["max_tokens", "n", "stream"]), Vec::new());
+        let (mut known, mut found) =
+            (Known::of("options.", &["max_tokens", "n", "stream"]), Vec::new());
         read_object(body.as_bytes(), |cursor, name| {
             found.push(known.find(&name)?);
             cursor.pass()
@@ -85,7 +94,10 @@ mod tests {
 
     #[test]
     fn each_comes_once_in_its_one_spelling() {
-        assert_eq!(found(r#"{"n":1,"other":2,"max_tokens":3,"other":4,"ns":5}"#).unwrap(), ["n", "", "max_tokens", "", ""]);
+        assert_eq!(
+            found(r#"{"n":1,"other":2,"max_tokens":3,"other":4,"ns":5}"#).unwrap(),
+            ["n", "", "max_tokens", "", ""]
+        );
         for (body, field) in [
             (r#"{"n":1,"n":1}"#, "n"),
             (r#"{"N":1}"#, "n"),
@@ -101,7 +113,11 @@ mod tests {
             ("{\"ſtream\":1}", "stream"),
         ] {
             let error = found(body).unwrap_err();
-            assert_eq!((error.status().as_u16(), error.field()), (400, Some(&*format!("options.{field}"))), "{body}");
+            assert_eq!(
+                (error.status().as_u16(), error.field()),
+                (400, Some(&*format!("options.{field}"))),
+                "{body}"
+            );
             assert!(error.detail().contains(&format!("`options.{field}`")), "{error}");
         }
     }

@@ -122,11 +122,15 @@ fn look(data: &[u8]) -> Option<Option<(u32, u32)>> {
     let is = |begins: &str| data.starts_with(begins.as_bytes());
     // A slash may be escaped in JSON; then the places are others, and the size is not looked for.
     let size = if is("iVBORw0KGgo") {
-        bytes(data, 16).map(|[a, b, c, d, e, f, g, h]| (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])))
+        bytes(data, 16).map(|[a, b, c, d, e, f, g, h]| {
+            (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+        })
     } else if is("/9j/") || is("_9j_") || is("\\/9j\\/") {
         jpeg(data)
     } else if is("R0lGOD") {
-        bytes(data, 6).map(|[a, b, c, d]| (u16::from_le_bytes([a, b]).into(), u16::from_le_bytes([c, d]).into()))
+        bytes(data, 6).map(|[a, b, c, d]| {
+            (u16::from_le_bytes([a, b]).into(), u16::from_le_bytes([c, d]).into())
+        })
     } else if is("UklGR") && bytes(data, 8) == Some(*b"WEBP") {
         webp(data)
     } else {
@@ -144,7 +148,10 @@ fn jpeg(data: &[u8]) -> Option<(u32, u32)> {
             (0xff, 0xff) => at += 1,
             (0xff, 0xc0..=0xcf) if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
                 let [a, b, c, d]: [u8; 4] = bytes(data, at + 5)?;
-                return Some((u16::from_be_bytes([c, d]).into(), u16::from_be_bytes([a, b]).into()));
+                return Some((
+                    u16::from_be_bytes([c, d]).into(),
+                    u16::from_be_bytes([a, b]).into(),
+                ));
             }
             (0xff, _) => at += 2 + usize::from(u16::from_be_bytes([high, low])),
             _ => return None,
@@ -159,10 +166,18 @@ fn webp(data: &[u8]) -> Option<(u32, u32)> {
         return None;
     }
     match form {
-        b'X' => bytes(data, 24).map(|[a, b, c, d, e, f]| (u32::from_le_bytes([a, b, c, 0]) + 1, u32::from_le_bytes([d, e, f, 0]) + 1)),
-        b'L' => bytes(data, 21).map(u32::from_le_bytes).map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1)),
-        _ => bytes(data, 26)
-            .map(|[a, b, c, d]| (u32::from(u16::from_le_bytes([a, b]) & 0x3fff), u32::from(u16::from_le_bytes([c, d]) & 0x3fff))),
+        b'X' => bytes(data, 24).map(|[a, b, c, d, e, f]| {
+            (u32::from_le_bytes([a, b, c, 0]) + 1, u32::from_le_bytes([d, e, f, 0]) + 1)
+        }),
+        b'L' => bytes(data, 21)
+            .map(u32::from_le_bytes)
+            .map(|bits| ((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1)),
+        _ => bytes(data, 26).map(|[a, b, c, d]| {
+            (
+                u32::from(u16::from_le_bytes([a, b]) & 0x3fff),
+                u32::from(u16::from_le_bytes([c, d]) & 0x3fff),
+            )
+        }),
     }
 }
 
@@ -170,7 +185,9 @@ fn webp(data: &[u8]) -> Option<(u32, u32)> {
 fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     let mut found = [0; N];
     for (place, byte) in (at..).zip(&mut found) {
-        let sextet = |more: usize| data.get(place / 3 * 4 + place % 3 + more).and_then(|letter| sextet(*letter));
+        let sextet = |more: usize| {
+            data.get(place / 3 * 4 + place % 3 + more).and_then(|letter| sextet(*letter))
+        };
         *byte = sextet(0)? << (2 * (place % 3) + 2) | sextet(1)? >> (4 - 2 * (place % 3));
     }
     Some(found)
@@ -199,29 +216,55 @@ mod tests {
     }
 
     fn png(width: u32, height: u32) -> Vec<u8> {
-        [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", &width.to_be_bytes()[..], &height.to_be_bytes(), b"\x08\x02\0\0\0"].concat()
+        [
+            b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR",
+            &width.to_be_bytes()[..],
+            &height.to_be_bytes(),
+            b"\x08\x02\0\0\0",
+        ]
+        .concat()
     }
 
     #[test]
     fn the_head_of_a_file_tells_its_size() {
-        let gif = [b"GIF89a".as_slice(), &640u16.to_le_bytes(), &480u16.to_le_bytes(), b"\0\0\0"].concat();
+        let gif = [b"GIF89a".as_slice(), &640u16.to_le_bytes(), &480u16.to_le_bytes(), b"\0\0\0"]
+            .concat();
         let exif = [b"\xff\xe1".as_slice(), &1002u16.to_be_bytes(), &[7; 1000]].concat();
-        let frame = [b"\xff\xc2\0\x11\x08".as_slice(), &480u16.to_be_bytes(), &640u16.to_be_bytes(), b"\x03"].concat();
+        let frame = [
+            b"\xff\xc2\0\x11\x08".as_slice(),
+            &480u16.to_be_bytes(),
+            &640u16.to_be_bytes(),
+            b"\x03",
+        ]
+        .concat();
         let jpeg = [b"\xff\xd8".as_slice(), &exif, b"\xff", &frame].concat();
         let riff = |rest: &[u8]| [b"RIFF\0\0\0\0WEBP".as_slice(), rest].concat();
         let extended = riff(b"VP8X\x0a\0\0\0\0\0\0\0\x7f\x02\0\xdf\x01\0");
-        let lossless = riff(&[b"VP8L\0\0\0\0\x2f".as_slice(), &(639u32 | 479 << 14).to_le_bytes()].concat());
+        let lossless =
+            riff(&[b"VP8L\0\0\0\0\x2f".as_slice(), &(639u32 | 479 << 14).to_le_bytes()].concat());
         let lossy = riff(b"VP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x80\x02\xe0\x01");
         for file in [png(640, 480), gif, jpeg, extended, lossless, lossy] {
             assert_eq!(look(written(&file).as_bytes()), Some(Some((640, 480))), "{file:?}");
             let longer = [&file[..], &[9; 50]].concat();
-            assert_eq!(look(written(&longer).replace('+', "-").replace('/', "_").as_bytes()), Some(Some((640, 480))));
+            assert_eq!(
+                look(written(&longer).replace('+', "-").replace('/', "_").as_bytes()),
+                Some(Some((640, 480)))
+            );
             // Cut before it says so, it is an image of unknown size; and one without any.
-            assert_eq!(look(&written(&file).as_bytes()[..16]).map(|size| size.is_none() || file.starts_with(b"GIF")), Some(true));
+            assert_eq!(
+                look(&written(&file).as_bytes()[..16])
+                    .map(|size| size.is_none() || file.starts_with(b"GIF")),
+                Some(true)
+            );
             assert!(look(written(&file).replace('/', "\\/").as_bytes()).is_some());
         }
         assert_eq!(look(written(&png(0, 5)).as_bytes()), Some(None));
-        for none in ["", "AAAA", "https://example.com/a.png", "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmciLz4="] {
+        for none in [
+            "",
+            "AAAA",
+            "https://example.com/a.png",
+            "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmciLz4=",
+        ] {
             assert_eq!(look(none.as_bytes()), None, "{none}");
         }
     }
@@ -229,15 +272,27 @@ mod tests {
     #[test]
     fn images_count_by_the_rule_of_their_provider() {
         // Examples of OpenAI's and Anthropic's documentation.
-        assert_eq!([tiles((1024, 1024)), tiles((2048, 4096)), tiles((200, 200)), tiles((1, 1))], [765, 1105, 255, 255]);
         assert_eq!(
-            [pixels((200, 200)), pixels((1000, 1000)), pixels((1092, 1092)), pixels((8000, 8000)), pixels((1, 1))],
+            [tiles((1024, 1024)), tiles((2048, 4096)), tiles((200, 200)), tiles((1, 1))],
+            [765, 1105, 255, 255]
+        );
+        assert_eq!(
+            [
+                pixels((200, 200)),
+                pixels((1000, 1000)),
+                pixels((1092, 1092)),
+                pixels((8000, 8000)),
+                pixels((1, 1))
+            ],
             [54, 1334, 1590, 1600, 1]
         );
         let mut prompt = Prompt::default();
         let address = format!("data:image/png;base64,{}", written(&png(200, 200)));
         prompt.image(address.as_bytes(), Rule::OpenAi { small: false });
-        assert_eq!((prompt.images, prompt.tokens, prompt.apart), (1, 255, address.len() as u64 - 22));
+        assert_eq!(
+            (prompt.images, prompt.tokens, prompt.apart),
+            (1, 255, address.len() as u64 - 22)
+        );
         prompt.image(b"https://example.com/a.png", Rule::OpenAi { small: false });
         prompt.image(written(&png(200, 200)).as_bytes(), Rule::Anthropic);
         prompt.image(address.as_bytes(), Rule::OpenAi { small: true });
@@ -257,8 +312,15 @@ mod tests {
         };
         assert_eq!(tokens(&|prompt| prompt.audio(b"AAAA")), (100, 4, false));
         assert_eq!(tokens(&|prompt| prompt.audio(&[b'A'; 1_000_000])), (500, 1_000_000, false));
-        assert_eq!(tokens(&|prompt| prompt.file(b"data:application/pdf;base64,AAAA")), (250, 32, true));
-        assert_eq!(tokens(&|prompt| prompt.file(&[b'A'; 266_668])), (5_000, 266_668, true), "a PDF of 200 KB");
+        assert_eq!(
+            tokens(&|prompt| prompt.file(b"data:application/pdf;base64,AAAA")),
+            (250, 32, true)
+        );
+        assert_eq!(
+            tokens(&|prompt| prompt.file(&[b'A'; 266_668])),
+            (5_000, 266_668, true),
+            "a PDF of 200 KB"
+        );
         let text = format!("data:text/plain;base64,{}", "A".repeat(3_432));
         assert_eq!(tokens(&|prompt| prompt.file(text.as_bytes())), (647, 0, false));
     }

@@ -50,7 +50,10 @@ impl Mock {
 }
 
 /// Serves until `shutdown` is done; connections then under way end with their tasks.
-pub async fn serve(listener: std::net::TcpListener, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
+pub async fn serve(
+    listener: std::net::TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(bounds::MOCK_CONNECTIONS));
     let mut connections = tokio::task::JoinSet::new();
@@ -74,7 +77,9 @@ pub async fn serve(listener: std::net::TcpListener, shutdown: impl Future<Output
             let _permit = permit;
             // Small writes (events) have to leave at once; failing that they are only late.
             let _slower = connection.set_nodelay(true);
-            let service = hyper::service::service_fn(|request| async { Ok::<_, Infallible>(answer(request).await) });
+            let service = hyper::service::service_fn(|request| async {
+                Ok::<_, Infallible>(answer(request).await)
+            });
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(bounds::KEEP_ALIVE);
             if let Err(error) = server.serve_connection(TokioIo::new(connection), service).await {
@@ -89,7 +94,9 @@ async fn answer(request: Request<Incoming>) -> Answer {
     let endpoint = asked_for.map(|(endpoint, _)| endpoint);
     match say(request, asked_for).await {
         Ok(answer) => answer,
-        Err(error) => refusal(endpoint, error.status(), error.detail(), error.kind().row().openai_type),
+        Err(error) => {
+            refusal(endpoint, error.status(), error.detail(), error.kind().row().openai_type)
+        }
     }
 }
 
@@ -97,18 +104,27 @@ async fn answer(request: Request<Incoming>) -> Answer {
 fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
     let (millis, path) = path.strip_prefix('/')?.split_once("/v1/")?;
     let latency = Duration::from_millis(millis.parse().ok()?);
-    let endpoint = Endpoint::ALL.into_iter().find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
+    let endpoint = Endpoint::ALL
+        .into_iter()
+        .find(|endpoint| endpoint.path().strip_prefix('/') == Some(path))?;
     (latency <= bounds::MOCK_LATENCY).then_some((endpoint, latency))
 }
 
-async fn say(request: Request<Incoming>, asked_for: Option<(Endpoint, Duration)>) -> Result<Answer, Error> {
+async fn say(
+    request: Request<Incoming>,
+    asked_for: Option<(Endpoint, Duration)>,
+) -> Result<Answer, Error> {
     let (endpoint, latency) = asked_for.ok_or_else(|| Error::not_found("route"))?;
     if request.method() != Method::POST {
         return Err(Error::new(Kind::MethodNotAllowed, "Only POST is answered here."));
     }
     let body = match Limited::new(request.into_body(), bounds::MOCK_BODY).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) => return Err(Error::new(Kind::PayloadTooLarge, "The body could not be read.").because(error)),
+        Err(error) => {
+            return Err(
+                Error::new(Kind::PayloadTooLarge, "The body could not be read.").because(error)
+            );
+        }
     };
     let asked = openai::read_request(&body, endpoint)?;
     tokio::time::sleep(latency).await;
@@ -123,30 +139,53 @@ async fn say(request: Request<Incoming>, asked_for: Option<(Endpoint, Duration)>
     };
     Ok(match asked.model.as_str() {
         "status-429" => {
-            let mut answer = refusal(StatusCode::TOO_MANY_REQUESTS, "The mock provider is told to refuse.", "rate_limit_error");
+            let mut answer = refusal(
+                StatusCode::TOO_MANY_REQUESTS,
+                "The mock provider is told to refuse.",
+                "rate_limit_error",
+            );
             answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             answer
         }
-        "status-500" => refusal(StatusCode::INTERNAL_SERVER_ERROR, "The mock provider is told to fail.", "server_error"),
-        "status-503" => refusal(StatusCode::SERVICE_UNAVAILABLE, "The mock provider is told to be overloaded.", "server_error"),
+        "status-500" => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The mock provider is told to fail.",
+            "server_error",
+        ),
+        "status-503" => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The mock provider is told to be overloaded.",
+            "server_error",
+        ),
         "hang" => std::future::pending().await,
         model if asked.stream => {
             let events = events(endpoint, model, Said::to(endpoint, &body, &asked).events());
             respond(StatusCode::OK, "text/event-stream", events)
         }
-        "in-band-error" => refusal(StatusCode::INTERNAL_SERVER_ERROR, "The mock provider is told to fail.", "server_error"),
+        "in-band-error" => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The mock provider is told to fail.",
+            "server_error",
+        ),
         "cut" => broken(whole()?),
         _ => respond(StatusCode::OK, "application/json", vec![Ok(whole()?)]),
     })
 }
 
 /// The events of a stream as they are written, with the fault that the model is called after.
-fn events(endpoint: Endpoint, model: &str, events: Vec<String>) -> Vec<Result<Bytes, std::io::Error>> {
+fn events(
+    endpoint: Endpoint,
+    model: &str,
+    events: Vec<String>,
+) -> Vec<Result<Bytes, std::io::Error>> {
     if model == "in-band-error" {
-        return vec![Ok(answers::error_event(endpoint, "The mock provider is told to fail.").into())];
+        return vec![Ok(
+            answers::error_event(endpoint, "The mock provider is told to fail.").into()
+        )];
     }
     let most = if model == "cut" { answers::until_first_word(endpoint) } else { events.len() };
-    let mut events: Vec<_> = events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
+    let mut events: Vec<_> =
+        events.into_iter().take(most).map(|event| Ok(Bytes::from(event))).collect();
     if model == "cut" {
         events.push(Err(std::io::Error::other("told to break off")));
     }
@@ -156,7 +195,11 @@ fn events(endpoint: Endpoint, model: &str, events: Vec<String>) -> Vec<Result<By
 /// An answer that breaks off in its middle.
 fn broken(whole: Bytes) -> Answer {
     let half = whole.slice(..whole.len() / 2);
-    respond(StatusCode::OK, "application/json", vec![Ok(half), Err(std::io::Error::other("told to break off"))])
+    respond(
+        StatusCode::OK,
+        "application/json",
+        vec![Ok(half), Err(std::io::Error::other("told to break off"))],
+    )
 }
 
 fn refusal(endpoint: Option<Endpoint>, status: StatusCode, message: &str, kind: &str) -> Answer {
@@ -164,7 +207,11 @@ fn refusal(endpoint: Option<Endpoint>, status: StatusCode, message: &str, kind: 
     respond(status, "application/json", vec![Ok(body.to_string().into())])
 }
 
-fn respond(status: StatusCode, content_type: &'static str, parts: Vec<Result<Bytes, std::io::Error>>) -> Answer {
+fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    parts: Vec<Result<Bytes, std::io::Error>>,
+) -> Answer {
     let length = match parts.as_slice() {
         [Ok(only)] if content_type == "application/json" => Some(only.len()),
         _ => None,
@@ -176,7 +223,9 @@ fn respond(status: StatusCode, content_type: &'static str, parts: Vec<Result<Byt
     });
     let mut answer = Response::new(StreamBody::new(frames.boxed()));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     if let Some(length) = length {
         answer.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     }
@@ -203,7 +252,10 @@ mod tests {
         let connection = tokio::net::TcpStream::connect(address).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await.unwrap();
         tokio::spawn(connection);
-        let request = Request::post(path).header("host", "mock").body(Full::new(Bytes::from(body.to_string()))).unwrap();
+        let request = Request::post(path)
+            .header("host", "mock")
+            .body(Full::new(Bytes::from(body.to_string())))
+            .unwrap();
         let (head, mut frames) = sender.send_request(request).await.unwrap().into_parts();
         let (mut received, mut broken) = (Vec::new(), false);
         while let Some(frame) = frames.frame().await {
@@ -229,7 +281,10 @@ mod tests {
     async fn a_stream_amounts_to_the_whole_answer() {
         let (status, _, whole, _) = post("/0/v1/chat/completions", ask("echo", false)).await;
         let whole: Value = serde_json::from_slice(&whole).unwrap();
-        assert_eq!((status, &whole["choices"][0]["message"]["content"]), (200, &json!("say héllo twice")));
+        assert_eq!(
+            (status, &whole["choices"][0]["message"]["content"]),
+            (200, &json!("say héllo twice"))
+        );
         let (_, headers, stream, broken) = post("/1/v1/chat/completions", ask("echo", true)).await;
         assert_eq!(headers["content-type"], "text/event-stream");
         assert!(!broken);
@@ -246,18 +301,27 @@ mod tests {
         for (model, status) in [("status-429", 429), ("status-500", 500), ("status-503", 503)] {
             let (got, headers, body, _) = post("/0/v1/chat/completions", ask(model, true)).await;
             assert_eq!((got, headers.contains_key("retry-after")), (status, status == 429));
-            assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string());
+            assert!(
+                serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string()
+            );
         }
         let (status, _, stream, broken) = post("/0/v1/chat/completions", ask("cut", true)).await;
         let mut tally = Tally::default();
         tally.feed(&stream);
-        assert_eq!((status, broken, tally.verdict(), tally.finished()), (200, true, Verdict::Answer, false));
-        let (status, _, stream, _) = post("/0/v1/chat/completions", ask("in-band-error", true)).await;
+        assert_eq!(
+            (status, broken, tally.verdict(), tally.finished()),
+            (200, true, Verdict::Answer, false)
+        );
+        let (status, _, stream, _) =
+            post("/0/v1/chat/completions", ask("in-band-error", true)).await;
         let mut tally = Tally::default();
         tally.feed(&stream);
         assert_eq!((status, tally.verdict()), (200, Verdict::Error));
         assert!(post("/0/v1/chat/completions", ask("cut", false)).await.3);
-        let hang = tokio::time::timeout(Duration::from_millis(100), post("/0/v1/chat/completions", ask("hang", false)));
+        let hang = tokio::time::timeout(
+            Duration::from_millis(100),
+            post("/0/v1/chat/completions", ask("hang", false)),
+        );
         assert!(hang.await.is_err());
     }
 
@@ -270,7 +334,9 @@ mod tests {
         ] {
             let (got, _, body, _) = post(path, body).await;
             assert_eq!(got, status, "{path}");
-            assert!(serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string());
+            assert!(
+                serde_json::from_slice::<Value>(&body).unwrap()["error"]["message"].is_string()
+            );
         }
     }
 
@@ -291,25 +357,39 @@ mod tests {
         assert!(events.iter().enumerate().all(|(n, event)| event["sequence_number"] == n));
         let said: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
         let last = events.last().unwrap();
-        assert_eq!((said.as_str(), &last["type"]), ("say héllo twice", &json!("response.completed")));
+        assert_eq!(
+            (said.as_str(), &last["type"]),
+            ("say héllo twice", &json!("response.completed"))
+        );
         assert_eq!(
             (&last["response"]["output"][0]["content"], &last["response"]["usage"]),
             (&response["output"][0]["content"], &response["usage"])
         );
 
         let message = whole(post("/0/v1/messages", ask("messages", false)).await.2);
-        assert_eq!((&message["content"][0]["text"], &message["stop_reason"]), (&json!("say héllo twice"), &json!("end_turn")));
+        assert_eq!(
+            (&message["content"][0]["text"], &message["stop_reason"]),
+            (&json!("say héllo twice"), &json!("end_turn"))
+        );
         let events = data(&post("/0/v1/messages", ask("messages", true)).await.2);
-        let said: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
-        assert_eq!((said.as_str(), &events[0]["type"]), ("say héllo twice", &json!("message_start")));
+        let said: String =
+            events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+        assert_eq!(
+            (said.as_str(), &events[0]["type"]),
+            ("say héllo twice", &json!("message_start"))
+        );
         assert_eq!(events[0]["message"]["usage"]["input_tokens"], message["usage"]["input_tokens"]);
-        assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], message["usage"]["output_tokens"]);
+        assert_eq!(
+            events[events.len() - 2]["usage"]["output_tokens"],
+            message["usage"]["output_tokens"]
+        );
         let count = whole(post("/0/v1/messages/count_tokens", ask("messages", false)).await.2);
         assert_eq!(count["input_tokens"], message["usage"]["input_tokens"]);
         for path in ["/0/v1/responses", "/0/v1/messages"] {
             let (_, _, cut, broken) = post(path, json!({"model": "cut", "stream": true})).await;
             assert!(broken && String::from_utf8(cut).unwrap().contains("This "), "{path}");
-            let (_, _, failed, _) = post(path, json!({"model": "in-band-error", "stream": true})).await;
+            let (_, _, failed, _) =
+                post(path, json!({"model": "in-band-error", "stream": true})).await;
             assert!(failed.starts_with(b"event: error\n"), "{path}");
         }
         let (status, _, refused, _) = post("/0/v1/messages", json!({"model": "status-429"})).await;
@@ -325,13 +405,27 @@ mod tests {
         };
         let data = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap()["data"].clone();
         let two = data(ask(json!(["one", "two"]), json!({})).await.2);
-        let numbers = |n: usize| two[n]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<f64>>();
+        let numbers = |n: usize| {
+            two[n]["embedding"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|x| x.as_f64().unwrap())
+                .collect::<Vec<f64>>()
+        };
         assert_eq!((numbers(0).len(), two[1]["index"].as_u64()), (256, Some(1)));
         assert!((numbers(0).iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5);
         assert_ne!(numbers(0), numbers(1));
         assert_eq!(data(ask(json!("two"), json!({})).await.2)[0]["embedding"], two[1]["embedding"]);
-        let packed = data(ask(json!([[1, 2], [3]]), json!({"encoding_format": "base64", "dimensions": 4})).await.2);
-        assert_eq!((packed[0]["embedding"].as_str().unwrap().len(), packed.as_array().unwrap().len()), (24, 2));
+        let packed = data(
+            ask(json!([[1, 2], [3]]), json!({"encoding_format": "base64", "dimensions": 4}))
+                .await
+                .2,
+        );
+        assert_eq!(
+            (packed[0]["embedding"].as_str().unwrap().len(), packed.as_array().unwrap().len()),
+            (24, 2)
+        );
         for (input, more) in [
             (json!([]), json!({})),
             (json!({}), json!({})),

@@ -28,18 +28,45 @@ pub(super) const TOKENS_PER_CALL: u64 = 6;
 /// What providers write beside the definition of a tool that is theirs and runs at the client, at most.
 const TOKENS_PER_CLIENT_TOOL: u64 = 1_000;
 /// What the types of such tools begin with.
-const CLIENT_TOOLS: [&str; 6] = ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
+const CLIENT_TOOLS: [&str; 6] =
+    ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
 
 /// The members of a request that are acted on beside those of [`counts`].
 fn acted_on(endpoint: Endpoint) -> &'static [&'static str] {
     match endpoint {
-        Endpoint::ChatCompletions => {
-            &["model", "messages", "stream", "stream_options", "tools", "functions", "response_format", "extra_body"]
-        }
+        Endpoint::ChatCompletions => &[
+            "model",
+            "messages",
+            "stream",
+            "stream_options",
+            "tools",
+            "functions",
+            "response_format",
+            "extra_body",
+        ],
         Endpoint::Embeddings => &["model", "input", "extra_body"],
-        Endpoint::Responses => &["model", "input", "instructions", "stream", "tools", "text", "extra_body"],
-        Endpoint::Messages => &["model", "messages", "system", "stream", "tools", "output_format", "output_config", "extra_body"],
-        Endpoint::CountTokens => &["model", "messages", "system", "tools", "output_format", "output_config", "extra_body"],
+        Endpoint::Responses => {
+            &["model", "input", "instructions", "stream", "tools", "text", "extra_body"]
+        }
+        Endpoint::Messages => &[
+            "model",
+            "messages",
+            "system",
+            "stream",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
+        Endpoint::CountTokens => &[
+            "model",
+            "messages",
+            "system",
+            "tools",
+            "output_format",
+            "output_config",
+            "extra_body",
+        ],
     }
 }
 
@@ -128,7 +155,8 @@ pub(super) struct Facts {
 /// twice or in another spelling; all else is the provider's to judge.
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut facts = Facts::default();
-    let (mut counted, mut known) = (Known::of("", counts::NAMES), Known::of("", acted_on(endpoint)));
+    let (mut counted, mut known) =
+        (Known::of("", counts::NAMES), Known::of("", acted_on(endpoint)));
     json::read_object(body, |cursor, name| {
         let count = counted.find(&name)?;
         if !count.is_empty() {
@@ -138,10 +166,14 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Err
             ("", _) => cursor.pass(),
             ("extra_body", _) => read_extra(cursor, endpoint),
             // What all of them have in common, and read alike.
-            (name @ ("model" | "stream"), _) | (name, Endpoint::ChatCompletions) => chat::member(cursor, name, &mut facts),
+            (name @ ("model" | "stream"), _) | (name, Endpoint::ChatCompletions) => {
+                chat::member(cursor, name, &mut facts)
+            }
             (_, Endpoint::Embeddings) => embeddings::member(cursor, &mut facts),
             (name, Endpoint::Responses) => responses::member(cursor, name, &mut facts),
-            (name, Endpoint::Messages | Endpoint::CountTokens) => anthropic::member(cursor, name, &mut facts),
+            (name, Endpoint::Messages | Endpoint::CountTokens) => {
+                anthropic::member(cursor, name, &mut facts)
+            }
         }
     })?;
     facts.finish(body, endpoint)
@@ -149,13 +181,18 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Err
 
 /// Some gateways put the members of `extra_body` into the request, over those that are there. What is acted on is not among them.
 fn read_extra(cursor: &mut Cursor<'_>, endpoint: Endpoint) -> Result<(), Fault> {
-    let (mut counted, mut known) = (Known::of("extra_body.", counts::NAMES), Known::of("extra_body.", acted_on(endpoint)));
+    let (mut counted, mut known) =
+        (Known::of("extra_body.", counts::NAMES), Known::of("extra_body.", acted_on(endpoint)));
     cursor.members(|cursor, name| {
         let found = [counted.find(&name)?, known.find(&name)?].concat();
         if found.is_empty() {
             return cursor.pass();
         }
-        Err(Error::invalid(format!("extra_body.{found}"), format!("`{found}` has to stand in the request itself.")).into())
+        Err(Error::invalid(
+            format!("extra_body.{found}"),
+            format!("`{found}` has to stand in the request itself."),
+        )
+        .into())
     })
 }
 
@@ -167,17 +204,29 @@ impl Facts {
             return Err(Error::invalid("model", "`model` is missing."));
         };
         request.model = match json::text(body.get(span.clone()).unwrap_or_default()) {
-            Some(model) if model.is_empty() => return Err(Error::invalid("model", "`model` is empty.")),
-            Some(model) if model.len() > bounds::MODEL_BYTES => return Err(Error::invalid("model", "`model` is too long.")),
+            Some(model) if model.is_empty() => {
+                return Err(Error::invalid("model", "`model` is empty."));
+            }
+            Some(model) if model.len() > bounds::MODEL_BYTES => {
+                return Err(Error::invalid("model", "`model` is too long."));
+            }
             Some(model) => model.into_owned(),
-            None => return Err(Error::invalid("model", "`model` is not Unicode text: it holds a lone surrogate.")),
+            None => {
+                return Err(Error::invalid(
+                    "model",
+                    "`model` is not Unicode text: it holds a lone surrogate.",
+                ));
+            }
         };
         request.model_span = span;
         request.include_usage = self.options.as_ref().is_some_and(|options| options.include_usage);
         request.ask_usage = match self.options {
             _ if !request.stream || endpoint != Endpoint::ChatCompletions => None,
             Some(options) => options.ask,
-            None => Some(Edit::new(self.stream_end..self.stream_end, &br#","stream_options":{"include_usage":true}"#[..])),
+            None => Some(Edit::new(
+                self.stream_end..self.stream_end,
+                &br#","stream_options":{"include_usage":true}"#[..],
+            )),
         };
         if endpoint != Endpoint::Embeddings {
             request.max_tokens = counts.limit;
@@ -189,9 +238,19 @@ impl Facts {
             Endpoint::Messages | Endpoint::CountTokens => tokens::tool_instructions("claude"),
             _ => tokens::tool_instructions(&request.model),
         };
-        let framing = if endpoint == Endpoint::Embeddings { 0 } else { TOKENS_PER_MESSAGE * (prompt.messages + 1) };
-        request.prompt_tokens = framing + prompt.tokens + self.system_tokens + self.tool_tokens + self.format_tokens + instructions;
-        let written = (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
+        let framing = if endpoint == Endpoint::Embeddings {
+            0
+        } else {
+            TOKENS_PER_MESSAGE * (prompt.messages + 1)
+        };
+        request.prompt_tokens = framing
+            + prompt.tokens
+            + self.system_tokens
+            + self.tool_tokens
+            + self.format_tokens
+            + instructions;
+        let written =
+            (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;
         request.ceiling = Ceiling {
             prompt: if prompt.finds || counts.finds { u64::MAX } else { written },
             images: prompt.images,
@@ -215,7 +274,9 @@ pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(
         facts.request.tools += 1;
         match kind.as_deref() {
             None | Some("function" | "custom") => {}
-            Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => facts.prompt.beside += TOKENS_PER_CLIENT_TOOL,
+            Some(kind) if CLIENT_TOOLS.iter().any(|begins| kind.starts_with(begins)) => {
+                facts.prompt.beside += TOKENS_PER_CLIENT_TOOL
+            }
             // The provider runs it, and adds what it finds.
             Some(_) => facts.prompt.finds = true,
         }
@@ -224,7 +285,11 @@ pub(super) fn read_tools(cursor: &mut Cursor<'_>, facts: &mut Facts) -> Result<(
 }
 
 /// What the definition of a tool or function takes.
-fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts, kind: &mut Option<String>) -> Result<u64, Fault> {
+fn read_definition(
+    cursor: &mut Cursor<'_>,
+    facts: &mut Facts,
+    kind: &mut Option<String>,
+) -> Result<u64, Fault> {
     let is_name = cursor.shape()? == Shape::String;
     let start = cursor.place();
     let mut known = Known::of("tools.", &["type"]);
@@ -245,7 +310,12 @@ fn read_definition(cursor: &mut Cursor<'_>, facts: &mut Facts, kind: &mut Option
 
 /// The form that the answer has to have: `known` are its type and its schema, which is the member of that
 /// name.
-pub(super) fn read_format(cursor: &mut Cursor<'_>, mut known: Known, schema: &str, facts: &mut Facts) -> Result<(), Fault> {
+pub(super) fn read_format(
+    cursor: &mut Cursor<'_>,
+    mut known: Known,
+    schema: &str,
+    facts: &mut Facts,
+) -> Result<(), Fault> {
     let mut kind = None;
     cursor.members(|cursor, name| {
         match known.find(&name)? {
@@ -278,7 +348,9 @@ pub(super) fn tokens_of(cursor: &Cursor<'_>, span: &Range<usize>) -> u64 {
 /// A string's text; nothing for what is none.
 pub(super) fn read_word(cursor: &mut Cursor<'_>) -> Result<Option<String>, Fault> {
     let span = cursor.skip()?;
-    Ok(json::text(cursor.raw(&span)).filter(|_| cursor.raw(&span).first() == Some(&b'"')).map(std::borrow::Cow::into_owned))
+    Ok(json::text(cursor.raw(&span))
+        .filter(|_| cursor.raw(&span).first() == Some(&b'"'))
+        .map(std::borrow::Cow::into_owned))
 }
 
 /// The string ahead without its quotes, as written; empty for what is none.
@@ -290,7 +362,8 @@ pub(super) fn read_inside<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Fault
 
 /// The text of the last user message, parts joined by line breaks.
 pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
-    let parts: Vec<_> = request.user_text.iter().filter_map(|span| json::text(body.get(span.clone())?)).collect();
+    let parts: Vec<_> =
+        request.user_text.iter().filter_map(|span| json::text(body.get(span.clone())?)).collect();
     parts.join("\n")
 }
 

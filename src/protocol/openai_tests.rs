@@ -17,17 +17,29 @@ fn the_facts_of_a_request() {
         "model" : "au\u0074o", "stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function"},{}],
         "response_format":{"type":"json_schema","json_schema":{}},"max_tokens":5,"max_completion_tokens":70,"seed":1.50e3}"#;
     let request = read(body).unwrap();
-    assert_eq!((request.model.as_str(), &body[request.model_span.clone()]), ("auto", r#""au\u0074o""#));
+    assert_eq!(
+        (request.model.as_str(), &body[request.model_span.clone()]),
+        ("auto", r#""au\u0074o""#)
+    );
     assert!(request.stream && request.include_usage && request.json_output);
-    assert_eq!((request.messages, request.tools, request.images, request.audio, request.max_tokens), (3, 2, 1, 1, Some(70)));
-    let text = ["Be brief.", r"Say \u00e9", r#"{"type":"function"}"#, "{}"].map(|text| tokens::estimate(text.as_bytes()));
-    assert_eq!(request.prompt_tokens, 16 + text.iter().sum::<u64>() + TOKENS_PER_CALL + 765 + 100 + tokens::estimate(b"{}") / 2);
+    assert_eq!(
+        (request.messages, request.tools, request.images, request.audio, request.max_tokens),
+        (3, 2, 1, 1, Some(70))
+    );
+    let text = ["Be brief.", r"Say \u00e9", r#"{"type":"function"}"#, "{}"]
+        .map(|text| tokens::estimate(text.as_bytes()));
+    assert_eq!(
+        request.prompt_tokens,
+        16 + text.iter().sum::<u64>() + TOKENS_PER_CALL + 765 + 100 + tokens::estimate(b"{}") / 2
+    );
     assert_eq!(last_user_text(body.as_bytes(), &request), "Say é");
 }
 
 #[test]
 fn what_a_prompt_is_estimated_by() {
-    let tokens = |message: &str| read(&format!(r#"{{"model":"m","messages":[{message}]}}"#)).unwrap().prompt_tokens;
+    let tokens = |message: &str| {
+        read(&format!(r#"{{"model":"m","messages":[{message}]}}"#)).unwrap().prompt_tokens
+    };
     let said = tokens(r#"{"role":"assistant","content":"Well then, here it is."}"#);
     assert!((12..20).contains(&said), "{said}");
     // Thoughts of earlier answers are not told again; wherever the role stands, and only an answer's.
@@ -38,15 +50,25 @@ fn what_a_prompt_is_estimated_by() {
         assert_eq!(tokens(message), said, "{message}");
     }
     assert!(
-        tokens(r#"{"role":"user","content":"<think>\nA long thought about this and that.\n</think>Well then, here it is."}"#) > said + 8
+        tokens(
+            r#"{"role":"user","content":"<think>\nA long thought about this and that.\n</think>Well then, here it is."}"#
+        ) > said + 8
     );
     let image = |detail: &str| {
         tokens(&format!(
             r#"{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,AAAA"{detail}}}}}]}}"#
         ))
     };
-    assert_eq!((image(""), image(r#","detail":"low""#), image(r#","detail":"high""#)), (8 + 765, 8 + 85, 8 + 765));
-    assert_eq!(tokens(r#"{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}]}"#), 8 + 250);
+    assert_eq!(
+        (image(""), image(r#","detail":"low""#), image(r#","detail":"high""#)),
+        (8 + 765, 8 + 85, 8 + 765)
+    );
+    assert_eq!(
+        tokens(
+            r#"{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}]}"#
+        ),
+        8 + 250
+    );
     let call = tokens(
         r#"{"role":"assistant","tool_calls":[{"id":"call_0123456789abcdefghijklmn","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
     );
@@ -67,12 +89,18 @@ fn what_is_refused_names_its_field() {
         (r#"{"model":"a","stream":true,"stream":true}"#, Some("stream")),
         (r#"{"model":"a","stream":true,"str\u0065am":false}"#, Some("stream")),
         (r#"{"model":"a","stream_options":null,"stream_options":{}}"#, Some("stream_options")),
-        (r#"{"model":"a","stream_options":{"include_usage":true,"include_us\u0061ge":false}}"#, Some("stream_options.include_usage")),
+        (
+            r#"{"model":"a","stream_options":{"include_usage":true,"include_us\u0061ge":false}}"#,
+            Some("stream_options.include_usage"),
+        ),
         (r#"{"model":"a","messages":[],"messages":[]}"#, Some("messages")),
         (r#"{"model":"a","tools":[],"tools":[]}"#, Some("tools")),
         (r#"{"model":"a","response_format":{},"response_format":{}}"#, Some("response_format")),
         (r#"{"model":"a","max_tokens":1,"max_tokens":1}"#, Some("max_tokens")),
-        (r#"{"model":"a","max_completion_tokens":1,"max_completion_tokens":9}"#, Some("max_completion_tokens")),
+        (
+            r#"{"model":"a","max_completion_tokens":1,"max_completion_tokens":9}"#,
+            Some("max_completion_tokens"),
+        ),
         (r#"{"model":"a","messages":{}}"#, Some("messages")),
         (r#"["model"]"#, None),
         (r#"{"model":"a""#, None),
@@ -81,7 +109,12 @@ fn what_is_refused_names_its_field() {
         assert_eq!((error.status().as_u16(), error.field()), (400, field), "{body}");
     }
     assert!(read(r#"{"model":"a","stream":null,"metadata":{"model":"b"}}"#).is_ok());
-    assert_eq!(read(&format!(r#"{{"model":"{}"}}"#, "m".repeat(bounds::MODEL_BYTES + 1))).unwrap_err().field(), Some("model"));
+    assert_eq!(
+        read(&format!(r#"{{"model":"{}"}}"#, "m".repeat(bounds::MODEL_BYTES + 1)))
+            .unwrap_err()
+            .field(),
+        Some("model")
+    );
 }
 
 #[test]
@@ -92,16 +125,41 @@ fn what_is_not_acted_on_may_come_twice() {
 
 #[test]
 fn a_count_is_a_whole_number_in_digits() {
-    let names = counts::NAMES.iter().take_while(|name| **name != "thinking").chain(&["thinking_budget", "max_tool_calls"]);
+    let names = counts::NAMES
+        .iter()
+        .take_while(|name| **name != "thinking")
+        .chain(&["thinking_budget", "max_tool_calls"]);
     for name in names {
-        for written in ["\"5\"", "5.0", "5e0", "[5]", "-5", "true", "{}", "9223372036854775808", "18446744073709551616", "\"\""] {
+        for written in [
+            "\"5\"",
+            "5.0",
+            "5e0",
+            "[5]",
+            "-5",
+            "true",
+            "{}",
+            "9223372036854775808",
+            "18446744073709551616",
+            "\"\"",
+        ] {
             for endpoint in Endpoint::ALL {
-                let error = read_request(format!(r#"{{"model":"a","{name}":{written}}}"#).as_bytes(), endpoint).unwrap_err();
-                assert_eq!((error.status().as_u16(), error.field()), (400, Some(*name)), "{name} {written}");
+                let error = read_request(
+                    format!(r#"{{"model":"a","{name}":{written}}}"#).as_bytes(),
+                    endpoint,
+                )
+                .unwrap_err();
+                assert_eq!(
+                    (error.status().as_u16(), error.field()),
+                    (400, Some(*name)),
+                    "{name} {written}"
+                );
             }
         }
         for written in ["null", "0", "5", "9223372036854775807"] {
-            assert!(read(&format!(r#"{{"model":"a","{name}":{written}}}"#)).is_ok(), "{name} {written}");
+            assert!(
+                read(&format!(r#"{{"model":"a","{name}":{written}}}"#)).is_ok(),
+                "{name} {written}"
+            );
         }
     }
     for (body, field) in [
@@ -120,22 +178,58 @@ fn a_count_is_a_whole_number_in_digits() {
 #[test]
 fn what_is_acted_on_has_one_spelling_at_any_depth() {
     for (endpoint, body, field) in [
-        (Endpoint::ChatCompletions, r#"{"model":"a","stream_options":{"Include_usage":true}}"#, "stream_options.include_usage"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","response_format":{"TYPE":"json_object"}}"#, "response_format.type"),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","stream_options":{"Include_usage":true}}"#,
+            "stream_options.include_usage",
+        ),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","response_format":{"TYPE":"json_object"}}"#,
+            "response_format.type",
+        ),
         (Endpoint::ChatCompletions, r#"{"model":"a","Messages":[]}"#, "messages"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"role":"user","CONTENT":"x"}]}"#, "messages.content"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":"x","content":"y"}]}"#, "messages.content"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"Type":"text"}]}]}"#, "content.type"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"imageUrl":{}}]}]}"#, "content.image_url"),
-        (Endpoint::ChatCompletions, r#"{"model":"a","messages":[{"content":[{"image_url":{"URL":"x"}}]}]}"#, "content.image_url.url"),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","messages":[{"role":"user","CONTENT":"x"}]}"#,
+            "messages.content",
+        ),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","messages":[{"content":"x","content":"y"}]}"#,
+            "messages.content",
+        ),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","messages":[{"content":[{"Type":"text"}]}]}"#,
+            "content.type",
+        ),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","messages":[{"content":[{"imageUrl":{}}]}]}"#,
+            "content.image_url",
+        ),
+        (
+            Endpoint::ChatCompletions,
+            r#"{"model":"a","messages":[{"content":[{"image_url":{"URL":"x"}}]}]}"#,
+            "content.image_url.url",
+        ),
         (Endpoint::ChatCompletions, r#"{"model":"a","tools":[{"\u0074ype":"x"}]}"#, "tools.type"),
         (Endpoint::ChatCompletions, r#"{"model":"a","Functions":[]}"#, "functions"),
         (Endpoint::Embeddings, r#"{"model":"a","Input":"x"}"#, "input"),
         (Endpoint::Responses, r#"{"model":"a","INPUT":"x"}"#, "input"),
         (Endpoint::Responses, r#"{"model":"a","input":[{"Output":"x"}]}"#, "input.output"),
-        (Endpoint::Responses, r#"{"model":"a","Previous_Response_Id":"x"}"#, "previous_response_id"),
+        (
+            Endpoint::Responses,
+            r#"{"model":"a","Previous_Response_Id":"x"}"#,
+            "previous_response_id",
+        ),
         (Endpoint::Responses, r#"{"model":"a","text":{"Format":{}}}"#, "text.format"),
-        (Endpoint::Messages, r#"{"model":"a","messages":[{"content":[{"source":{"DATA":"x"}}]}]}"#, "content.source.data"),
+        (
+            Endpoint::Messages,
+            r#"{"model":"a","messages":[{"content":[{"source":{"DATA":"x"}}]}]}"#,
+            "content.source.data",
+        ),
         (Endpoint::Messages, r#"{"model":"a","System":"x"}"#, "system"),
         (Endpoint::CountTokens, r#"{"model":"a","Max_Tokens":5}"#, "max_tokens"),
     ] {
@@ -171,36 +265,73 @@ fn what_a_request_can_come_to_at_most() {
     let thinks = r#","max_tokens":50,"thinking":{"type":"enabled","budget_tokens":40}"#;
     assert_eq!(ceiling(Endpoint::Messages, thinks).0.answers, 50);
     assert_eq!(ceiling(Endpoint::Messages, &thinks.replace("40", "90")).0.answers, 90);
-    assert_eq!([Endpoint::CountTokens, Endpoint::Embeddings].map(|endpoint| ceiling(endpoint, thinks).0.answers), [0, 0]);
+    assert_eq!(
+        [Endpoint::CountTokens, Endpoint::Embeddings]
+            .map(|endpoint| ceiling(endpoint, thinks).0.answers),
+        [0, 0]
+    );
     let (image, length) = chat("");
     assert_eq!((image.prompt_tokens(1_000, 50), image.prompt_tokens(10, 50), length), (39, 10, 39));
     let open = Ceiling { images: 2, is_open: true, ..image };
-    assert_eq!((open.prompt_tokens(1_000, 50), Ceiling { is_open: false, ..open }.prompt_tokens(1_000, 50)), (1_000, 139));
+    assert_eq!(
+        (
+            open.prompt_tokens(1_000, 50),
+            Ceiling { is_open: false, ..open }.prompt_tokens(1_000, 50)
+        ),
+        (1_000, 139)
+    );
 }
 
 #[test]
 fn what_cannot_be_seen_is_open() {
-    let said = |content: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}"#);
-    let item = |item: &str| format!(r#"{{"model":"m","input":[{{"role":"user","content":[]}},{item}]}}"#);
+    let said = |content: &str| {
+        format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}"#)
+    };
+    let item =
+        |item: &str| format!(r#"{{"model":"m","input":[{{"role":"user","content":[]}},{item}]}}"#);
     let beside = |more: &str| format!(r#"{{"model":"m",{more}}}"#);
-    let (chat, responses, messages) = (Endpoint::ChatCompletions, Endpoint::Responses, Endpoint::Messages);
+    let (chat, responses, messages) =
+        (Endpoint::ChatCompletions, Endpoint::Responses, Endpoint::Messages);
     for (endpoint, body) in [
         (chat, said(r#"{"type":"file","file":{"file_id":"file_1"}}"#)),
-        (chat, said(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0x"}}"#)),
+        (
+            chat,
+            said(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBERi0x"}}"#),
+        ),
         (chat, said(r#"{"type":"video_url","video_url":{"url":"https://a.test/b.mp4"}}"#)),
         (chat, said(r#"{"type":"text","text":"x","file_id":"file_1"}"#)),
         (chat, said(r#"{"type":"unheard_of","unheard_of":"x"}"#)),
-        (chat, r#"{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}"#.to_owned()),
+        (
+            chat,
+            r#"{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}"#
+                .to_owned(),
+        ),
         (responses, beside(r#""previous_response_id":"resp_1""#)),
         (responses, beside(r#""conversation":{"id":"conv_1"}"#)),
         (responses, beside(r#""prompt":{"id":"pmpt_1"}"#)),
         (responses, item(r#"{"type":"item_reference","id":"msg_1"}"#)),
         (responses, item(r#"{"id":"msg_1"}"#)),
-        (responses, item(r#"{"role":"user","content":[{"type":"input_file","file_url":"https://a.test/b.pdf"}]}"#)),
-        (messages, said(r#"{"type":"document","source":{"type":"url","url":"https://a.test/b.pdf"}}"#)),
-        (messages, said(r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0x"}}"#)),
+        (
+            responses,
+            item(
+                r#"{"role":"user","content":[{"type":"input_file","file_url":"https://a.test/b.pdf"}]}"#,
+            ),
+        ),
+        (
+            messages,
+            said(r#"{"type":"document","source":{"type":"url","url":"https://a.test/b.pdf"}}"#),
+        ),
+        (
+            messages,
+            said(
+                r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0x"}}"#,
+            ),
+        ),
         (messages, said(r#"{"type":"container_upload","file_id":"file_1"}"#)),
-        (Endpoint::Embeddings, r#"{"model":"m","input":[{"image":"https://a.test/b.png"}]}"#.to_owned()),
+        (
+            Endpoint::Embeddings,
+            r#"{"model":"m","input":[{"image":"https://a.test/b.png"}]}"#.to_owned(),
+        ),
     ] {
         assert!(read_request(body.as_bytes(), endpoint).unwrap().ceiling.is_open, "{body}");
     }
@@ -220,10 +351,17 @@ fn what_cannot_be_seen_is_open() {
         (chat, said(r#"{"type":"text","text":"x"},{"type":"refusal","refusal":"x"},"x""#)),
         (
             chat,
-            said(r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},{"type":"input_audio","input_audio":{"data":"AAAA"}}"#),
+            said(
+                r#"{"type":"image_url","image_url":{"url":"https://a.test/b.png"}},{"type":"input_audio","input_audio":{"data":"AAAA"}}"#,
+            ),
         ),
         (chat, said(r#"{"type":"file","file":{"file_data":"data:text/plain;base64,AAAA"}}"#)),
-        (chat, beside(r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[]"#)),
+        (
+            chat,
+            beside(
+                r#""tools":[{"type":"function","function":{}},{"type":"custom"}],"conversation":null,"plugins":[]"#,
+            ),
+        ),
         (
             responses,
             item(
@@ -242,8 +380,18 @@ fn what_cannot_be_seen_is_open() {
                 r#"{"type":"document","source":{"type":"text","data":"x"}},{"type":"image","source":{"type":"url","url":"https://a.test/b.png"}}"#,
             ),
         ),
-        (messages, said(r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},{"type":"thinking","thinking":"x"}"#)),
-        (messages, beside(r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]"#)),
+        (
+            messages,
+            said(
+                r#"{"type":"tool_result","content":[{"type":"text","text":"x"}]},{"type":"thinking","thinking":"x"}"#,
+            ),
+        ),
+        (
+            messages,
+            beside(
+                r#""tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]"#,
+            ),
+        ),
     ] {
         let ceiling = read_request(body.as_bytes(), endpoint).unwrap().ceiling;
         assert!(!ceiling.is_open && ceiling.prompt < 2_000, "{body}");
@@ -254,7 +402,9 @@ fn what_cannot_be_seen_is_open() {
 fn functions_calls_and_names_are_estimated() {
     let text = "The members agreed to postpone the vote until next month.";
     let tokens = |more: &str, message: &str| {
-        read(&format!(r#"{{"model":"m","messages":[{{"role":"user"{message}}}]{more}}}"#)).unwrap().prompt_tokens
+        read(&format!(r#"{{"model":"m","messages":[{{"role":"user"{message}}}]{more}}}"#))
+            .unwrap()
+            .prompt_tokens
     };
     let (bare, said) = (tokens("", ""), tokens::estimate(text.as_bytes()));
     for (more, message) in [
@@ -265,28 +415,45 @@ fn functions_calls_and_names_are_estimated() {
         (String::new(), format!(r#","name":"{text}""#)),
     ] {
         let found = tokens(&more, &message);
-        assert!((bare + said..bare + said + 16).contains(&found), "{found}, {bare} without it: {more}{message}");
+        assert!(
+            (bare + said..bare + said + 16).contains(&found),
+            "{found}, {bare} without it: {more}{message}"
+        );
     }
 }
 
 /// The edit that asks for a stream's usage, in every shape that a client may have left room for it.
 #[test]
 fn a_stream_is_made_to_tell_its_usage() {
-    let body = |options: &str| format!(r#"{{ "stream" : true{options}, "model":"a","messages":[] }}"#);
+    let body =
+        |options: &str| format!(r#"{{ "stream" : true{options}, "model":"a","messages":[] }}"#);
     for (written, expected) in [
         ("", r#","stream_options":{"include_usage":true}"#),
         (r#","stream_options": null"#, r#","stream_options": {"include_usage":true}"#),
         (r#","stream_options": { }"#, r#","stream_options": {"include_usage":true }"#),
-        (r#","stream_options":{"include_usage": false}"#, r#","stream_options":{"include_usage": true}"#),
-        (r#","stream_options":{"include_usage":null }"#, r#","stream_options":{"include_usage":true }"#),
-        (r#","stream_options":{"a":[1.50], "include_usage":false,"b":2}"#, r#","stream_options":{"a":[1.50], "include_usage":true,"b":2}"#),
+        (
+            r#","stream_options":{"include_usage": false}"#,
+            r#","stream_options":{"include_usage": true}"#,
+        ),
+        (
+            r#","stream_options":{"include_usage":null }"#,
+            r#","stream_options":{"include_usage":true }"#,
+        ),
+        (
+            r#","stream_options":{"a":[1.50], "include_usage":false,"b":2}"#,
+            r#","stream_options":{"a":[1.50], "include_usage":true,"b":2}"#,
+        ),
         (r#","stream_options":{ "a":1}"#, r#","stream_options":{"include_usage":true, "a":1}"#),
     ] {
         let text = Bytes::from(body(written));
         let request = read_request(&text, Endpoint::ChatCompletions).unwrap();
         assert!(request.stream && !request.include_usage, "{written}");
         let edited = rename_model(&text, &request.model_span, "b", request.ask_usage.as_ref());
-        assert_eq!(edited, body(expected).replace(r#""a","messages""#, r#""b","messages""#), "{written}");
+        assert_eq!(
+            edited,
+            body(expected).replace(r#""a","messages""#, r#""b","messages""#),
+            "{written}"
+        );
         let again = read_request(&edited, Endpoint::ChatCompletions).unwrap();
         assert!(again.include_usage && again.ask_usage.is_none(), "{written}");
     }
@@ -305,13 +472,25 @@ fn a_stream_is_made_to_tell_its_usage() {
 #[test]
 fn numbers_and_names_are_bounded_and_texts_are_not() {
     let digits = |count: usize| format!(r#"{{"model":"a","seed":{}}}"#, "7".repeat(count));
-    let name = |count: usize| format!(r#"{{"model":"a","metadata":{{"{}":1}}}}"#, "n".repeat(count));
-    assert!(read(&digits(bounds::JSON_WORD_BYTES)).is_ok() && read(&name(bounds::JSON_WORD_BYTES - 2)).is_ok());
-    for body in [digits(bounds::JSON_WORD_BYTES + 1), name(bounds::JSON_WORD_BYTES - 1), digits(1 << 20)] {
+    let name =
+        |count: usize| format!(r#"{{"model":"a","metadata":{{"{}":1}}}}"#, "n".repeat(count));
+    assert!(
+        read(&digits(bounds::JSON_WORD_BYTES)).is_ok()
+            && read(&name(bounds::JSON_WORD_BYTES - 2)).is_ok()
+    );
+    for body in
+        [digits(bounds::JSON_WORD_BYTES + 1), name(bounds::JSON_WORD_BYTES - 1), digits(1 << 20)]
+    {
         let error = read(&body).unwrap_err();
         assert!(error.status().as_u16() == 400 && error.detail().contains("4096"), "{error}");
     }
-    assert!(read(&format!(r#"{{"model":"a","messages":[{{"role":"user","content":"{}"}}]}}"#, "t".repeat(10 << 20))).is_ok());
+    assert!(
+        read(&format!(
+            r#"{{"model":"a","messages":[{{"role":"user","content":"{}"}}]}}"#,
+            "t".repeat(10 << 20)
+        ))
+        .is_ok()
+    );
 }
 
 fn member() -> impl Strategy<Value = (String, Value)> {

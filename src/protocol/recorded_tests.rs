@@ -34,7 +34,10 @@ impl Exchange {
     fn events(&self) -> Vec<Value> {
         let text = self.response.replace("\r\n", "\n");
         text.split("\n\n")
-            .filter_map(|event| serde_json::from_str(event.lines().find_map(|line| line.strip_prefix("data:"))?).ok())
+            .filter_map(|event| {
+                serde_json::from_str(event.lines().find_map(|line| line.strip_prefix("data:"))?)
+                    .ok()
+            })
             .collect()
     }
 }
@@ -44,14 +47,21 @@ pub(crate) fn exchanges() -> Vec<Exchange> {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |kind| std::fs::read_to_string(data.join(format!("recorded_{kind}.jsonl"))).unwrap();
     let texts = ["chat", "messages", "responses", "embeddings"].map(read);
-    let all: Vec<Exchange> = texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all: Vec<Exchange> = texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(all.len(), 231);
     all
 }
 
 /// Those that are streams of success.
 pub(crate) fn streams() -> Vec<Exchange> {
-    let streams: Vec<Exchange> = exchanges().into_iter().filter(|exchange| exchange.is_stream() && exchange.status == 200).collect();
+    let streams: Vec<Exchange> = exchanges()
+        .into_iter()
+        .filter(|exchange| exchange.is_stream() && exchange.status == 200)
+        .collect();
     assert_eq!(streams.len(), 27);
     streams
 }
@@ -72,7 +82,9 @@ fn said(exchange: &Exchange) -> Option<Usage> {
     let written = if exchange.is_stream() {
         let mut all = json!({});
         let places = ["/message/usage", "/response/usage", "/usage", "/x_groq/usage"];
-        for (event, place) in exchange.events().iter().flat_map(|event| places.map(|place| (event.clone(), place))) {
+        for (event, place) in
+            exchange.events().iter().flat_map(|event| places.map(|place| (event.clone(), place)))
+        {
             let Some(Value::Object(usage)) = event.pointer(place) else { continue };
             all.as_object_mut().unwrap().extend(usage.clone());
         }
@@ -82,14 +94,21 @@ fn said(exchange: &Exchange) -> Option<Usage> {
     };
     let completion_tokens = first(&written, &["/completion_tokens", "/output_tokens"]).unwrap_or(0);
     let (prompt_tokens, cached_tokens) = if exchange.kind == "messages" {
-        let parts = ["/input_tokens", "/cache_read_input_tokens", "/cache_creation_input_tokens"].map(|part| first(&written, &[part]));
+        let parts = ["/input_tokens", "/cache_read_input_tokens", "/cache_creation_input_tokens"]
+            .map(|part| first(&written, &[part]));
         (parts.iter().flatten().sum(), parts[1])
     } else {
-        let cached = ["/prompt_tokens_details/cached_tokens", "/input_tokens_details/cached_tokens", "/prompt_cache_hit_tokens"];
-        let cached = first(&written, &cached).or_else(|| first(&written, &["/num_cached_tokens", "/cached_tokens"]));
+        let cached = [
+            "/prompt_tokens_details/cached_tokens",
+            "/input_tokens_details/cached_tokens",
+            "/prompt_cache_hit_tokens",
+        ];
+        let cached = first(&written, &cached)
+            .or_else(|| first(&written, &["/num_cached_tokens", "/cached_tokens"]));
         (first(&written, &["/prompt_tokens", "/input_tokens"])?, cached)
     };
-    let total_tokens = first(&written, &["/total_tokens"]).unwrap_or(prompt_tokens + completion_tokens);
+    let total_tokens =
+        first(&written, &["/total_tokens"]).unwrap_or(prompt_tokens + completion_tokens);
     Some(Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens, estimated: false })
 }
 
@@ -106,15 +125,26 @@ fn usage_is_what_every_answer_says() {
         };
         let expected = said(&exchange);
         assert_eq!(read, expected, "{} of {}", exchange.id, exchange.host);
-        let row = table.entry((exchange.kind.clone(), exchange.host.clone(), exchange.is_stream())).or_default();
+        let row = table
+            .entry((exchange.kind.clone(), exchange.host.clone(), exchange.is_stream()))
+            .or_default();
         let used = read.unwrap_or_default();
-        let figures = [1, u64::from(read.is_some()), used.prompt_tokens, used.cached_tokens.unwrap_or(0), used.completion_tokens];
-        row.iter_mut().zip(figures.into_iter().chain([used.total_tokens])).for_each(|(sum, more)| *sum += more);
+        let figures = [
+            1,
+            u64::from(read.is_some()),
+            used.prompt_tokens,
+            used.cached_tokens.unwrap_or(0),
+            used.completion_tokens,
+        ];
+        row.iter_mut()
+            .zip(figures.into_iter().chain([used.total_tokens]))
+            .for_each(|(sum, more)| *sum += more);
     }
     eprintln!("kind, host, stream: answers, with usage, prompt, cached, completion, total");
     table.iter().for_each(|(of, sums)| eprintln!("{of:?}: {sums:?}"));
     // Refusals, and answers that were only queued, say nothing.
-    let (answers, with_usage) = table.values().fold((0, 0), |(all, told), row| (all + row[0], told + row[1]));
+    let (answers, with_usage) =
+        table.values().fold((0, 0), |(all, told), row| (all + row[0], told + row[1]));
     assert_eq!((answers, with_usage), (231, 226));
 }
 
@@ -123,14 +153,24 @@ fn every_stream_ends_once_and_only_with_its_last_event() {
     for exchange in streams() {
         let whole = tally(&exchange, 1000);
         assert_eq!((whole.verdict(), whole.finished()), (Verdict::Answer, true), "{}", exchange.id);
-        assert_eq!(whole.error().is_some(), exchange.host == "openrouter.ai" && exchange.response.contains("\"error\""), "{}", exchange.id);
+        assert_eq!(
+            whole.error().is_some(),
+            exchange.host == "openrouter.ai" && exchange.response.contains("\"error\""),
+            "{}",
+            exchange.id
+        );
         if exchange.kind == "chat" {
             continue;
         }
         let text = exchange.response.trim_end();
         let cut = Exchange { response: text[..text.rfind("\n\n").unwrap() + 2].into(), ..exchange };
         let cut_short = tally(&cut, 1000);
-        assert_eq!((cut_short.verdict(), cut_short.finished()), (Verdict::Answer, false), "{}", cut.id);
+        assert_eq!(
+            (cut_short.verdict(), cut_short.finished()),
+            (Verdict::Answer, false),
+            "{}",
+            cut.id
+        );
     }
 }
 
@@ -140,8 +180,14 @@ fn chunking_changes_nothing() {
         let whole = tally(&exchange, usize::MAX >> 1);
         for size in [1, 2, 13, 997] {
             let cut = tally(&exchange, size);
-            assert_eq!((cut.usage(), cut.events(), cut.content_bytes()), (whole.usage(), whole.events(), whole.content_bytes()));
-            assert_eq!((cut.verdict(), cut.error(), cut.next_number()), (whole.verdict(), whole.error(), whole.next_number()));
+            assert_eq!(
+                (cut.usage(), cut.events(), cut.content_bytes()),
+                (whole.usage(), whole.events(), whole.content_bytes())
+            );
+            assert_eq!(
+                (cut.verdict(), cut.error(), cut.next_number()),
+                (whole.verdict(), whole.error(), whole.next_number())
+            );
         }
     }
 }
@@ -150,12 +196,23 @@ fn chunking_changes_nothing() {
 fn a_stream_that_breaks_off_is_accounted_by_what_was_seen() {
     for exchange in streams().into_iter().filter(|exchange| exchange.kind != "chat") {
         let half = exchange.response.len() / 2;
-        let cut = Exchange { response: String::from_utf8_lossy(&exchange.response.as_bytes()[..half]).into_owned(), ..exchange };
+        let cut = Exchange {
+            response: String::from_utf8_lossy(&exchange.response.as_bytes()[..half]).into_owned(),
+            ..exchange
+        };
         let usage = tally(&cut, 1000).usage_or_estimate(7);
         assert!(usage.estimated, "{}", cut.id);
         let start = cut.events().first().cloned().unwrap();
-        let prompt = if cut.kind == "messages" { start.pointer("/message/usage/input_tokens").and_then(Value::as_u64).unwrap() } else { 7 };
-        assert!(usage.prompt_tokens >= prompt && usage.total_tokens == usage.prompt_tokens + usage.completion_tokens, "{usage:?}");
+        let prompt = if cut.kind == "messages" {
+            start.pointer("/message/usage/input_tokens").and_then(Value::as_u64).unwrap()
+        } else {
+            7
+        };
+        assert!(
+            usage.prompt_tokens >= prompt
+                && usage.total_tokens == usage.prompt_tokens + usage.completion_tokens,
+            "{usage:?}"
+        );
     }
 }
 
@@ -164,7 +221,12 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
     for exchange in streams().into_iter().filter(|exchange| exchange.kind == "responses") {
         let events = exchange.events();
         let last = &events.last().unwrap()["response"];
-        assert_eq!(&assemble(Endpoint::Responses, exchange.response.as_bytes()), last, "{}", exchange.id);
+        assert_eq!(
+            &assemble(Endpoint::Responses, exchange.response.as_bytes()),
+            last,
+            "{}",
+            exchange.id
+        );
         let without = |dropped: fn(&str) -> bool| {
             let kept = events.iter().filter(|event| !dropped(event["type"].as_str().unwrap()));
             let text: String = kept.map(|event| format!("data: {event}\n\n")).collect();
@@ -173,7 +235,11 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
         let cut = without(|kind| kind == "response.completed");
         // Of one recording not all that was listed is there; what is encrypted is another text each time.
         let items = |response: &Value| -> Vec<Value> {
-            let listed = response["output"].as_array().unwrap().iter().filter(|item| item["type"] != "mcp_list_tools");
+            let listed = response["output"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|item| item["type"] != "mcp_list_tools");
             let plain = |mut item: Value| {
                 item.as_object_mut().unwrap().remove("encrypted_content");
                 item
@@ -188,7 +254,10 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
         let from_deltas = without(|kind| kind == "response.completed" || kind.ends_with(".done"));
         // What was searched for only the finished items tell.
         let told = |response: &Value| -> Vec<Value> {
-            items(response).iter().map(|item| json!([item["type"], item["arguments"], item["content"][0]["text"]])).collect()
+            items(response)
+                .iter()
+                .map(|item| json!([item["type"], item["arguments"], item["content"][0]["text"]]))
+                .collect()
         };
         assert_eq!(told(&from_deltas), told(last), "{}", exchange.id);
     }
@@ -197,8 +266,15 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
 #[test]
 fn a_message_is_assembled_with_its_blocks_and_inputs() {
     for exchange in streams().into_iter().filter(|exchange| exchange.kind == "messages") {
-        let (events, whole) = (exchange.events(), assemble(Endpoint::Messages, exchange.response.as_bytes()));
-        let of = |kind: &str| events.iter().filter(move |event| event["type"] == kind).cloned().collect::<Vec<Value>>();
+        let (events, whole) =
+            (exchange.events(), assemble(Endpoint::Messages, exchange.response.as_bytes()));
+        let of = |kind: &str| {
+            events
+                .iter()
+                .filter(move |event| event["type"] == kind)
+                .cloned()
+                .collect::<Vec<Value>>()
+        };
         let start = of("message_start").remove(0);
         for name in ["id", "model", "role", "type"] {
             assert_eq!(whole[name], start["message"][name], "{}: {name}", exchange.id);
@@ -212,13 +288,21 @@ fn a_message_is_assembled_with_its_blocks_and_inputs() {
             let made = &whole["content"][block["index"].as_u64().unwrap() as usize];
             assert_eq!(
                 (&made["type"], &made["id"], &made["name"]),
-                (&block["content_block"]["type"], &block["content_block"]["id"], &block["content_block"]["name"])
+                (
+                    &block["content_block"]["type"],
+                    &block["content_block"]["id"],
+                    &block["content_block"]["name"]
+                )
             );
             let written = |name: &str| -> String {
-                let deltas = events.iter().filter(|event| event["type"] == "content_block_delta" && event["index"] == block["index"]);
+                let deltas = events.iter().filter(|event| {
+                    event["type"] == "content_block_delta" && event["index"] == block["index"]
+                });
                 deltas.filter_map(|event| event["delta"][name].as_str()).collect()
             };
-            for (kind, name) in [("text", "text"), ("thinking", "thinking"), ("thinking", "signature")] {
+            for (kind, name) in
+                [("text", "text"), ("thinking", "thinking"), ("thinking", "signature")]
+            {
                 if made["type"] == kind {
                     let before = block["content_block"][name].as_str().unwrap();
                     assert_eq!(made[name], format!("{before}{}", written(name)), "{}", exchange.id);
@@ -226,7 +310,12 @@ fn a_message_is_assembled_with_its_blocks_and_inputs() {
             }
             let input = written("partial_json");
             if !input.is_empty() {
-                assert_eq!(made["input"], serde_json::from_str::<Value>(&input).unwrap(), "{}", exchange.id);
+                assert_eq!(
+                    made["input"],
+                    serde_json::from_str::<Value>(&input).unwrap(),
+                    "{}",
+                    exchange.id
+                );
             }
         }
     }

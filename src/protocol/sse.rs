@@ -47,7 +47,14 @@ impl Default for Splitter {
 impl Splitter {
     /// A splitter that holds no more than `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
-        Splitter { held: Vec::new(), limit, line_start: true, after_return: false, blank: false, oversized: false }
+        Splitter {
+            held: Vec::new(),
+            limit,
+            line_start: true,
+            after_return: false,
+            blank: false,
+            oversized: false,
+        }
     }
 
     /// Takes the next bytes and gives each event that they complete.
@@ -150,7 +157,9 @@ pub fn fields(event: &[u8]) -> Fields<'_> {
     let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);
     for line in event.split(|byte| matches!(byte, b'\n' | b'\r')) {
         let (name, value) = match memchr::memchr(b':', line) {
-            Some(at) => (line.get(..at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default()),
+            Some(at) => {
+                (line.get(..at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default())
+            }
             None => (line, &b""[..]),
         };
         let value = value.strip_prefix(b" ").unwrap_or(value);
@@ -197,7 +206,8 @@ mod tests {
         };
         let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
         while !rest.is_empty() {
-            let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+            let (chunk, after) =
+                rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
             splitter.feed(chunk, &mut take);
             assert!(splitter.held.len() <= limit);
             rest = after;
@@ -232,7 +242,8 @@ mod tests {
 
     #[test]
     fn fields_are_read_as_the_standard_says() {
-        let read = fields(b"\xef\xbb\xbfevent: error\r\n: note\r\ndata: one\r\ndata:two\r\ndata\r\n\r\n");
+        let read =
+            fields(b"\xef\xbb\xbfevent: error\r\n: note\r\ndata: one\r\ndata:two\r\ndata\r\n\r\n");
         assert_eq!(read.name, Some(&b"error"[..]));
         assert_eq!(read.data.as_deref(), Some(&b"one\ntwo\n"[..]));
         assert_eq!(fields(b": only a comment\n\n"), Fields::default());
@@ -242,9 +253,15 @@ mod tests {
     fn lines_of_one_event_are_joined_in_one_buffer() {
         for count in [2, 3, 1000] {
             let event = [vec!["data:xxxx"; count].join("\n").as_bytes(), b"\n\n"].concat();
-            let Some(Cow::Owned(joined)) = fields(&event).data else { panic!("several lines are one text") };
+            let Some(Cow::Owned(joined)) = fields(&event).data else {
+                panic!("several lines are one text")
+            };
             assert_eq!(joined, vec!["xxxx"; count].join("\n").as_bytes());
-            assert_eq!(joined.capacity(), event.len(), "reserved once: none of {count} lines was moved for another");
+            assert_eq!(
+                joined.capacity(),
+                event.len(),
+                "reserved once: none of {count} lines was moved for another"
+            );
         }
     }
 

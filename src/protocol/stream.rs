@@ -61,7 +61,16 @@ struct Look {
 
 impl From<Seen> for Look {
     fn from(seen: Seen) -> Self {
-        Look { seen, told: None, all_told: false, bytes: 0, finished: false, choices: 0, ended: 0, number: None }
+        Look {
+            seen,
+            told: None,
+            all_told: false,
+            bytes: 0,
+            finished: false,
+            choices: 0,
+            ended: 0,
+            number: None,
+        }
     }
 }
 
@@ -76,20 +85,28 @@ fn look(endpoint: Endpoint, event: &[u8]) -> Look {
     match endpoint {
         Endpoint::Responses => responses::look(&fields, data),
         Endpoint::Messages => messages::look(&fields, data),
-        Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => chat::look(&fields, data),
+        Endpoint::ChatCompletions | Endpoint::Embeddings | Endpoint::CountTokens => {
+            chat::look(&fields, data)
+        }
     }
 }
 
 /// Data that is not what the protocol writes: an error where its name says so.
 fn unread(fields: &Fields<'_>, data: &[u8]) -> Look {
     let named_error = fields.name == Some(b"error");
-    if named_error { Seen::Error(read_error(&String::from_utf8_lossy(data))).into() } else { Seen::Other.into() }
+    if named_error {
+        Seen::Error(read_error(&String::from_utf8_lossy(data))).into()
+    } else {
+        Seen::Other.into()
+    }
 }
 
 /// Whether a JSON value holds nothing.
 fn is_empty(raw: &str) -> bool {
     let inner = |open, close| raw.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
-    let bare = inner('[', ']').or_else(|| inner('{', '}')).is_some_and(|inner| inner.trim_ascii().is_empty());
+    let bare = inner('[', ']')
+        .or_else(|| inner('{', '}'))
+        .is_some_and(|inner| inner.trim_ascii().is_empty());
     matches!(raw, "\"\"" | "null") || bare
 }
 
@@ -103,7 +120,8 @@ fn read_error(raw: &str) -> StreamError {
     let error: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
     let message = error.get("message").unwrap_or(&error);
     let message = message.as_str().map_or_else(|| raw.to_owned(), str::to_owned);
-    let said = ["status", "status_code", "code", "type"].into_iter().filter_map(|name| error.get(name));
+    let said =
+        ["status", "status_code", "code", "type"].into_iter().filter_map(|name| error.get(name));
     let status = said.filter_map(status_of).next();
     StreamError { message, status }
 }
@@ -114,7 +132,11 @@ fn status_of(said: &Value) -> Option<u16> {
         return (400..600).contains(&status).then_some(status);
     }
     match said.as_str()? {
-        "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" | "tokens" | "requests" => Some(429),
+        "rate_limit_exceeded"
+        | "rate_limit_error"
+        | "insufficient_quota"
+        | "tokens"
+        | "requests" => Some(429),
         "server_error" | "api_error" | "internal_error" | "internal_server_error" => Some(500),
         "overloaded" | "service_unavailable" => Some(503),
         "overloaded_error" => Some(529),

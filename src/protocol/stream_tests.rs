@@ -29,7 +29,13 @@ fn a_recorded_answer_is_assembled() {
     let counted = tally(TEXT, 100);
     assert_eq!(
         counted.usage(),
-        Some(Usage { prompt_tokens: 78, completion_tokens: 9, total_tokens: 87, cached_tokens: Some(0), estimated: false })
+        Some(Usage {
+            prompt_tokens: 78,
+            completion_tokens: 9,
+            total_tokens: 87,
+            cached_tokens: Some(0),
+            estimated: false
+        })
     );
     assert!(counted.finished() && counted.done_seen() && counted.error().is_none());
     assert_eq!(counted.content_bytes(), "The capital of the UK is London.".len() as u64);
@@ -49,31 +55,53 @@ fn a_recorded_tool_call_is_assembled() {
 #[test]
 fn a_recorded_error_within_a_stream_is_seen() {
     let counted = tally(ERROR, 1000);
-    assert_eq!(counted.error(), Some(&StreamError { message: "Token limit reached".into(), status: Some(400) }));
+    assert_eq!(
+        counted.error(),
+        Some(&StreamError { message: "Token limit reached".into(), status: Some(400) })
+    );
     assert_eq!(counted.verdict(), Verdict::Answer, "the reasoning came first");
     assert_eq!(counted.usage().map(|usage| usage.total_tokens), Some(53));
     let whole = assemble(CHAT, ERROR);
-    assert_eq!(whole["choices"][0]["message"]["reasoning"], "We need to respond to a greeting. The user");
+    assert_eq!(
+        whole["choices"][0]["message"]["reasoning"],
+        "We need to respond to a greeting. The user"
+    );
     assert_eq!(whole["error"]["code"], 400);
 }
 
 #[test]
 fn events_are_what_they_are() {
-    let error = |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+    let error =
+        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
     for (event, seen) in [
         (": keep-alive\n\n", Seen::Comment),
         ("\n", Seen::Comment),
         ("data: [DONE]\n\n", Seen::Done),
-        ("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[ ]}}]}\n\n", Seen::Preamble),
+        (
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[ ]}}]}\n\n",
+            Seen::Preamble,
+        ),
         ("data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n", Seen::Preamble),
         ("data: {\"choices\":[{\"delta\":{\"content\":\" \"}}]}\n\n", Seen::Content),
         ("data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n", Seen::Content),
         ("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}\n\n", Seen::Content),
-        ("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1}}\n\n", Seen::Content),
-        ("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n", Seen::Usage),
-        ("data: {\"error\":{\"message\":\"slow down\",\"type\":\"rate_limit_error\",\"code\":null}}\n\n", error("slow down", Some(429))),
+        (
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1}}\n\n",
+            Seen::Content,
+        ),
+        (
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n",
+            Seen::Usage,
+        ),
+        (
+            "data: {\"error\":{\"message\":\"slow down\",\"type\":\"rate_limit_error\",\"code\":null}}\n\n",
+            error("slow down", Some(429)),
+        ),
         ("data: {\"error\":\"boom\"}\n\n", error("boom", None)),
-        ("event: error\ndata: {\"message\":\"boom\",\"code\":\"503\"}\n\n", error("boom", Some(503))),
+        (
+            "event: error\ndata: {\"message\":\"boom\",\"code\":\"503\"}\n\n",
+            error("boom", Some(503)),
+        ),
         ("event: error\ndata: boom\n\n", error("boom", None)),
         ("data: {\"choices\":7}\n\n", Seen::Other),
         ("data: nonsense\n\n", Seen::Other),
@@ -100,7 +128,13 @@ fn without_a_count_there_is_an_estimate() {
     let counted = tally(b"data: {\"choices\":[{\"delta\":{\"content\":\"twelve bytes\"}}]}\n\n", 5);
     assert_eq!(
         counted.usage_or_estimate(10),
-        Usage { prompt_tokens: 10, completion_tokens: 3, total_tokens: 13, cached_tokens: None, estimated: true }
+        Usage {
+            prompt_tokens: 10,
+            completion_tokens: 3,
+            total_tokens: 13,
+            cached_tokens: None,
+            estimated: true
+        }
     );
 }
 
@@ -151,71 +185,170 @@ fn responses(events: &[(&str, Seen)]) {
 
 #[test]
 fn events_of_a_response_are_what_they_are() {
-    let error = |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+    let error =
+        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
     responses(&[
-        (r#"{"type":"response.created","response":{"status":"queued","usage":null,"error":null}}"#, Seen::Preamble),
+        (
+            r#"{"type":"response.created","response":{"status":"queued","usage":null,"error":null}}"#,
+            Seen::Preamble,
+        ),
         (r#"{"type":"response.queued","response":{}}"#, Seen::Preamble),
         (r#"{"type":"response.in_progress","response":{}}"#, Seen::Preamble),
-        (r#"{"type":"response.output_item.added","item":{"type":"message","content":[]}}"#, Seen::Preamble),
-        (r#"{"type":"response.output_item.added","item":{"type":"reasoning","summary":[]}}"#, Seen::Preamble),
-        (r#"{"type":"response.output_item.added","item":{"type":"mcp_list_tools","tools":[]}}"#, Seen::Preamble),
+        (
+            r#"{"type":"response.output_item.added","item":{"type":"message","content":[]}}"#,
+            Seen::Preamble,
+        ),
+        (
+            r#"{"type":"response.output_item.added","item":{"type":"reasoning","summary":[]}}"#,
+            Seen::Preamble,
+        ),
+        (
+            r#"{"type":"response.output_item.added","item":{"type":"mcp_list_tools","tools":[]}}"#,
+            Seen::Preamble,
+        ),
         (r#"{"type":"response.mcp_list_tools.completed"}"#, Seen::Preamble),
-        (r#"{"type":"response.content_part.added","part":{"type":"output_text","text":""}}"#, Seen::Preamble),
+        (
+            r#"{"type":"response.content_part.added","part":{"type":"output_text","text":""}}"#,
+            Seen::Preamble,
+        ),
         (r#"{"type":"response.output_text.delta","delta":""}"#, Seen::Preamble),
         (r#"{"type":"response.output_text.delta","delta":" "}"#, Seen::Content),
         (r#"{"type":"response.refusal.delta","delta":"No"}"#, Seen::Content),
         (r#"{"type":"response.reasoning_summary_text.delta","delta":"Hm"}"#, Seen::Content),
         (r#"{"type":"response.function_call_arguments.delta","delta":"{"}"#, Seen::Content),
         (r#"{"type":"response.audio.delta","delta":"AAAA"}"#, Seen::Content),
-        (r#"{"type":"response.image_generation_call.partial_image","partial_image_b64":"AAAA"}"#, Seen::Content),
-        (r#"{"type":"response.output_item.added","item":{"type":"function_call","name":"f","arguments":""}}"#, Seen::Content),
-        (r#"{"type":"response.output_item.done","item":{"type":"message","content":[{"text":"a"}]}}"#, Seen::Content),
+        (
+            r#"{"type":"response.image_generation_call.partial_image","partial_image_b64":"AAAA"}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"response.output_item.added","item":{"type":"function_call","name":"f","arguments":""}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"response.output_item.done","item":{"type":"message","content":[{"text":"a"}]}}"#,
+            Seen::Content,
+        ),
         (r#"{"type":"response.web_search_call.searching"}"#, Seen::Content),
-        (r#"{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":2}}}"#, Seen::Done),
-        (r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#, Seen::Done),
-        (r#"{"type":"response.failed","response":{"error":{"code":"server_error","message":"Oh"}}}"#, error("Oh", Some(500))),
-        (r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"Slow"}}}"#, error("Slow", Some(429))),
+        (
+            r#"{"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":2}}}"#,
+            Seen::Done,
+        ),
+        (
+            r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
+            Seen::Done,
+        ),
+        (
+            r#"{"type":"response.failed","response":{"error":{"code":"server_error","message":"Oh"}}}"#,
+            error("Oh", Some(500)),
+        ),
+        (
+            r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"Slow"}}}"#,
+            error("Slow", Some(429)),
+        ),
         (r#"{"type":"response.failed"}"#, error("The response failed.", None)),
-        (r#"{"type":"error","code":"invalid_prompt","message":"Oh","param":null,"sequence_number":3}"#, error("Oh", Some(400))),
-        (r#"{"type":"error","error":{"type":"server_error","message":"Oh"}}"#, error("Oh", Some(500))),
+        (
+            r#"{"type":"error","code":"invalid_prompt","message":"Oh","param":null,"sequence_number":3}"#,
+            error("Oh", Some(400)),
+        ),
+        (
+            r#"{"type":"error","error":{"type":"server_error","message":"Oh"}}"#,
+            error("Oh", Some(500)),
+        ),
         (r#"{"type":"response.something.new","delta":"x"}"#, Seen::Other),
         (r#"{"type":"keepalive"}"#, Seen::Other),
     ]);
     assert_eq!(classify(Endpoint::Responses, b"data: [DONE]\n\n"), Seen::Done);
     assert_eq!(classify(Endpoint::Responses, b": wait\n\n"), Seen::Comment);
-    assert_eq!(classify(Endpoint::Responses, b"data: {\"error\":{\"message\":\"Oh\",\"code\":502}}\n\n"), error("Oh", Some(502)));
+    assert_eq!(
+        classify(Endpoint::Responses, b"data: {\"error\":{\"message\":\"Oh\",\"code\":502}}\n\n"),
+        error("Oh", Some(502))
+    );
     assert_eq!(classify(Endpoint::Responses, b"event: error\ndata: boom\n\n"), error("boom", None));
     assert_eq!(classify(Endpoint::Responses, b"data: {\"type\":7}\n\n"), Seen::Other);
 }
 
 #[test]
 fn events_of_a_message_are_what_they_are() {
-    let error = |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
+    let error =
+        |message: &str, status| Seen::Error(StreamError { message: message.into(), status });
     for (data, seen) in [
-        (r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#, Seen::Preamble),
+        (
+            r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#,
+            Seen::Preamble,
+        ),
         (r#"{"type": "ping"}"#, Seen::Preamble),
-        (r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#, Seen::Preamble),
-        (r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#, Seen::Preamble),
-        (r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"A"}}"#, Seen::Content),
-        (r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{}}}"#, Seen::Content),
-        (r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"x"}}"#, Seen::Content),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}"#, Seen::Preamble),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" "}}"#, Seen::Content),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm"}}"#, Seen::Content),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#, Seen::Content),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"x"}}"#, Seen::Content),
-        (r#"{"type":"content_block_delta","index":0,"delta":{"type":"of_tomorrow","thing":1}}"#, Seen::Content),
+        (
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+            Seen::Preamble,
+        ),
+        (
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+            Seen::Preamble,
+        ),
+        (
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"A"}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{}}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"x"}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}"#,
+            Seen::Preamble,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" "}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm"}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"x"}}"#,
+            Seen::Content,
+        ),
+        (
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"of_tomorrow","thing":1}}"#,
+            Seen::Content,
+        ),
         (r#"{"type":"content_block_stop","index":0}"#, Seen::Preamble),
-        (r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#, Seen::Content),
+        (
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+            Seen::Content,
+        ),
         (r#"{"type":"message_stop"}"#, Seen::Done),
-        (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, error("Overloaded", Some(529))),
-        (r#"{"type":"error","error":{"type":"rate_limit_error","message":"Slow"}}"#, error("Slow", Some(429))),
-        (r#"{"type":"error","error":{"type":"invalid_request_error","message":"Oh"}}"#, error("Oh", Some(400))),
+        (
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            error("Overloaded", Some(529)),
+        ),
+        (
+            r#"{"type":"error","error":{"type":"rate_limit_error","message":"Slow"}}"#,
+            error("Slow", Some(429)),
+        ),
+        (
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"Oh"}}"#,
+            error("Oh", Some(400)),
+        ),
         (r#"{"type":"error"}"#, error(r#"{"type":"error"}"#, None)),
         (r#"{"type":"of_tomorrow"}"#, Seen::Other),
         ("[DONE]", Seen::Other),
     ] {
-        assert_eq!(classify(Endpoint::Messages, format!("data: {data}\n\n").as_bytes()), seen, "{data}");
+        assert_eq!(
+            classify(Endpoint::Messages, format!("data: {data}\n\n").as_bytes()),
+            seen,
+            "{data}"
+        );
     }
     assert_eq!(classify(Endpoint::Messages, b"event: message_stop\ndata: {}\n\n"), Seen::Done);
 }
@@ -231,13 +364,21 @@ fn an_event_too_large_to_be_read_may_still_be_the_end() {
         (event.as_str(), true),
         (unnamed.as_str(), true),
         (&event[..event.len() - 1], false),
-        (&event.replace("response.completed", "response.image_generation_call.partial_image"), false),
+        (
+            &event.replace("response.completed", "response.image_generation_call.partial_image"),
+            false,
+        ),
     ] {
         for size in [1 << 10, 1 << 16, 1 << 22] {
             let mut tally = Tally::of(Endpoint::Responses);
             stream.as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
             tally.finish();
-            assert_eq!((tally.verdict(), tally.finished()), (Verdict::Answer, finished), "{size}: {}", &stream[..60]);
+            assert_eq!(
+                (tally.verdict(), tally.finished()),
+                (Verdict::Answer, finished),
+                "{size}: {}",
+                &stream[..60]
+            );
             assert_eq!(tally.content_bytes(), 0, "a picture is no text");
         }
     }
@@ -255,10 +396,19 @@ fn a_count_of_a_part_is_no_count_of_the_whole() {
     assert_eq!(cut.usage(), None);
     assert_eq!(
         cut.usage_or_estimate(4),
-        Usage { prompt_tokens: 9, completion_tokens: 6, total_tokens: 15, cached_tokens: None, estimated: true }
+        Usage {
+            prompt_tokens: 9,
+            completion_tokens: 6,
+            total_tokens: 15,
+            cached_tokens: None,
+            estimated: true
+        }
     );
     let whole = tally((along + &chunk("", "\"stop\"", 5)).as_bytes(), 7).usage().unwrap();
-    assert_eq!((whole.prompt_tokens, whole.completion_tokens, whole.total_tokens, whole.estimated), (9, 5, 14, false));
+    assert_eq!(
+        (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens, whole.estimated),
+        (9, 5, 14, false)
+    );
     let groq = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3}}}\n\n";
     assert_eq!(tally(groq.as_bytes(), 7).usage().map(|usage| usage.total_tokens), Some(5));
 }
@@ -293,7 +443,10 @@ fn what_is_cut_off_is_assembled_as_far_as_it_came() {
 #[test]
 fn an_error_in_a_document_is_seen() {
     let found = |body: &str| error_in(body.as_bytes()).map(|error| (error.message, error.status));
-    assert_eq!(found(r#"{"id":"r","status":"failed","error":{"code":"server_error","message":"Oh"}}"#), Some(("Oh".into(), Some(500))));
+    assert_eq!(
+        found(r#"{"id":"r","status":"failed","error":{"code":"server_error","message":"Oh"}}"#),
+        Some(("Oh".into(), Some(500)))
+    );
     assert_eq!(found(r#"{"error":"Oh"}"#), Some(("Oh".into(), None)));
     assert_eq!(found(r#"{"id":"r","error":null,"output":[{"error":1}]}"#), None);
     assert_eq!(found(r#"{"choices":[{"message":{"content":"\"error\""}}]}"#), None);
@@ -322,7 +475,11 @@ proptest! {
 #[test]
 fn a_call_behind_the_last_index_there_is_breaks_nothing() {
     let calls = json!([{"index": u64::MAX, "id": "a", "function": {"name": "f"}}, {"id": "b", "function": {"arguments": "{}"}}]);
-    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}));
+    let event =
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}));
     let whole = assemble(CHAT, event.as_bytes());
-    assert_eq!(whole["choices"][0]["message"]["tool_calls"][0]["function"], json!({"name": "f", "arguments": "{}"}));
+    assert_eq!(
+        whole["choices"][0]["message"]["tool_calls"][0]["function"],
+        json!({"name": "f", "arguments": "{}"})
+    );
 }

@@ -37,7 +37,8 @@ fn pass(event: Event<'_>, out: &mut BytesMut) {
     if may && classify(Endpoint::ChatCompletions, bytes) == Seen::Usage {
         // A comment stands where the provider put it, in front of whatever it sent next.
         let end = if bytes.contains(&b'\n') { b'\n' } else { b'\r' };
-        for line in bytes.split_inclusive(|byte| *byte == end).filter(|line| line.starts_with(b":")) {
+        for line in bytes.split_inclusive(|byte| *byte == end).filter(|line| line.starts_with(b":"))
+        {
             out.extend_from_slice(line);
         }
     } else {
@@ -51,17 +52,20 @@ mod tests {
 
     use super::*;
 
-    const CONTENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n";
+    const CONTENT: &str =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n";
     const LAST: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
     const FILTER: &str = "data: {\"choices\":[],\"prompt_filter_results\":[{}],\"usage\":null}\n\n";
-    const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
+    const USAGE: &str =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
     fn strip(stream: &str, sizes: &[usize]) -> String {
         let (mut strip, mut out) = (UsageStrip::default(), Vec::new());
         let (mut rest, mut sizes) = (stream.as_bytes(), sizes.iter().cycle());
         while !rest.is_empty() {
-            let (chunk, after) = rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
+            let (chunk, after) =
+                rest.split_at(sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len()));
             out.extend_from_slice(&strip.feed(chunk));
             rest = after;
         }
@@ -82,7 +86,10 @@ mod tests {
                 // A comment without a blank line of its own, and an end without one.
                 ([": ping\n", USAGE, DONE].concat(), [": ping\n", DONE].concat()),
                 ([CONTENT, USAGE.trim_end()].concat(), CONTENT.to_owned()),
-                (format!("data: [DONE]\n{USAGE}data: cut"), format!("data: [DONE]\n{USAGE}data: cut")),
+                (
+                    format!("data: [DONE]\n{USAGE}data: cut"),
+                    format!("data: [DONE]\n{USAGE}data: cut"),
+                ),
             ] {
                 assert_eq!(strip(&stream, sizes), left, "{sizes:?}");
                 let (stream, left) = (stream.replace('\n', "\r\n"), left.replace('\n', "\r\n"));

@@ -84,7 +84,8 @@ pub fn estimate(written: &[u8]) -> u64 {
         sum += count(looked_at);
         bytes += looked_at.len();
     }
-    let whole = u128::from(sum) * written.len() as u128 / (bytes.max(1) as u128 * u128::from(TOKEN));
+    let whole =
+        u128::from(sum) * written.len() as u128 / (bytes.max(1) as u128 * u128::from(TOKEN));
     u64::try_from(whole).unwrap_or(u64::MAX)
 }
 
@@ -115,7 +116,8 @@ impl Count {
     /// left. The space belongs to its word.
     fn words<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
-            let more = rest.iter().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
+            let more =
+                rest.iter().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
             self.run += more as u64;
             rest = rest.get(more..).unwrap_or_default();
             let [b' ', b'a'..=b'z', next @ ..] = rest else { return rest };
@@ -164,7 +166,8 @@ impl Count {
             b't' => self.ascii(b'\t'),
             b'u' => {
                 let digits = after.get(..4).and_then(|digits| std::str::from_utf8(digits).ok());
-                let unit = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0);
+                let unit =
+                    digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0);
                 match u8::try_from(unit) {
                     Ok(byte) if byte.is_ascii() => self.ascii(byte),
                     // The second half of a pair belongs to the first, which said it all.
@@ -294,7 +297,10 @@ const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", 640)];
 /// Tokens that tools cost beside themselves, as far as the model that was asked for tells.
 pub fn tool_instructions(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
-    TOOL_INSTRUCTIONS.iter().find(|(family, _)| model.contains(family)).map_or(0, |(_, tokens)| *tokens)
+    TOOL_INSTRUCTIONS
+        .iter()
+        .find(|(family, _)| model.contains(family))
+        .map_or(0, |(_, tokens)| *tokens)
 }
 
 /// Tokens that an image can take at most, by a part of the model's name, in lower case.
@@ -319,7 +325,13 @@ mod tests {
         let plain = serde_json::to_string(text).unwrap();
         let escaped: String = plain
             .encode_utf16()
-            .map(|unit| if unit < 0x80 { char::from(unit as u8).to_string() } else { format!("\\u{unit:04x}") })
+            .map(|unit| {
+                if unit < 0x80 {
+                    char::from(unit as u8).to_string()
+                } else {
+                    format!("\\u{unit:04x}")
+                }
+            })
             .collect();
         [plain, escaped].map(|written| estimate(&written.as_bytes()[1..written.len() - 1]))
     }
@@ -331,17 +343,35 @@ mod tests {
             (1, "hello"),
             (6, "What is the capital of France"),
             (11, "The members agreed to postpone the vote until next month."),
-            (23, "Der Ausschuss vertagte die Abstimmung über die Änderungen des Gemeindehaushalts auf die nächste Sitzung."),
-            (22, "Несколько членов считали увеличение расходов на общественный транспорт оправданным."),
+            (
+                23,
+                "Der Ausschuss vertagte die Abstimmung über die Änderungen des Gemeindehaushalts auf die nächste Sitzung.",
+            ),
+            (
+                22,
+                "Несколько членов считали увеличение расходов на общественный транспорт оправданным.",
+            ),
             (33, "委员会星期二开会讨论市政预算的拟议修改。几位委员认为增加公共交通支出是合理的，"),
             (29, "委員会は火曜日に開かれ、市の予算の変更案について話し合った。"),
             (12, "9f86d081884c7d65 9a2fea"),
-            (48, "3.14159265358979 2024-03-15T12:30:45Z 1,234,567.89 +49 170 1234567 42 7 100 256 1024"),
-            (24, "  if (!response.ok) {\n    throw new Error(`HTTP error! status: ${response.status}`);\n  }\n"),
-            (29, "{\"location\":{\"type\":\"string\",\"description\":\"The city and state, e.g. San Francisco, CA\"},\"unit\":1}"),
+            (
+                48,
+                "3.14159265358979 2024-03-15T12:30:45Z 1,234,567.89 +49 170 1234567 42 7 100 256 1024",
+            ),
+            (
+                24,
+                "  if (!response.ok) {\n    throw new Error(`HTTP error! status: ${response.status}`);\n  }\n",
+            ),
+            (
+                29,
+                "{\"location\":{\"type\":\"string\",\"description\":\"The city and state, e.g. San Francisco, CA\"},\"unit\":1}",
+            ),
         ] {
             for found in both(text) {
-                assert!(found.abs_diff(counted) * 3 <= counted + 3, "{found} for {counted}: {text}");
+                assert!(
+                    found.abs_diff(counted) * 3 <= counted + 3,
+                    "{found} for {counted}: {text}"
+                );
             }
         }
         assert_eq!(estimate(b""), 0);
@@ -351,9 +381,15 @@ mod tests {
     #[test]
     fn of_a_long_text_some_places_tell_as_much_as_all() {
         let prose = "The members agreed to postpone the vote, but not for long: 3 of 14 had left by 17:30. ";
-        let code = "  if (!response.ok) {\n    throw new Error(`status: ${response.status}`);\n  }\n";
+        let code =
+            "  if (!response.ok) {\n    throw new Error(`status: ${response.status}`);\n  }\n";
         let others = "委员会星期二开会讨论市政预算的拟议修改。Der Ausschuss vertagte die Abstimmung über die Änderungen. ";
-        for text in [prose.repeat(400), code.repeat(500), others.repeat(300), prose.repeat(200) + &code.repeat(200) + &others.repeat(100)] {
+        for text in [
+            prose.repeat(400),
+            code.repeat(500),
+            others.repeat(300),
+            prose.repeat(200) + &code.repeat(200) + &others.repeat(100),
+        ] {
             let written = serde_json::to_string(&text).unwrap();
             assert!(written.len() > WHOLE);
             let (some, all) = (estimate(written.as_bytes()), count(written.as_bytes()) / TOKEN);
@@ -364,7 +400,16 @@ mod tests {
     #[test]
     fn runs_of_one_sign_or_blank_are_not_free() {
         // At least a half of what OpenAI's o200k_base counts of three thousand.
-        for (counted, one) in [(750, "'"), (1500, "}"), (48, "-"), (188, "\n"), (24, " "), (188, "\t"), (3000, "\u{7f}"), (3000, "\u{1}")] {
+        for (counted, one) in [
+            (750, "'"),
+            (1500, "}"),
+            (48, "-"),
+            (188, "\n"),
+            (24, " "),
+            (188, "\t"),
+            (3000, "\u{7f}"),
+            (3000, "\u{1}"),
+        ] {
             for found in both(&one.repeat(3_000)) {
                 assert!(found * 2 >= counted, "{found} for {counted}: {one:?}");
             }
@@ -373,8 +418,14 @@ mod tests {
 
     #[test]
     fn tools_and_images_of_some_families_cost_more() {
-        assert_eq!((tool_instructions("anthropic/Claude-sonnet-5"), tool_instructions("gpt-5")), (420, 0));
-        assert_eq!(["GPT-4o-mini", "claude-opus-5", "qwen3-vl"].map(dearest_image), [48_169, 4_784, 16_384]);
+        assert_eq!(
+            (tool_instructions("anthropic/Claude-sonnet-5"), tool_instructions("gpt-5")),
+            (420, 0)
+        );
+        assert_eq!(
+            ["GPT-4o-mini", "claude-opus-5", "qwen3-vl"].map(dearest_image),
+            [48_169, 4_784, 16_384]
+        );
     }
 
     proptest! {

@@ -31,7 +31,13 @@ impl Usage {
     pub fn estimate(prompt_tokens: u64, bytes: u64) -> Self {
         let completion_tokens = bytes.div_ceil(BYTES_PER_TOKEN);
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: None, estimated: true }
+        Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens: None,
+            estimated: true,
+        }
     }
 
     /// Reads a `usage` object; `None` unless it counts something.
@@ -81,10 +87,15 @@ impl Told {
         // What is told beside these is left out where it is absurd.
         let lenient = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
         let details = written.prompt_tokens_details.or(written.input_tokens_details);
-        let details: Option<Details<'_>> = details.and_then(|details| serde_json::from_str(details.get()).ok());
+        let details: Option<Details<'_>> =
+            details.and_then(|details| serde_json::from_str(details.get()).ok());
         let cached = details.and_then(|details| details.cached_tokens);
-        let cached = cached.or(written.prompt_cache_hit_tokens).or(written.num_cached_tokens).or(written.cached_tokens);
-        let told = Told { total: lenient(written.total_tokens), cached: lenient(cached), absurd, ..told };
+        let cached = cached
+            .or(written.prompt_cache_hit_tokens)
+            .or(written.num_cached_tokens)
+            .or(written.cached_tokens);
+        let told =
+            Told { total: lenient(written.total_tokens), cached: lenient(cached), absurd, ..told };
         let counts = absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
         counts.then_some(told)
     }
@@ -127,7 +138,9 @@ impl Told {
 
     /// The whole prompt: where its cached part is counted apart, with that.
     fn whole_prompt(&self) -> Option<u64> {
-        self.prompt.or_else(|| Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0)))
+        self.prompt.or_else(|| {
+            Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0))
+        })
     }
 
     /// For an answer that broke off: what was told of the prompt, and our estimate of the rest.
@@ -136,7 +149,13 @@ impl Told {
         let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
         let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens: told.cached_tokens, estimated: true }
+        Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens: told.cached_tokens,
+            estimated: true,
+        }
     }
 }
 

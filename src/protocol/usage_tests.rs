@@ -8,11 +8,21 @@ use super::*;
 fn an_answer_is_read_as_far_as_it_goes() {
     let body = r#"{"id":"chatcmpl-1","model":"m-2024","choices":[{"finish_reason":"stop","message":{}},{"finish_reason":"length"}],
         "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4}}}"#;
-    let usage = Usage { prompt_tokens: 9, completion_tokens: 3, total_tokens: 12, cached_tokens: Some(4), estimated: false };
+    let usage = Usage {
+        prompt_tokens: 9,
+        completion_tokens: 3,
+        total_tokens: 12,
+        cached_tokens: Some(4),
+        estimated: false,
+    };
     assert_eq!(read(body.as_bytes()), Some(usage));
     assert_eq!(read(body.trim_end_matches('}').as_bytes()), None);
     assert_eq!(read(body.replace("\"usage\"", "\"us\\u0061ge\"").as_bytes()), Some(usage));
-    assert_eq!(read(format!("{},", body.strip_suffix('}').unwrap()).as_bytes()), Some(usage), "it broke off after its usage");
+    assert_eq!(
+        read(format!("{},", body.strip_suffix('}').unwrap()).as_bytes()),
+        Some(usage),
+        "it broke off after its usage"
+    );
     assert_eq!(read(b"<html>"), None);
     assert_eq!(read(br#"{"id":7,"usage":[],"choices":{}}"#), None);
 }
@@ -21,17 +31,37 @@ fn an_answer_is_read_as_far_as_it_goes() {
 fn vendors_and_protocols_are_understood() {
     let told = |written: &str| {
         let usage = Usage::read(written)?;
-        Some((usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.total_tokens))
+        Some((
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
+            usage.total_tokens,
+        ))
     };
     for (written, expected) in [
         (r#"{"prompt_tokens":4,"total_tokens":4}"#, (4, None, 0, 4)),
-        (r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}"#, (9, Some(8), 3, 12)),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}"#,
+            (9, Some(8), 3, 12),
+        ),
         (r#"{"prompt_tokens":9,"completion_tokens":3,"num_cached_tokens":5}"#, (9, Some(5), 3, 12)),
-        (r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null,"cached_tokens":0}"#, (9, Some(0), 3, 12)),
-        (r#"{"prompt_tokens":9.0,"completion_tokens":3e0,"prompt_tokens_details":{"cached_tokens":null}}"#, (9, None, 3, 12)),
+        (
+            r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":null,"cached_tokens":0}"#,
+            (9, Some(0), 3, 12),
+        ),
+        (
+            r#"{"prompt_tokens":9.0,"completion_tokens":3e0,"prompt_tokens_details":{"cached_tokens":null}}"#,
+            (9, None, 3, 12),
+        ),
         (r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#, (35, None, 12, 109)),
-        (r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3,"total_tokens":12}"#, (9, Some(4), 3, 12)),
-        (r#"{"input_tokens":9,"cache_creation_input_tokens":100,"cache_read_input_tokens":20,"output_tokens":3}"#, (129, Some(20), 3, 132)),
+        (
+            r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3,"total_tokens":12}"#,
+            (9, Some(4), 3, 12),
+        ),
+        (
+            r#"{"input_tokens":9,"cache_creation_input_tokens":100,"cache_read_input_tokens":20,"output_tokens":3}"#,
+            (129, Some(20), 3, 132),
+        ),
         // A gateway that counts the whole prompt as OpenAI does, and the parts as Anthropic does.
         (
             r#"{"prompt_tokens":129,"completion_tokens":3,"cache_creation_input_tokens":100,"cache_read_input_tokens":20}"#,
@@ -40,8 +70,13 @@ fn vendors_and_protocols_are_understood() {
     ] {
         assert_eq!(told(written), Some(expected), "{written}");
     }
-    let google = Usage::read(r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#).unwrap();
-    assert_eq!(google.output_tokens(), 74, "thoughts cost as output, also where only the total has them");
+    let google =
+        Usage::read(r#"{"prompt_tokens":35,"completion_tokens":12,"total_tokens":109}"#).unwrap();
+    assert_eq!(
+        google.output_tokens(),
+        74,
+        "thoughts cost as output, also where only the total has them"
+    );
 }
 
 #[test]
@@ -62,8 +97,19 @@ fn absurd_counts_are_not_believed() {
         assert_eq!(Usage::read(written), None, "{written}");
     }
     // What stands beside the counts is left out alone.
-    let usage = Usage::read(r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"prompt_tokens_details":{"cached_tokens":"x"}}"#);
-    assert_eq!(usage, Some(Usage { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3, cached_tokens: None, estimated: false }));
+    let usage = Usage::read(
+        r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"prompt_tokens_details":{"cached_tokens":"x"}}"#,
+    );
+    assert_eq!(
+        usage,
+        Some(Usage {
+            prompt_tokens: 1,
+            completion_tokens: 2,
+            total_tokens: 3,
+            cached_tokens: None,
+            estimated: false
+        })
+    );
     let told = Told::read(r#"{"prompt_tokens":1,"completion_tokens":-2}"#).unwrap();
     assert_eq!(told.completed_by(Usage::estimate(5, 8)), Usage::estimate(5, 8));
     assert_eq!(Usage::estimate(u64::MAX, u64::MAX).total_tokens, u64::MAX);

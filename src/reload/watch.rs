@@ -77,10 +77,16 @@ impl Watcher {
             return;
         }
         match &mut self.changed {
-            Some(changed) if changed.found.stamp == stamp => changed.looks = changed.looks.saturating_add(1),
+            Some(changed) if changed.found.stamp == stamp => {
+                changed.looks = changed.looks.saturating_add(1)
+            }
             _ => self.changed = find(&file).map(|found| Changed { found, looks: 1 }),
         }
-        let Some(changed) = self.changed.as_ref().filter(|changed| changed.looks >= bounds::WATCH_LOOKS) else { return };
+        let Some(changed) =
+            self.changed.as_ref().filter(|changed| changed.looks >= bounds::WATCH_LOOKS)
+        else {
+            return;
+        };
         let found = changed.found.clone();
         // The first change that is taken may be none: the file is read at the start, and may have
         // changed just then.
@@ -107,7 +113,9 @@ impl Watcher {
         let taken = self.replace(file, found).await;
         let for_now = matches!(&taken, Ok(Came::Written) | Err(Refused { for_now: true, .. }));
         match taken {
-            Ok(Came::Live(revision)) => log::info!("routing document {} is live as revision {revision}", file.display()),
+            Ok(Came::Live(revision)) => {
+                log::info!("routing document {} is live as revision {revision}", file.display())
+            }
             Ok(Came::Same) if first => {}
             Ok(Came::Same) => {
                 self.app.metrics.reload("unchanged");
@@ -141,19 +149,34 @@ impl Watcher {
     }
 
     fn say_written(&self, file: &Path) {
-        log::info!("routing document {} is being written; it is read when it stands still", file.display());
+        log::info!(
+            "routing document {} is being written; it is read when it stands still",
+            file.display()
+        );
     }
 
     async fn replace(&self, file: &Path, before: &Found) -> Result<Came, Refused> {
-        let said = |problems: &[Problem]| Refused { problems: problems.iter().map(ToString::to_string).collect(), for_now: false };
+        let said = |problems: &[Problem]| Refused {
+            problems: problems.iter().map(ToString::to_string).collect(),
+            for_now: false,
+        };
         let for_now = |why: String| Refused { problems: vec![why], for_now: true };
         // Not while a document that came by the API is being written into this file.
-        let _turn = self.app.configuring.acquire().await.map_err(|closed| for_now(closed.to_string()))?;
-        let Some(found) = find(file).filter(|found| found == before) else { return Ok(Came::Written) };
+        let _turn =
+            self.app.configuring.acquire().await.map_err(|closed| for_now(closed.to_string()))?;
+        let Some(found) = find(file).filter(|found| found == before) else {
+            return Ok(Came::Written);
+        };
         // A megabyte at most, on a thread that serves no requests.
         let source = found.source.map_err(|problems| said(&problems))?;
         let app = &self.app;
-        let routing = config::read_routing(&source.file, &source.text, &app.server, &*app.variables, app.mock);
+        let routing = config::read_routing(
+            &source.file,
+            &source.text,
+            &app.server,
+            &*app.variables,
+            app.mock,
+        );
         let routing = routing.map_err(|problems| said(&problems))?;
         let revision = routing.revision().to_string();
         if revision == app.revision() {

@@ -13,7 +13,9 @@ type Told = Option<Value>;
 /// says: two others may read the same without what was in them.
 pub fn compare(a: &Capture, b: &Capture) -> Value {
     let (left, right) = (fields(a), fields(b));
-    let lacks = |capture: &Capture, told: &Told| capture.head.redacted && told.as_ref().is_some_and(names::lack);
+    let lacks = |capture: &Capture, told: &Told| {
+        capture.head.redacted && told.as_ref().is_some_and(names::lack)
+    };
     let known = |left: &Told, right: &Told| !lacks(a, left) && !lacks(b, right);
     let rows: Vec<Value> = left
         .into_iter()
@@ -28,7 +30,8 @@ pub fn compare(a: &Capture, b: &Capture) -> Value {
 
 fn fields(capture: &Capture) -> [(&'static str, Told); 18] {
     let head = &capture.head;
-    let (decision, served, usage) = (head.decision.as_ref(), head.served.as_ref(), head.usage.as_ref());
+    let (decision, served, usage) =
+        (head.decision.as_ref(), head.served.as_ref(), head.usage.as_ref());
     let answer = answer(capture);
     let told = |read: fn(&Value) -> Value| answer.as_ref().map(read);
     [
@@ -61,7 +64,11 @@ fn answer(capture: &Capture) -> Option<Value> {
     if !head.request_captured || head.response_truncated || gone {
         return None;
     }
-    Some(if head.response_stream { head.assembled(body) } else { serde_json::from_slice(body).unwrap_or(Value::Null) })
+    Some(if head.response_stream {
+        head.assembled(body)
+    } else {
+        serde_json::from_slice(body).unwrap_or(Value::Null)
+    })
 }
 
 /// What an answer is made of, by its own shape: a replay may be of another than its original.
@@ -100,7 +107,9 @@ fn text(answer: &Value) -> Value {
     match shape(answer) {
         Shape::Choices => by_choice(answer, text_of_choice),
         Shape::Items(items) => {
-            let said = of_kind(items, "message").filter_map(|item| item.get("content")?.as_array()).flatten();
+            let said = of_kind(items, "message")
+                .filter_map(|item| item.get("content")?.as_array())
+                .flatten();
             joined(said.filter(|part| part.get("type").is_none_or(|kind| kind == "output_text")))
         }
         Shape::Blocks(blocks) => joined(of_kind(blocks, "text")),
@@ -119,8 +128,10 @@ fn joined<'a>(parts: impl Iterator<Item = &'a Value>) -> Value {
 /// What was called with what. Ids are left out, they differ every time; arguments that are JSON are compared as such.
 fn tool_calls(answer: &Value) -> Value {
     let ending = |parts: &[Value], end: &str| {
-        let is_call =
-            |part: &&Value| part.get("name").is_some() && part.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end));
+        let is_call = |part: &&Value| {
+            part.get("name").is_some()
+                && part.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end))
+        };
         listed(parts.iter().filter(is_call).map(called).collect())
     };
     match shape(answer) {
@@ -150,7 +161,9 @@ fn part(value: &Value, pointer: &str) -> Value {
 /// The message's text; written in parts, the parts' texts as one.
 fn text_of_choice(choice: &Value) -> Value {
     match part(choice, "/message/content") {
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<String>().into(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<String>().into()
+        }
         content => content,
     }
 }
@@ -158,12 +171,17 @@ fn text_of_choice(choice: &Value) -> Value {
 fn calls_of_choice(choice: &Value) -> Value {
     let calls = part(choice, "/message/tool_calls");
     let old = part(choice, "/message/function_call");
-    let functions = calls.as_array().into_iter().flatten().map(|call| call.get("function").or_else(|| call.get("custom")).unwrap_or(call));
+    let functions = calls
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|call| call.get("function").or_else(|| call.get("custom")).unwrap_or(call));
     listed(functions.chain(old.is_object().then_some(&old)).map(called).collect())
 }
 
 fn called(function: &Value) -> Value {
-    let written = function.get("arguments").or_else(|| function.get("input")).cloned().unwrap_or(Value::Null);
+    let written =
+        function.get("arguments").or_else(|| function.get("input")).cloned().unwrap_or(Value::Null);
     let parsed = written.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     json!({ "name": part(function, "/name"), "arguments": parsed.unwrap_or(written) })
 }
@@ -215,8 +233,12 @@ mod tests {
             json!(["latency.ttft_ms", null, null, true]),
             json!(["latency.total_ms", 934, 934, true]),
         ];
-        let rows: Vec<Value> =
-            compared["fields"].as_array().unwrap().iter().map(|row| json!([row["field"], row["a"], row["b"], row["equal"]])).collect();
+        let rows: Vec<Value> = compared["fields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| json!([row["field"], row["a"], row["b"], row["equal"]]))
+            .collect();
         assert_eq!(rows, expected);
     }
 
@@ -229,18 +251,28 @@ mod tests {
         );
         let call = json!({"id": "call_2", "type": "function", "function": {"name": "look", "arguments": "{ \"a\": 1 }"}});
         let message = json!({"role": "assistant", "content": [{"type": "text", "text": "On "}, {"type": "text", "text": "it."}], "tool_calls": [call]});
-        b.bodies.response = Bytes::from(json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string());
+        b.bodies.response = Bytes::from(
+            json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string(),
+        );
         let compared = compare(&a, &b);
         for (field, value) in [
             ("text", json!("On it.")),
             ("finish_reason", json!("tool_calls")),
             ("tool_calls", json!([{"name": "look", "arguments": {"a": 1}}])),
         ] {
-            assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}));
+            assert_eq!(
+                row(&compared, field),
+                &json!({"field": field, "a": value, "b": value, "equal": true})
+            );
         }
-        b.bodies.response = Bytes::from_static(b"{\"choices\":[{\"message\":{\"content\":\"a\"}},{\"message\":{\"content\":\"b\"}}]}");
+        b.bodies.response = Bytes::from_static(
+            b"{\"choices\":[{\"message\":{\"content\":\"a\"}},{\"message\":{\"content\":\"b\"}}]}",
+        );
         let compared = compare(&a, &b);
-        assert_eq!((&row(&compared, "text")["b"], &row(&compared, "text")["equal"]), (&json!(["a", "b"]), &json!(false)));
+        assert_eq!(
+            (&row(&compared, "text")["b"], &row(&compared, "text")["equal"]),
+            (&json!(["a", "b"]), &json!(false))
+        );
     }
 
     #[test]
@@ -251,7 +283,10 @@ mod tests {
             {"type": "web_search_call", "status": "completed"},
             {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{ \"a\": 1 }"},
         ]});
-        let stream = format!("event: response.incomplete\ndata: {}\n\n", json!({"type": "response.incomplete", "response": response}));
+        let stream = format!(
+            "event: response.incomplete\ndata: {}\n\n",
+            json!({"type": "response.incomplete", "response": response})
+        );
         let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "stop_reason": "tool_use", "content": [
             {"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "On "}, {"type": "text", "text": "it."},
             {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}},
@@ -266,19 +301,25 @@ mod tests {
             json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}),
         ];
         let events: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        for (endpoint, document, stream, reason) in
-            [("responses", &response, stream, "max_output_tokens"), ("messages", &message, events, "tool_use")]
-        {
+        for (endpoint, document, stream, reason) in [
+            ("responses", &response, stream, "max_output_tokens"),
+            ("messages", &message, events, "tool_use"),
+        ] {
             let (mut a, mut b) = pair();
             (a.head.endpoint, b.head.endpoint) = (endpoint.into(), endpoint.into());
-            (a.bodies.response, b.bodies.response, b.head.response_stream) = (document.to_string().into(), stream.into(), true);
+            (a.bodies.response, b.bodies.response, b.head.response_stream) =
+                (document.to_string().into(), stream.into(), true);
             let compared = compare(&a, &b);
             for (field, value) in [
                 ("text", json!("On it.")),
                 ("finish_reason", json!(reason)),
                 ("tool_calls", json!([{"name": "look", "arguments": {"a": 1}}])),
             ] {
-                assert_eq!(row(&compared, field), &json!({"field": field, "a": value, "b": value, "equal": true}), "{endpoint}");
+                assert_eq!(
+                    row(&compared, field),
+                    &json!({"field": field, "a": value, "b": value, "equal": true}),
+                    "{endpoint}"
+                );
             }
         }
     }
@@ -290,7 +331,10 @@ mod tests {
         b.head.response_truncated = true;
         let compared = compare(&a, &b);
         for field in ["finish_reason", "text", "tool_calls"] {
-            assert_eq!(row(&compared, field), &json!({"field": field, "a": null, "b": null, "equal": null}));
+            assert_eq!(
+                row(&compared, field),
+                &json!({"field": field, "a": null, "b": null, "equal": null})
+            );
         }
         assert_eq!(row(&compared, "status")["equal"], true);
     }
@@ -298,9 +342,16 @@ mod tests {
     #[test]
     fn what_was_taken_out_may_have_been_the_same_or_not() {
         let (mut a, mut b) = pair();
-        let answer = |text: &str| Bytes::from(json!({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).to_string());
-        let equal = |a: &Capture, b: &Capture, field: &str| row(&compare(a, b), field)["equal"].clone();
-        (a.bodies.response, b.bodies.response) = (answer("it is [redacted]"), answer("it is [redacted]"));
+        let answer = |text: &str| {
+            Bytes::from(
+                json!({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
+                    .to_string(),
+            )
+        };
+        let equal =
+            |a: &Capture, b: &Capture, field: &str| row(&compare(a, b), field)["equal"].clone();
+        (a.bodies.response, b.bodies.response) =
+            (answer("it is [redacted]"), answer("it is [redacted]"));
         assert_eq!(equal(&a, &b, "text"), true, "a provider may say so itself");
         for redacted in [[true, false], [false, true], [true, true]] {
             [a.head.redacted, b.head.redacted] = redacted;
@@ -313,7 +364,11 @@ mod tests {
         (a.bodies.response, b.bodies.response) = (Bytes::new(), Bytes::new());
         for stream in [false, true] {
             a.head.response_stream = stream;
-            assert_eq!((equal(&a, &b, "text"), equal(&a, &b, "state")), (Value::Null, true.into()), "nothing was kept of one");
+            assert_eq!(
+                (equal(&a, &b, "text"), equal(&a, &b, "state")),
+                (Value::Null, true.into()),
+                "nothing was kept of one"
+            );
         }
     }
 

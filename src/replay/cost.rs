@@ -63,12 +63,23 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
     let Some(target) = target else { return Ok(0) };
     let unpriced = |target: &str, lacks| Unpriced { target: target.to_owned(), lacks };
     let Some(usage) = &head.usage else {
-        return if lacks_usage(head) { Err(unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Usage)) } else { Ok(0) };
+        return if lacks_usage(head) {
+            Err(unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Usage))
+        } else {
+            Ok(0)
+        };
     };
     // It went this way, failovers included: it cost what was billed then.
-    let first = head.decision.as_ref().is_some_and(|decision| is(target, &decision.provider, &decision.model));
-    if first || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model)) {
-        return head.cost_usd.map(nano_usd).ok_or_else(|| unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price));
+    let first = head
+        .decision
+        .as_ref()
+        .is_some_and(|decision| is(target, &decision.provider, &decision.model));
+    if first
+        || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model))
+    {
+        return head.cost_usd.map(nano_usd).ok_or_else(|| {
+            unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
+        });
     }
     let priced = prices.and_then(|document| document.target(target)?.prices?.cost(usage));
     priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
@@ -131,7 +142,10 @@ mod tests {
         }
         // The same target before and after costs the same, whoever prices it.
         let both = PriceList { candidate: &routing, baseline: Some(&routing) };
-        assert_eq!(both.costs(&head, Some("p/b"), Some("p/b")), (lacks("p/b", Lack::Price), lacks("p/b", Lack::Price)));
+        assert_eq!(
+            both.costs(&head, Some("p/b"), Some("p/b")),
+            (lacks("p/b", Lack::Price), lacks("p/b", Lack::Price))
+        );
         assert_eq!(both.costs(&head, Some("p/a"), None), (Ok(11_000), Ok(0)));
         let unknown = served_at(None);
         let told = prices.costs(&unknown, Some("openai/gpt-5"), Some("p/a"));

@@ -48,8 +48,14 @@ pub enum Skipped {
 
 impl Skipped {
     /// All of them.
-    pub const ALL: [Skipped; 6] =
-        [Skipped::Replay, Skipped::Shadow, Skipped::Undecided, Skipped::Version, Skipped::Imported, Skipped::Redacted];
+    pub const ALL: [Skipped; 6] = [
+        Skipped::Replay,
+        Skipped::Shadow,
+        Skipped::Undecided,
+        Skipped::Version,
+        Skipped::Imported,
+        Skipped::Redacted,
+    ];
 
     /// The word in reports.
     pub fn as_str(self) -> &'static str {
@@ -72,7 +78,9 @@ impl Skipped {
             return Some(Skipped::Replay);
         }
         match (&head.inputs, &head.decision) {
-            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => names::are_gone(head).then_some(Skipped::Redacted),
+            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => {
+                names::are_gone(head).then_some(Skipped::Redacted)
+            }
             (Some(_), Some(_)) => Some(Skipped::Version),
             _ => Some(Skipped::Undecided),
         }
@@ -96,11 +104,18 @@ impl Question<'_> {
     /// to be found out anew.
     ///
     /// `recorded` is the document that the capture was decided by, where it is still known.
-    pub fn judge<'h>(&self, head: &'h Head, recorded: Option<&Routing>, text: &dyn Fn() -> Option<String>) -> Result<Judged<'h>, Skipped> {
+    pub fn judge<'h>(
+        &self,
+        head: &'h Head,
+        recorded: Option<&Routing>,
+        text: &dyn Fn() -> Option<String>,
+    ) -> Result<Judged<'h>, Skipped> {
         if let Some(skipped) = Skipped::of(head) {
             return Err(skipped);
         }
-        let (Some(stored), Some(decision)) = (&head.inputs, &head.decision) else { return Err(Skipped::Undecided) };
+        let (Some(stored), Some(decision)) = (&head.inputs, &head.decision) else {
+            return Err(Skipped::Undecided);
+        };
         let mut inputs = stored.clone();
         if let Standing::Given(health) = self.standing {
             inputs.health.clone_from(health);
@@ -108,12 +123,18 @@ impl Question<'_> {
         let mut inexact = !inputs.complete(self.candidate, text) || names::are_in_part(head);
         let after = decide(self.candidate, &inputs);
         // A snapshot tells of every target on nodes, and leaves out what else was healthy and idle: unknown is what the document of then did not have either.
-        let looked_at = |target: &str| decision.candidates.iter().any(|then| name(&then.provider, &then.model) == target);
+        let looked_at = |target: &str| {
+            decision.candidates.iter().any(|then| name(&then.provider, &then.model) == target)
+        };
         let known = |target: &str| {
-            inputs.health.contains_key(target) || looked_at(target) || recorded.is_some_and(|document| document.target(target).is_some())
+            inputs.health.contains_key(target)
+                || looked_at(target)
+                || recorded.is_some_and(|document| document.target(target).is_some())
         };
         let assumed = matches!(self.standing, Standing::Recorded)
-            && considered(&after).iter().any(|candidate| !known(&name(&candidate.provider, &candidate.model)));
+            && considered(&after)
+                .iter()
+                .any(|candidate| !known(&name(&candidate.provider, &candidate.model)));
         let before = match self.baseline {
             None => Ok(Cow::Borrowed(&**decision)),
             Some(baseline) => {
@@ -149,7 +170,9 @@ impl Judged<'_> {
     /// Whether another target comes first.
     pub fn changed(&self) -> bool {
         match (&self.before, &self.after) {
-            (Ok(before), Ok(after)) => (&before.provider, &before.model) != (&after.provider, &after.model),
+            (Ok(before), Ok(after)) => {
+                (&before.provider, &before.model) != (&after.provider, &after.model)
+            }
             (Err(_), Err(_)) => false,
             _ => true,
         }
@@ -158,7 +181,9 @@ impl Judged<'_> {
     /// Whether another rule, of whatever recipe, matched.
     pub fn rule_changed(&self) -> bool {
         match (&self.before, &self.after) {
-            (Ok(before), Ok(after)) => (&before.recipe, &before.rule) != (&after.recipe, &after.rule),
+            (Ok(before), Ok(after)) => {
+                (&before.recipe, &before.rule) != (&after.recipe, &after.rule)
+            }
             (before, after) => before.is_ok() != after.is_ok(),
         }
     }

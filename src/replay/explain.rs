@@ -26,14 +26,24 @@ pub fn explain(judged: &Judged<'_>, before: Option<&Routing>, after: &Routing) -
     match (&judged.before, &judged.after) {
         (Ok(was), Ok(is)) => decided(was, is, before, after),
         (Ok(was), Err(refusal)) => refused(was, refusal, before, after),
-        (Err(_), Ok(is)) => reason("targets", format!("nothing could serve it before; now rule {} can", rule_name(is))),
+        (Err(_), Ok(is)) => reason(
+            "targets",
+            format!("nothing could serve it before; now rule {} can", rule_name(is)),
+        ),
         (Err(_), Err(_)) => Vec::new(),
     }
 }
 
-fn refused(was: &Decision, refusal: &Refusal, before: Option<&Routing>, after: &Routing) -> Vec<Reason> {
+fn refused(
+    was: &Decision,
+    refusal: &Refusal,
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
     match refusal {
-        Refusal::ModelNotFound { model } => reason("name", format!("`{model}` is no name of the document any more")),
+        Refusal::ModelNotFound { model } => {
+            reason("name", format!("`{model}` is no name of the document any more"))
+        }
         Refusal::NoTarget { candidates, .. } => {
             let fell: Vec<Reason> = eligibility(&was.candidates, candidates);
             if fell.is_empty() { targets(was, candidates, before, after) } else { fell }
@@ -41,7 +51,12 @@ fn refused(was: &Decision, refusal: &Refusal, before: Option<&Routing>, after: &
     }
 }
 
-fn decided(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routing) -> Vec<Reason> {
+fn decided(
+    was: &Decision,
+    is: &Decision,
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
     if was.alias.is_some() != is.alias.is_some() || was.recipe != is.recipe {
         return reason("recipe", format!("recipe {} instead of {}", is.recipe, was.recipe));
     }
@@ -57,7 +72,10 @@ fn decided(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Rout
         return differ;
     }
     if was.strategy != is.strategy {
-        return reason("strategy", format!("rule {}: {} instead of {}", rule_name(is), is.strategy, was.strategy));
+        return reason(
+            "strategy",
+            format!("rule {}: {} instead of {}", rule_name(is), is.strategy, was.strategy),
+        );
     }
     ranking(is, rule_of(before, was), rule_of(Some(after), is))
 }
@@ -67,13 +85,21 @@ fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routin
     let (old, new) = (rule_name(was), rule_name(is));
     let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
     let place = |name: Option<&str>| rules.iter().position(|rule| Some(rule.name()) == name);
-    let condition = |rule: Option<&Rule>| rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned());
+    let condition = |rule: Option<&Rule>| {
+        rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned())
+    };
     let (why, when) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
         (None, _) => (format!("{old} is gone"), None),
         // It came first and said no: its condition is another one, or what it looks at is.
-        (Some(earlier), Some(later)) if earlier < later => (format!("{old} does not match"), Some(condition(rules.get(earlier)))),
+        (Some(earlier), Some(later)) if earlier < later => {
+            (format!("{old} does not match"), Some(condition(rules.get(earlier))))
+        }
         (_, now) => {
-            let added = rule_of(before.filter(|_| was.rule.is_some()), &Decision { rule: is.rule.clone(), ..was.clone() }).is_none();
+            let added = rule_of(
+                before.filter(|_| was.rule.is_some()),
+                &Decision { rule: is.rule.clone(), ..was.clone() },
+            )
+            .is_none();
             let word = if added && before.is_some() { "is new and matches" } else { "matches" };
             (format!("{new} {word}"), Some(condition(now.and_then(|at| rules.get(at)))))
         }
@@ -83,12 +109,19 @@ fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routin
 
 /// What became eligible or ceased to be.
 fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
-    let word = |candidate: &Candidate| candidate.reason.clone().unwrap_or_else(|| "eligible".to_owned());
+    let word =
+        |candidate: &Candidate| candidate.reason.clone().unwrap_or_else(|| "eligible".to_owned());
     let mut reasons = Vec::new();
     for now in is {
-        let then = was.iter().find(|then| (&then.provider, &then.model) == (&now.provider, &now.model));
+        let then =
+            was.iter().find(|then| (&then.provider, &then.model) == (&now.provider, &now.model));
         if let Some(then) = then.filter(|then| then.reason != now.reason) {
-            let detail = format!("{}: {} instead of {}", name(&now.provider, &now.model), word(now), word(then));
+            let detail = format!(
+                "{}: {} instead of {}",
+                name(&now.provider, &now.model),
+                word(now),
+                word(then)
+            );
             reasons.push(Reason { kind: "eligibility", detail, when: None });
         }
     }
@@ -96,15 +129,27 @@ fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
 }
 
 /// Targets that the rule gained or lost.
-fn targets(was: &Decision, is: &[Candidate], before: Option<&Routing>, after: &Routing) -> Vec<Reason> {
+fn targets(
+    was: &Decision,
+    is: &[Candidate],
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Vec<Reason> {
     let names = |candidates: &[Candidate]| -> Vec<String> {
         candidates.iter().map(|candidate| name(&candidate.provider, &candidate.model)).collect()
     };
     let (then, now) = (names(&was.candidates), names(is));
     let rule = rule_name(was);
-    let gained = now.iter().filter(|target| !then.contains(target)).map(|target| format!("rule {rule} has {target} now"));
-    let lost = then.iter().filter(|target| !now.contains(target)).map(|target| format!("rule {rule} has {target} no more"));
-    let mut reasons: Vec<Reason> = gained.chain(lost).map(|detail| Reason { kind: "targets", detail, when: None }).collect();
+    let gained = now
+        .iter()
+        .filter(|target| !then.contains(target))
+        .map(|target| format!("rule {rule} has {target} now"));
+    let lost = then
+        .iter()
+        .filter(|target| !now.contains(target))
+        .map(|target| format!("rule {rule} has {target} no more"));
+    let mut reasons: Vec<Reason> =
+        gained.chain(lost).map(|detail| Reason { kind: "targets", detail, when: None }).collect();
     if reasons.is_empty() && then != now {
         reasons = reason("order", format!("rule {rule} lists its targets in another order"));
     }
@@ -119,7 +164,10 @@ fn targets(was: &Decision, is: &[Candidate], before: Option<&Routing>, after: &R
 fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Reason> {
     let rule = rule_name(is);
     let (Some(old), Some(new)) = (before, after) else {
-        return reason("order", format!("rule {rule}: {} ranks its targets otherwise", is.strategy));
+        return reason(
+            "order",
+            format!("rule {rule}: {} ranks its targets otherwise", is.strategy),
+        );
     };
     let mut reasons = weights(old, new, &rule);
     if new.strategy() == Strategy::Cheapest {
@@ -129,7 +177,10 @@ fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Re
         reasons.extend(reason("key", format!("rule {rule} keeps together by another key")));
     }
     if reasons.is_empty() {
-        return reason("state", format!("rule {rule}: the targets' latency or load ranks them otherwise"));
+        return reason(
+            "state",
+            format!("rule {rule}: the targets' latency or load ranks them otherwise"),
+        );
     }
     reasons
 }
@@ -145,19 +196,36 @@ fn weights(old: &Rule, new: &Rule, rule: &str) -> Vec<Reason> {
     if new.strategy() != Strategy::Weighted || old.strategy() != Strategy::Weighted {
         return Vec::new();
     }
-    let differ = pairs(old, new).filter(|(then, now)| then.weight().to_bits() != now.weight().to_bits());
-    let told =
-        differ.map(|(then, now)| format!("rule {rule}: weight of {} {} instead of {}", now.target().name, now.weight(), then.weight()));
+    let differ =
+        pairs(old, new).filter(|(then, now)| then.weight().to_bits() != now.weight().to_bits());
+    let told = differ.map(|(then, now)| {
+        format!(
+            "rule {rule}: weight of {} {} instead of {}",
+            now.target().name,
+            now.weight(),
+            then.weight()
+        )
+    });
     told.map(|detail| Reason { kind: "weight", detail, when: None }).collect()
 }
 
 fn prices(old: &Rule, new: &Rule) -> Vec<Reason> {
     let differ = pairs(old, new).filter(|(then, now)| then.target().prices != now.target().prices);
-    differ.map(|(_, now)| Reason { kind: "price", detail: format!("{} has another price", now.target().name), when: None }).collect()
+    differ
+        .map(|(_, now)| Reason {
+            kind: "price",
+            detail: format!("{} has another price", now.target().name),
+            when: None,
+        })
+        .collect()
 }
 
 fn rule_of<'r>(document: Option<&'r Routing>, decision: &Decision) -> Option<&'r Rule> {
-    document?.recipe(&decision.recipe)?.rules().iter().find(|rule| Some(rule.name()) == decision.rule.as_deref())
+    document?
+        .recipe(&decision.recipe)?
+        .rules()
+        .iter()
+        .find(|rule| Some(rule.name()) == decision.rule.as_deref())
 }
 
 fn rule_name(decision: &Decision) -> String {

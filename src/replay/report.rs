@@ -69,7 +69,8 @@ impl Sums {
 
     /// By how many dollars the side after is dearer.
     fn delta(self) -> f64 {
-        dollars(self.after.saturating_sub(self.before)) - dollars(self.before.saturating_sub(self.after))
+        dollars(self.after.saturating_sub(self.before))
+            - dollars(self.before.saturating_sub(self.after))
     }
 }
 
@@ -93,7 +94,13 @@ impl Report {
     }
 
     /// Notes one that was; `reasons` are asked for only where it changed.
-    pub fn add(&mut self, head: &Head, judged: &Judged<'_>, prices: &PriceList<'_>, reasons: impl FnOnce() -> Vec<Reason>) {
+    pub fn add(
+        &mut self,
+        head: &Head,
+        judged: &Judged<'_>,
+        prices: &PriceList<'_>,
+        reasons: impl FnOnce() -> Vec<Reason>,
+    ) {
         let (from, to) = (judged.from(), judged.to());
         self.evaluated += 1;
         self.inexact += u64::from(judged.inexact);
@@ -109,8 +116,10 @@ impl Report {
         self.add_costs(head, &costs);
         if judged.changed() {
             self.changed += 1;
-            let (from, to) = (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
-            let room = self.changes.len() < bounds::EVALUATE_CHANGES || self.changes.contains_key(&(from.clone(), to.clone()));
+            let (from, to) =
+                (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
+            let room = self.changes.len() < bounds::EVALUATE_CHANGES
+                || self.changes.contains_key(&(from.clone(), to.clone()));
             let pair = if room { (from, to) } else { (OTHERS.into(), OTHERS.into()) };
             self.changes.entry(pair).or_default().add(&head.id, &costs, reasons());
         }
@@ -120,7 +129,9 @@ impl Report {
         // What is known before stands for what is not known after, and nothing for what is not
         // known before: so the sums differ by what is known to change.
         let sums = match (before, after) {
-            (Ok(before), after) => Sums { before: *before, after: *after.as_ref().unwrap_or(before) },
+            (Ok(before), after) => {
+                Sums { before: *before, after: *after.as_ref().unwrap_or(before) }
+            }
             (Err(_), _) => Sums::default(),
         };
         self.cost.add(sums);
@@ -129,10 +140,16 @@ impl Report {
         }
         let (lacks_before, lacks_after) = (before.as_ref().err(), after.as_ref().err());
         self.unpriced += u64::from(lacks_before.or(lacks_after).is_some());
-        for unpriced in lacks_before.into_iter().chain(lacks_after.filter(|after| Some(*after) != lacks_before)) {
-            let room = self.unpriced_targets.len() < bounds::EVALUATE_CHANGES || self.unpriced_targets.contains_key(unpriced);
+        for unpriced in
+            lacks_before.into_iter().chain(lacks_after.filter(|after| Some(*after) != lacks_before))
+        {
+            let room = self.unpriced_targets.len() < bounds::EVALUATE_CHANGES
+                || self.unpriced_targets.contains_key(unpriced);
             let others = || Unpriced { target: OTHERS.to_owned(), lacks: unpriced.lacks };
-            *self.unpriced_targets.entry(if room { unpriced.clone() } else { others() }).or_default() += 1;
+            *self
+                .unpriced_targets
+                .entry(if room { unpriced.clone() } else { others() })
+                .or_default() += 1;
         }
     }
 
@@ -145,7 +162,11 @@ impl Report {
 
     /// How many changed for each that found a target before, 0 to 1: requests that nobody could serve do not make the others fewer.
     pub fn changed_share(&self) -> f64 {
-        if self.changed == 0 { 0.0 } else { (self.changed as f64 / self.routed_before as f64).min(1.0) }
+        if self.changed == 0 {
+            0.0
+        } else {
+            (self.changed as f64 / self.routed_before as f64).min(1.0)
+        }
     }
 
     /// Leaves out which captures they were, for who may not see them.
@@ -157,13 +178,20 @@ impl Report {
     pub fn json(&self) -> Value {
         let mut changes: Vec<_> = self.changes.iter().collect();
         changes.sort_by(|a, b| b.1.count.cmp(&a.1.count).then_with(|| a.0.cmp(b.0)));
-        let changes: Vec<Value> = changes.into_iter().map(|((from, to), change)| change.json(from, to)).collect();
+        let changes: Vec<Value> =
+            changes.into_iter().map(|((from, to), change)| change.json(from, to)).collect();
         let mut shift: Vec<_> = self.shift.iter().collect();
-        shift.sort_by_key(|(name, (before, after))| (std::cmp::Reverse(before.abs_diff(*after)), name.as_str()));
+        shift.sort_by_key(|(name, (before, after))| {
+            (std::cmp::Reverse(before.abs_diff(*after)), name.as_str())
+        });
         let shift: Vec<Value> =
             shift.into_iter().map(|(target, (before, after))| json!({ "target": target, "before": before, "after": after })).collect();
-        let skipped: serde_json::Map<String, Value> =
-            Skipped::ALL.into_iter().map(|why| (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or(0).into())).collect();
+        let skipped: serde_json::Map<String, Value> = Skipped::ALL
+            .into_iter()
+            .map(|why| {
+                (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or(0).into())
+            })
+            .collect();
         let mut report = json!({
             "object": "evaluation",
             "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
@@ -179,11 +207,11 @@ impl Report {
     }
 
     fn cost_json(&self) -> Value {
-        let sums = |sums: Sums| json!({ "before": dollars(sums.before), "after": dollars(sums.after) });
+        let sums =
+            |sums: Sums| json!({ "before": dollars(sums.before), "after": dollars(sums.after) });
         let mut unpriced: Vec<_> = self.unpriced_targets.iter().collect();
         unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let row =
-            |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| json!({ "target": target, "lacks": lacks.as_str(), "count": count });
+        let row = |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| json!({ "target": target, "lacks": lacks.as_str(), "count": count });
         let mut cost = sums(self.cost);
         if let Some(fields) = cost.as_object_mut() {
             fields.insert("estimated".to_owned(), sums(self.estimated));
@@ -238,29 +266,45 @@ mod tests {
 
     #[test]
     fn what_nobody_served_before_makes_no_share_smaller() {
-        let share = |evaluated, routed_before, changed| Report { evaluated, routed_before, changed, ..Report::default() }.changed_share();
-        assert_eq!([share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)], [0.5, 0.5, 1.0, 1.0]);
+        let share = |evaluated, routed_before, changed| {
+            Report { evaluated, routed_before, changed, ..Report::default() }.changed_share()
+        };
+        assert_eq!(
+            [share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)],
+            [0.5, 0.5, 1.0, 1.0]
+        );
         assert_eq!([share(0, 0, 0), share(5, 0, 0), share(5, 5, 0)], [0.0; 3]);
     }
 
     #[test]
     fn what_is_left_out_but_was_billed_is_summed_apart() {
         let mut report = Report::default();
-        let head = Head { cost_usd: Some(0.25), ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head };
+        let head = Head {
+            cost_usd: Some(0.25),
+            ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head
+        };
         for why in Skipped::ALL {
             report.skip(why, &head);
         }
         let cost = &report.json()["cost"];
-        assert_eq!((&cost["skipped"], &cost["before"]), (&json!(0.5), &json!(0.0)), "of another version, and redacted");
+        assert_eq!(
+            (&cost["skipped"], &cost["before"]),
+            (&json!(0.5), &json!(0.0)),
+            "of another version, and redacted"
+        );
     }
 
     #[test]
     fn examples_are_left_out_where_asked() {
         let mut report = Report::default();
-        let change = Change { count: 1, examples: vec![RequestId::known("req_1")], ..Change::default() };
+        let change =
+            Change { count: 1, examples: vec![RequestId::known("req_1")], ..Change::default() };
         report.changes.insert(("a".into(), "b".into()), change);
         assert_eq!(report.json()["by_change"][0]["examples"], json!(["req_1"]));
         report.forget_examples();
-        assert_eq!((&report.json()["by_change"][0]["examples"], &report.json()["by_change"][0]["count"]), (&json!([]), &json!(1)));
+        assert_eq!(
+            (&report.json()["by_change"][0]["examples"], &report.json()["by_change"][0]["count"]),
+            (&json!([]), &json!(1))
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Shares of traffic and of cost, as the bounds of a gate are written: `2%`, or `0.02`.
 
 /// What a bound has to be, with both of its spellings.
-pub const SPELLINGS: &str = "a percentage from 0% to 100%, like 2%, or a fraction from 0 to 1, like 0.02";
+pub const SPELLINGS: &str =
+    "a percentage from 0% to 100%, like 2%, or a fraction from 0 to 1, like 0.02";
 
 /// Reads a share; `None` for whatever is written otherwise. A bare `2` could mean either spelling,
 /// so it is neither.
@@ -18,14 +19,22 @@ mod tests {
 
     #[test]
     fn a_share_is_a_percentage_or_a_fraction_and_nothing_between() {
-        for (text, expected) in
-            [("2%", 0.02), ("0.02", 0.02), ("0", 0.0), ("0%", 0.0), ("1", 1.0), ("100%", 1.0), ("0.5%", 0.005), (".5", 0.5), ("1.", 1.0)]
-        {
+        for (text, expected) in [
+            ("2%", 0.02),
+            ("0.02", 0.02),
+            ("0", 0.0),
+            ("0%", 0.0),
+            ("1", 1.0),
+            ("100%", 1.0),
+            ("0.5%", 0.005),
+            (".5", 0.5),
+            ("1.", 1.0),
+        ] {
             assert_eq!(read(text), Some(expected), "{text}");
         }
         for bad in [
-            "", "%", ".", "2", "1.01", "200%", "100.1%", "-1", "-0", "-1%", "+1", "2 %", " 2%", "2%%", "1e-2", "NaN", "inf", "abc", "0,02",
-            "²",
+            "", "%", ".", "2", "1.01", "200%", "100.1%", "-1", "-0", "-1%", "+1", "2 %", " 2%",
+            "2%%", "1e-2", "NaN", "inf", "abc", "0,02", "²",
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }

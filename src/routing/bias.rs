@@ -34,7 +34,9 @@ impl Bias {
     /// The estimate for a request to `name` as corrected by its recent past.
     pub fn correct(&self, name: &str, estimated: u64) -> u64 {
         match self.names.get(name) {
-            Some(sums) => (estimated as f64 * (sums.counted / sums.estimated).clamp(1.0 / MOST, MOST)).round() as u64,
+            Some(sums) => (estimated as f64
+                * (sums.counted / sums.estimated).clamp(1.0 / MOST, MOST))
+            .round() as u64,
             None => estimated,
         }
     }
@@ -42,7 +44,10 @@ impl Bias {
     /// Notes what the provider counted where `estimated` was the estimate, uncorrected. Long prompts weigh more: of short
     /// ones a fixed part that the provider adds is most.
     pub fn learn(&self, routing: &Routing, name: &str, estimated: u64, counted: u64) {
-        if estimated == 0 || counted == 0 || (routing.alias(name).is_none() && routing.target(name).is_none()) {
+        if estimated == 0
+            || counted == 0
+            || (routing.alias(name).is_none() && routing.target(name).is_none())
+        {
             return;
         }
         if !self.names.contains_key(name) {
@@ -58,7 +63,8 @@ impl Bias {
 
     /// Forgets the names that the document does not have.
     pub fn retain(&self, routing: &Routing) {
-        self.names.retain(|name, _| routing.alias(name).is_some() || routing.target(name).is_some());
+        self.names
+            .retain(|name, _| routing.alias(name).is_some() || routing.target(name).is_some());
     }
 }
 
@@ -73,7 +79,8 @@ mod tests {
              aliases: {{ auto: r }}\n"
         );
         let server = config::read_server("server.yaml", "", &|_| None).unwrap();
-        config::read_routing("routing.yaml", &text, &server, &|_| None, None).unwrap_or_else(|problems| panic!("{problems:?}"))
+        config::read_routing("routing.yaml", &text, &server, &|_| None, None)
+            .unwrap_or_else(|problems| panic!("{problems:?}"))
     }
 
     #[test]
@@ -85,7 +92,11 @@ mod tests {
         for _ in 0..200 {
             bias.learn(&document, "auto", 400, 520);
         }
-        assert!((1295..=1300).contains(&bias.correct("auto", 1000)), "{}", bias.correct("auto", 1000));
+        assert!(
+            (1295..=1300).contains(&bias.correct("auto", 1000)),
+            "{}",
+            bias.correct("auto", 1000)
+        );
         assert_eq!(bias.correct("p/m", 1000), 1000, "each name has its own");
         for _ in 0..200 {
             bias.learn(&document, "auto", 10, 100_000);
@@ -105,6 +116,9 @@ mod tests {
         }
         assert_eq!(bias.names.len(), 2);
         bias.retain(&routing("other"));
-        assert_eq!((bias.correct("auto", 1000), bias.correct("p/m", 1000), bias.names.len()), (2000, 1000, 1));
+        assert_eq!(
+            (bias.correct("auto", 1000), bias.correct("p/m", 1000), bias.names.len()),
+            (2000, 1000, 1)
+        );
     }
 }

@@ -81,7 +81,8 @@ impl Flaw {
     }
 
     fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
-        let hint = did_you_mean(name, known.iter().copied()).or_else(|| Some(format!("known: {}", known.join(", "))));
+        let hint = did_you_mean(name, known.iter().copied())
+            .or_else(|| Some(format!("known: {}", known.join(", "))));
         Flaw { message: format!("unknown {what} `{}`", short(name, 64)), hint }
     }
 }
@@ -156,7 +157,8 @@ impl Key {
     /// Its text; numbers and booleans as they are written. An error, or any other value, is what is wrong.
     pub fn read(&self, evaluation: &Evaluation<'_>) -> Result<String, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
-            Ok(value) => written(&*value).ok_or_else(|| format!("the result is {}, not text", Kind::of(&*value).words())),
+            Ok(value) => written(&*value)
+                .ok_or_else(|| format!("the result is {}, not text", Kind::of(&*value).words())),
             Err(error) => Err(short(&plain::failed(&error), bounds::CEL_TRACE_BYTES)),
         }
     }
@@ -174,7 +176,9 @@ fn written(value: &dyn Val) -> Option<String> {
 fn compile(text: &str, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
     before_parsing(text, wanted).map_err(|flaw| vec![flaw])?;
     let owned = text.to_owned();
-    let worker = std::thread::Builder::new().stack_size(bounds::CEL_COMPILE_STACK).spawn(move || parse_and_check(owned, wanted));
+    let worker = std::thread::Builder::new()
+        .stack_size(bounds::CEL_COMPILE_STACK)
+        .spawn(move || parse_and_check(owned, wanted));
     let broken = || vec![Flaw::new("the expression could not be compiled")];
     worker.map_err(|_| broken())?.join().map_err(|_| broken())?
 }
@@ -204,7 +208,10 @@ impl<'a> Evaluation<'a> {
 /// telling them apart is the parser's work.
 fn before_parsing(text: &str, wanted: Wanted) -> Result<(), Flaw> {
     if text.len() > bounds::CEL_BYTES {
-        return Err(Flaw::new(format!("the expression is longer than {} bytes", bounds::CEL_BYTES)));
+        return Err(Flaw::new(format!(
+            "the expression is longer than {} bytes",
+            bounds::CEL_BYTES
+        )));
     }
     if text.trim().is_empty() {
         let hint = match wanted {
@@ -213,8 +220,13 @@ fn before_parsing(text: &str, wanted: Wanted) -> Result<(), Flaw> {
         };
         return Err(Flaw::new("the expression is empty").with(hint));
     }
-    if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count() > bounds::CEL_BRACKETS {
-        return Err(Flaw::new(format!("the expression has more than {} brackets", bounds::CEL_BRACKETS)));
+    if text.bytes().filter(|b| matches!(b, b'(' | b'[' | b'{' | b'?')).count()
+        > bounds::CEL_BRACKETS
+    {
+        return Err(Flaw::new(format!(
+            "the expression has more than {} brackets",
+            bounds::CEL_BRACKETS
+        )));
     }
     Ok(())
 }
@@ -229,7 +241,9 @@ fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
             Wanted::Truth => "leave `when` out, or the rule",
             Wanted::Text => "for example `user.id`",
         };
-        check.flaws.push(Flaw::new("the expression looks at no signal: it is always the same").with(hint));
+        check
+            .flaws
+            .push(Flaw::new("the expression looks at no signal: it is always the same").with(hint));
     }
     if check.flaws.is_empty() {
         check.flaws.extend(wanted.flaw_of(kind));
@@ -240,7 +254,9 @@ fn parse_and_check(text: String, wanted: Wanted) -> Result<Checked, Vec<Flaw>> {
     }
     let reach = Reach::of(&tree);
     if wanted == Wanted::Truth && reach.is_empty() {
-        return Err(vec![Flaw::new("the expression never holds: no number is within all of its bounds")]);
+        return Err(vec![Flaw::new(
+            "the expression never holds: no number is within all of its bounds",
+        )]);
     }
     let (uses, mut doubts) = (check.uses, check.doubts);
     doubts.dedup();
@@ -253,7 +269,8 @@ impl Wanted {
     fn flaw_of(self, kind: Kind) -> Option<Flaw> {
         let given = kind.words();
         match (self, kind) {
-            (_, Kind::Boolean | Kind::Unknown) | (Wanted::Text, Kind::Text | Kind::Whole | Kind::Unsigned) => None,
+            (_, Kind::Boolean | Kind::Unknown)
+            | (Wanted::Text, Kind::Text | Kind::Whole | Kind::Unsigned) => None,
             (Wanted::Truth, _) => {
                 let flaw = Flaw::new(format!("the expression gives {given}, not true or false"));
                 Some(flaw.with("compare it, for example `tools > 0`"))
@@ -268,7 +285,11 @@ impl Wanted {
 
 /// At most `limit` bytes of a text, cut between characters.
 fn short(text: &str, limit: usize) -> String {
-    if text.len() <= limit { text.to_owned() } else { format!("{}…", text.get(..text.floor_char_boundary(limit)).unwrap_or("")) }
+    if text.len() <= limit {
+        text.to_owned()
+    } else {
+        format!("{}…", text.get(..text.floor_char_boundary(limit)).unwrap_or(""))
+    }
 }
 
 #[cfg(test)]
@@ -316,13 +337,17 @@ mod tests {
             ("keywords.exists(set, set == 'code') && keywords[0] == 'code'", true),
             ("language == '' && agent == ''", true),
             ("headers['x-tier'] == 'gold' && size(headers) == 1", true),
-            ("model.matches('^a.t[no]$') && !model.matches('^[0-9]+$') && matches(headers['x-tier'], '(?i)GOLD')", true),
+            (
+                "model.matches('^a.t[no]$') && !model.matches('^[0-9]+$') && matches(headers['x-tier'], '(?i)GOLD')",
+                true,
+            ),
             ("'auto'.contains(model) ? tools + images + audio == 0 : json_output", true),
         ] {
             assert_eq!(holds(text, &inputs), Ok(wanted), "{text}");
         }
         inputs.request.language = Some("de".into());
-        inputs.request.agent = Some(AgentRef { id: "agent_1".into(), name: "helpdesk".into(), etag: "1".into() });
+        inputs.request.agent =
+            Some(AgentRef { id: "agent_1".into(), name: "helpdesk".into(), etag: "1".into() });
         assert_eq!(holds("language == 'de' && agent == 'helpdesk'", &inputs), Ok(true));
         assert!(holds("key.labels.nope == 'x'", &inputs).unwrap_err().contains("nope"));
         assert!(holds("100 / max_tokens > 1", &inputs).is_err());
@@ -343,7 +368,10 @@ mod tests {
             ("model.matches('a(')", "the pattern of `matches` is wrong: unclosed group"),
             ("model.matches(language)", "the pattern of `matches` has to be written out"),
             ("matches(model)", "`matches` takes a text and a pattern"),
-            ("model.matches('(a{1000}){1000}')", "the pattern of `matches` is wrong: it is too large"),
+            (
+                "model.matches('(a{1000}){1000}')",
+                "the pattern of `matches` is wrong: it is too large",
+            ),
             (
                 "prompt_tokens.matches('a')",
                 "at its character 22: `matches` does not work on a whole number and text / for example `model.matches",
@@ -351,8 +379,14 @@ mod tests {
             ("model.startWith('a')", "unknown function `startWith` / did you mean `startsWith`?"),
             ("prompt_tokens +", "not an expression, at its character 16: it ends too early"),
             ("prompt_tokens = 5", "at its character 15: `=` is not expected here / `==` compares"),
-            ("stream and tools > 0", "at its character 8: `and` is not expected here / `&&` stands for and"),
-            ("stream or tools > 0", "at its character 8: `or` is not expected here / `||` stands for or"),
+            (
+                "stream and tools > 0",
+                "at its character 8: `and` is not expected here / `&&` stands for and",
+            ),
+            (
+                "stream or tools > 0",
+                "at its character 8: `or` is not expected here / `||` stands for or",
+            ),
             ("model == 'auto", "at its character 10: a quote without its end"),
             ("'ä' == model && tools > > 1", "at its character 25: `>` is not expected here"),
             ("stream &&\n  tools > > 1", "at its line 2, character 11: `>` is not expected here"),
@@ -363,19 +397,37 @@ mod tests {
                 "stream && prompt_tokens > 'a'",
                 "at its character 25: `>` does not work on a whole number and text / numbers stand without quotes",
             ),
-            ("'ä' == model && prompt_tokens + 1.5 > 2.0", "at its character 31: `+` does not work on a whole number and a decimal number"),
-            ("tools && stream", "at its character 7: `&&` needs true or false, not a whole number / compare it"),
+            (
+                "'ä' == model && prompt_tokens + 1.5 > 2.0",
+                "at its character 31: `+` does not work on a whole number and a decimal number",
+            ),
+            (
+                "tools && stream",
+                "at its character 7: `&&` needs true or false, not a whole number / compare it",
+            ),
             ("!model", "`!` needs true or false, not text"),
             ("tools ? stream : stream", "`? :` needs true or false, not a whole number"),
-            ("tools[0] == 1", "at its character 6: `[ ]` does not work on a whole number / labels and headers"),
-            ("keywords['a'] == ''", "the list of keyword sets is asked for by number, not by text / for example `'code' in keywords`"),
+            (
+                "tools[0] == 1",
+                "at its character 6: `[ ]` does not work on a whole number / labels and headers",
+            ),
+            (
+                "keywords['a'] == ''",
+                "the list of keyword sets is asked for by number, not by text / for example `'code' in keywords`",
+            ),
             ("headers[0] == ''", "headers are asked for by name, not by a whole number"),
             ("'a' in model", "`in` does not work on text and text"),
             ("-model == ''", "`-` does not work on text"),
-            ("model.exists(x, x == 'a')", "a macro goes through a list, labels or headers, not text"),
+            (
+                "model.exists(x, x == 'a')",
+                "a macro goes through a list, labels or headers, not text",
+            ),
             ("key.labels.exists(x, x > 1)", "`>` does not work on text and a whole number"),
             ("size() > 1 && stream", "`size` needs a value"),
-            ("prompt_tokens + 1", "the expression gives a whole number, not true or false / compare it"),
+            (
+                "prompt_tokens + 1",
+                "the expression gives a whole number, not true or false / compare it",
+            ),
             ("1 < 2", "the expression looks at no signal"),
             ("[1].exists(x, [2].exists(y, x == y))", "macros cannot be nested"),
             ("key.labels.exists(model, model == '')", "`model` is a signal"),
@@ -386,14 +438,37 @@ mod tests {
             assert!(found.contains(wanted), "{text}: {found}");
         }
         let condition = Condition::compile("headers['x-a'] == '' || headers.xb == ''").unwrap();
-        assert_eq!(condition.uses(), &Uses { headers: vec!["x-a".into(), "xb".into()], ..Uses::default() });
-        let condition = Condition::compile("'a' in keywords || language != 'de' && keywords.exists(set, set in ['b'])").unwrap();
-        assert_eq!(condition.uses(), &Uses { sets: vec!["a".into()], language: true, keywords: true, ..Uses::default() });
+        assert_eq!(
+            condition.uses(),
+            &Uses { headers: vec!["x-a".into(), "xb".into()], ..Uses::default() }
+        );
+        let condition = Condition::compile(
+            "'a' in keywords || language != 'de' && keywords.exists(set, set in ['b'])",
+        )
+        .unwrap();
+        assert_eq!(
+            condition.uses(),
+            &Uses { sets: vec!["a".into()], language: true, keywords: true, ..Uses::default() }
+        );
     }
 
     /// What the parser and the evaluator call things, and nobody else.
-    const INTERNAL: [&str; 14] =
-        ["_[", "_+_", "_&&_", "_||_", "_==_", "_>_", "_._", "@", "overload", "EOF", "IDENTIFIER", "viable", "Int(", "String("];
+    const INTERNAL: [&str; 14] = [
+        "_[",
+        "_+_",
+        "_&&_",
+        "_||_",
+        "_==_",
+        "_>_",
+        "_._",
+        "@",
+        "overload",
+        "EOF",
+        "IDENTIFIER",
+        "viable",
+        "Int(",
+        "String(",
+    ];
 
     fn assert_plain(text: &str, said: &str) {
         let found = INTERNAL.iter().find(|word| said.contains(*word) && !text.contains(*word));
@@ -418,7 +493,10 @@ mod tests {
             ("![model][0]", "`!` does not work on text"),
             ("-[model][0] == ''", "`-` does not work on text"),
             ("[model][0] ? true : stream", "text where a boolean is needed"),
-            ("[model][0].size() > 0 && 'a' in [tools][0]", "`in` does not work on text and a whole number"),
+            (
+                "[model][0].size() > 0 && 'a' in [tools][0]",
+                "`in` does not work on text and a whole number",
+            ),
             ("[model][0][0] == ''", "`[ ]` does not work on text"),
             ("[tools][0].exists(x, x)", "this does not work on a whole number"),
             ("[tools][0].contains('a')", "`contains` does not work on a whole number and text"),
@@ -434,8 +512,11 @@ mod tests {
     #[test]
     fn what_always_comes_out_the_same_is_doubted() {
         let doubts = |text: &str| -> Vec<String> {
-            let condition = Condition::compile(text).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
-            let told = |flaw: &Flaw| format!("{} / {}", flaw.message, flaw.hint.as_deref().unwrap_or_default());
+            let condition =
+                Condition::compile(text).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
+            let told = |flaw: &Flaw| {
+                format!("{} / {}", flaw.message, flaw.hint.as_deref().unwrap_or_default())
+            };
             condition.doubts().iter().map(told).collect()
         };
         for (text, wanted, comes_out) in [
@@ -446,7 +527,11 @@ mod tests {
             ("hour == 1.5", "`hour == 1.5` never holds", false),
             ("hour < 24", "`hour < 24` always holds", true),
             ("hour != -1", "`hour != -1` always holds", true),
-            ("prompt_tokens < 0", "`prompt_tokens < 0` never holds / `prompt_tokens` is at least 0", false),
+            (
+                "prompt_tokens < 0",
+                "`prompt_tokens < 0` never holds / `prompt_tokens` is at least 0",
+                false,
+            ),
             ("0u <= tools", "`0u <= tools` always holds", true),
             (
                 "endpoint == 'chat'",
@@ -456,17 +541,27 @@ mod tests {
             ("endpoint != 'chat'", "`endpoint != 'chat'` always holds", true),
             ("endpoint in ['chat']", "`endpoint` is never 'chat' / `endpoint` is one of", false),
             ("hour in [24, 30]", "`hour` is never 24", false),
-            ("language == 'xx1'", "`language == 'xx1'` never holds / `language` is one of ar, bn,", false),
+            (
+                "language == 'xx1'",
+                "`language == 'xx1'` never holds / `language` is one of ar, bn,",
+                false,
+            ),
             ("key.id == 'ci'", "`key.id == 'ci'` never holds / `key.id` begins with key_", false),
             ("1 in headers", "`in` never holds: a whole number is looked for among names", false),
             ("stream == 'true'", "`==` never holds: a boolean is compared with text", false),
             ("model == null", "`==` never holds: text is compared with null", false),
-            ("max_tokens != 'none'", "`!=` always holds: a whole number is compared with text", true),
+            (
+                "max_tokens != 'none'",
+                "`!=` always holds: a whole number is compared with text",
+                true,
+            ),
         ] {
             let told = doubts(text);
             assert!(told.first().is_some_and(|told| told.contains(wanted)), "{text}: {told:?}");
             let mut inputs = chat("auto", 1);
-            for (tokens, endpoint, language) in [(0, "chat.completions", None), (u64::MAX, "messages", Some("de"))] {
+            for (tokens, endpoint, language) in
+                [(0, "chat.completions", None), (u64::MAX, "messages", Some("de"))]
+            {
                 (inputs.request.prompt_tokens, inputs.request.endpoint) = (tokens, endpoint.into());
                 inputs.request.language = language.map(str::to_owned);
                 for hour in 0..24 {
@@ -492,7 +587,8 @@ mod tests {
 
     #[test]
     fn size_and_nesting_are_bounded() {
-        let deep = |open: &str, close: &str| format!("{}stream{}", open.repeat(400), close.repeat(400));
+        let deep =
+            |open: &str, close: &str| format!("{}stream{}", open.repeat(400), close.repeat(400));
         for text in [
             deep("(", ")"),
             deep("[", "]"),
@@ -508,12 +604,16 @@ mod tests {
         }
         assert!(Condition::compile(&format!("stream {}", "|| stream ".repeat(50))).is_ok());
         // The parser folds pairs of these.
-        assert!(Condition::compile(&deep("!", "")).is_ok() && Condition::compile(&deep("-", "")).is_ok());
+        assert!(
+            Condition::compile(&deep("!", "")).is_ok()
+                && Condition::compile(&deep("-", "")).is_ok()
+        );
     }
 
     #[test]
     fn an_evaluation_is_cheap() {
-        let condition = Condition::compile("prompt_tokens > 60000 || key.labels.team == 'core'").unwrap();
+        let condition =
+            Condition::compile("prompt_tokens > 60000 || key.labels.team == 'core'").unwrap();
         let mut inputs = chat("auto", 1);
         inputs.principal.labels.insert("team".into(), "core".into());
         let zone = TimeZone::UTC;

@@ -113,32 +113,60 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::ModelNotFound { model } => {
                 let shown: String = model.chars().take(crate::bounds::MODEL_NAME_BYTES).collect();
-                Error::new(Kind::ModelNotFound, format!("The model `{shown}` does not exist or you do not have access to it.")).at("model")
+                Error::new(
+                    Kind::ModelNotFound,
+                    format!("The model `{shown}` does not exist or you do not have access to it."),
+                )
+                .at("model")
             }
-            Refusal::NoTarget { candidates, retry_after, too_long } => no_target(&candidates, retry_after, too_long),
+            Refusal::NoTarget { candidates, retry_after, too_long } => {
+                no_target(&candidates, retry_after, too_long)
+            }
         }
     }
 }
 
 /// 400 where the request is at fault, 429 where waiting helps, else 503; each says what spoke against which target.
-fn no_target(candidates: &[Candidate], retry_after: Option<Duration>, too_long: Option<TooLong>) -> Error {
+fn no_target(
+    candidates: &[Candidate],
+    retry_after: Option<Duration>,
+    too_long: Option<TooLong>,
+) -> Error {
     let reasons = || candidates.iter().filter_map(|candidate| candidate.reason.as_deref());
     let why: Vec<String> = candidates
         .iter()
-        .map(|candidate| format!("{}/{}: {}", candidate.provider, candidate.model, candidate.reason.as_deref().unwrap_or("eligible")))
+        .map(|candidate| {
+            format!(
+                "{}/{}: {}",
+                candidate.provider,
+                candidate.model,
+                candidate.reason.as_deref().unwrap_or("eligible")
+            )
+        })
         .collect();
     let why = why.join(", ");
     if candidates.is_empty() {
         Error::new(Kind::NoTarget, "No rule leads this request to a target.")
-    } else if let Some(too_long) = too_long.filter(|_| reasons().all(|reason| matches!(reason, "context" | "endpoint"))) {
+    } else if let Some(too_long) =
+        too_long.filter(|_| reasons().all(|reason| matches!(reason, "context" | "endpoint")))
+    {
         Error::new(Kind::ContextLengthExceeded, too_long.told(&why)).at("messages")
     } else if reasons().all(|reason| reason == "endpoint") {
-        let message = format!("No provider that the request may go to speaks the protocol of this endpoint ({why}).");
+        let message = format!(
+            "No provider that the request may go to speaks the protocol of this endpoint ({why})."
+        );
         Error::new(Kind::UnsupportedFeature, message).at("model")
     } else if reasons().all(is_of_the_request) {
-        Error::new(Kind::UnsupportedFeature, format!("No model that the request may go to can do all that it asks for ({why})."))
+        Error::new(
+            Kind::UnsupportedFeature,
+            format!("No model that the request may go to can do all that it asks for ({why})."),
+        )
     } else if let Some(wait) = retry_after {
-        Error::new(Kind::RateLimited, format!("Every target that the request may go to is at its limit ({why}).")).retry_after(wait)
+        Error::new(
+            Kind::RateLimited,
+            format!("Every target that the request may go to is at its limit ({why})."),
+        )
+        .retry_after(wait)
     } else {
         Error::new(Kind::NoTarget, format!("No target can take the request now ({why})."))
     }
@@ -150,9 +178,13 @@ impl TooLong {
         let TooLong { prompt, answer, most } = self;
         let limit = format!("This model's maximum context length is {most} tokens");
         if prompt > most {
-            return format!("{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, as estimated ({why}).");
+            return format!(
+                "{limit}, and the prompt is too long: {prompt} tokens > {most} maximum, as estimated ({why})."
+            );
         }
-        let sum = format!("input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}");
+        let sum = format!(
+            "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}"
+        );
         format!("{limit}, and {sum}, as estimated (context_length_exceeded; {why}).")
     }
 }
@@ -171,7 +203,14 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
     match routing.target(asked) {
         Some(target) => {
             let choice = Choosable { target: Arc::clone(target), weight: 1.0 };
-            let found = Found { recipe: "direct", rule: None, alias: None, strategy: Strategy::Priority, key: None, trace: Vec::new() };
+            let found = Found {
+                recipe: "direct",
+                rule: None,
+                alias: None,
+                strategy: Strategy::Priority,
+                key: None,
+                trace: Vec::new(),
+            };
             found.plan(routing, std::slice::from_ref(&choice), inputs)
         }
         None => Err(Refusal::ModelNotFound { model: inputs.request.model.clone() }),
@@ -180,20 +219,37 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
 
 /// Where a copy of a request is sent beside it, once it is decided: as pure as the decision, and no part of it. `None` unless
 /// the recipe has a shadow and the draw fell on this request; the error is what speaks against the target.
-pub fn shadow<'r>(routing: &'r Routing, inputs: &Inputs, decision: &Decision) -> Option<Result<&'r Arc<Target>, &'static str>> {
-    let shadow = routing.recipe(&decision.recipe)?.shadow().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
+pub fn shadow<'r>(
+    routing: &'r Routing,
+    inputs: &Inputs,
+    decision: &Decision,
+) -> Option<Result<&'r Arc<Target>, &'static str>> {
+    let shadow = routing
+        .recipe(&decision.recipe)?
+        .shadow()
+        .filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
     // The probe of a breaker is for live traffic: a copy proves nothing.
-    let probing = on_nodes::state(&shadow.target, inputs).is_some_and(|health| health.breaker != Breaker::Closed);
+    let probing = on_nodes::state(&shadow.target, inputs)
+        .is_some_and(|health| health.breaker != Breaker::Closed);
     let against = against(&shadow.target, inputs).or(probing.then_some("breaker_open"));
     Some(against.map_or(Ok(&shadow.target), Err))
 }
 
-fn by_recipe(routing: &Routing, recipe: &Recipe, alias: &str, inputs: &Inputs) -> Result<Decision, Refusal> {
+fn by_recipe(
+    routing: &Routing,
+    recipe: &Recipe,
+    alias: &str,
+    inputs: &Inputs,
+) -> Result<Decision, Refusal> {
     let facts = Facts::new(inputs, routing.zone());
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A built recipe ends with a rule that always matches; a recipe without one has no target.
     let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
-        return Err(Refusal::NoTarget { candidates: Vec::new(), retry_after: None, too_long: None });
+        return Err(Refusal::NoTarget {
+            candidates: Vec::new(),
+            retry_after: None,
+            too_long: None,
+        });
     };
     let key = evaluator.key(rule);
     let found = Found {
@@ -227,8 +283,12 @@ impl Evaluator<'_> {
 
     /// What the rule keeps together; none where it fails to say.
     fn key(&mut self, rule: &Rule) -> Option<String> {
-        let read = rule.key()?.read(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
-        read.map_err(|error| self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })).ok()
+        let read =
+            rule.key()?.read(self.evaluation.get_or_insert_with(|| Evaluation::new(self.facts)));
+        read.map_err(|error| {
+            self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })
+        })
+        .ok()
     }
 }
 
@@ -243,7 +303,12 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn plan(self, routing: &Routing, choices: &[Choosable], inputs: &Inputs) -> Result<Decision, Refusal> {
+    fn plan(
+        self,
+        routing: &Routing,
+        choices: &[Choosable],
+        inputs: &Inputs,
+    ) -> Result<Decision, Refusal> {
         let mut eligible = Vec::with_capacity(choices.len());
         let mut candidates = Vec::with_capacity(choices.len());
         for choice in choices {
@@ -258,10 +323,14 @@ impl Found<'_> {
                 eligible.push(choice);
             }
         }
-        let (order, propensity) = strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
-        let named =
-            |choice: &&Choosable| Choice { provider: choice.target().provider.name.to_string(), model: choice.target().model.to_string() };
-        let plan: Vec<Choice> = order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
+        let (order, propensity) =
+            strategy::order(self.strategy, &eligible, inputs, self.key.as_deref());
+        let named = |choice: &&Choosable| Choice {
+            provider: choice.target().provider.name.to_string(),
+            model: choice.target().model.to_string(),
+        };
+        let plan: Vec<Choice> =
+            order.into_iter().filter_map(|at| eligible.get(at)).map(named).collect();
         let Some(first) = plan.first().cloned() else {
             let retry_after = soonest(choices, &candidates, inputs);
             let too_long = too_long(choices, &candidates, inputs);
@@ -304,7 +373,10 @@ fn soonest(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> 
 
 /// How long the request is, and the longest context of the targets that are too short for it.
 fn too_long(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) -> Option<TooLong> {
-    let short = choices.iter().zip(candidates).filter(|(_, candidate)| candidate.reason.as_deref() == Some("context"));
+    let short = choices
+        .iter()
+        .zip(candidates)
+        .filter(|(_, candidate)| candidate.reason.as_deref() == Some("context"));
     let most = short.filter_map(|(choice, _)| on_nodes::context(choice.target(), inputs)).max()?;
     let request = &inputs.request;
     Some(TooLong { prompt: request.prompt_tokens, answer: request.max_tokens.unwrap_or(0), most })
@@ -313,7 +385,9 @@ fn too_long(choices: &[Choosable], candidates: &[Candidate], inputs: &Inputs) ->
 /// What speaks against a target: first what the request is, then what the target's state is.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
-    if !Endpoint::named(&request.endpoint).is_some_and(|endpoint| target.provider.protocol.serves(endpoint)) {
+    if !Endpoint::named(&request.endpoint)
+        .is_some_and(|endpoint| target.provider.protocol.serves(endpoint))
+    {
         return Some("endpoint");
     }
     if let Some(reason) = request.demand().against(target.context, target.capabilities.as_deref()) {

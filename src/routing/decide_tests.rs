@@ -7,7 +7,8 @@ use proptest::strategy::Strategy as Generator;
 
 use super::*;
 use crate::routing::document::{
-    Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec, RuleSpec, Strategy, TargetSpec, TimeoutsSpec,
+    Located, ModelSpec, Place, ProtocolSpec, ProviderSpec, RecipeSpec, RetrySpec, RoutingSpec,
+    RuleSpec, Strategy, TargetSpec, TimeoutsSpec,
 };
 use crate::routing::inputs::tests::chat;
 use crate::routing::recipe::Origin;
@@ -18,7 +19,10 @@ fn at<T>(value: T) -> Located<T> {
 
 fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f64)]) -> RuleSpec {
     let weighted = strategy == Strategy::Weighted;
-    let target = |(name, weight): &(&str, f64)| TargetSpec { target: at(format!("p/{name}")), weight: weighted.then(|| at(*weight)) };
+    let target = |(name, weight): &(&str, f64)| TargetSpec {
+        target: at(format!("p/{name}")),
+        weight: weighted.then(|| at(*weight)),
+    };
     RuleSpec {
         name: at(name.into()),
         when: when.map(|when| at(when.into())),
@@ -46,13 +50,19 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         output_per_mtok: None,
         cached_input_per_mtok: None,
         context,
-        capabilities: capabilities.map(|words| words.iter().map(|word| (*word).to_owned()).collect()),
+        capabilities: capabilities
+            .map(|words| words.iter().map(|word| (*word).to_owned()).collect()),
     };
     let spec = RoutingSpec {
         providers: vec![provider],
         models: vec![model("p/lone", None, None), model("p/short", Some(100), Some(&["tools"]))],
         keywords: Vec::new(),
-        recipes: vec![RecipeSpec { name: at("r".into()), rules, retry: RetrySpec::default(), shadow: None }],
+        recipes: vec![RecipeSpec {
+            name: at("r".into()),
+            rules,
+            retry: RetrySpec::default(),
+            shadow: None,
+        }],
         aliases: vec![(at("auto".into()), at("r".into()))],
         timezone: None,
         warnings: Vec::new(),
@@ -78,24 +88,49 @@ fn names_resolve_by_alias_then_target() {
         rule("default", None, Strategy::Priority, &[("a/b", 1.0), ("c", 1.0)]),
     ]);
     let decision = decide(&routing, &chat("auto", 7)).unwrap();
-    assert_eq!((decision.recipe.as_str(), decision.rule.as_deref(), decision.alias.as_deref()), ("r", Some("default"), Some("auto")));
-    assert_eq!((decision.strategy.as_str(), decision.propensity, models(&decision)), ("priority", 1.0, vec!["a/b", "c"]));
+    assert_eq!(
+        (decision.recipe.as_str(), decision.rule.as_deref(), decision.alias.as_deref()),
+        ("r", Some("default"), Some("auto"))
+    );
+    assert_eq!(
+        (decision.strategy.as_str(), decision.propensity, models(&decision)),
+        ("priority", 1.0, vec!["a/b", "c"])
+    );
     assert_eq!(decision.trace.len(), 1);
     assert_eq!(decision.trace[0].rule, "broken");
-    assert_eq!(routing.targets_of(&decision).iter().map(|target| &*target.name).collect::<Vec<_>>(), ["p/a/b", "p/c"]);
+    assert_eq!(
+        routing.targets_of(&decision).iter().map(|target| &*target.name).collect::<Vec<_>>(),
+        ["p/a/b", "p/c"]
+    );
     for (name, model) in [("p/a/b", "a/b"), ("p/lone", "lone")] {
         let direct = decide(&routing, &chat(name, 7)).unwrap();
-        assert_eq!((direct.recipe.as_str(), &direct.rule, &direct.alias, direct.model.as_str()), ("direct", &None, &None, model));
+        assert_eq!(
+            (direct.recipe.as_str(), &direct.rule, &direct.alias, direct.model.as_str()),
+            ("direct", &None, &None, model)
+        );
     }
     for unknown in ["r", "p", "p/", "p/nope", "/a", "", "AUTO"] {
         let error = Error::from(decide(&routing, &chat(unknown, 7)).unwrap_err());
-        assert_eq!((error.kind(), error.field()), (Kind::ModelNotFound, Some("model")), "{unknown}");
+        assert_eq!(
+            (error.kind(), error.field()),
+            (Kind::ModelNotFound, Some("model")),
+            "{unknown}"
+        );
     }
 }
 
 #[test]
 fn what_is_ineligible_is_left_out_with_its_reason() {
-    let targets = [("open", 1.0), ("half", 1.0), ("probe", 1.0), ("cool", 1.0), ("warm", 1.0), ("full", 1.0), ("short", 1.0), ("new", 1.0)];
+    let targets = [
+        ("open", 1.0),
+        ("half", 1.0),
+        ("probe", 1.0),
+        ("cool", 1.0),
+        ("warm", 1.0),
+        ("full", 1.0),
+        ("short", 1.0),
+        ("new", 1.0),
+    ];
     let routing = routing(vec![rule("default", None, Strategy::Priority, &targets)]);
     let mut inputs = chat("auto", 1);
     let second = jiff::SignedDuration::from_secs(1);
@@ -103,9 +138,18 @@ fn what_is_ineligible_is_left_out_with_its_reason() {
     inputs.health = BTreeMap::from([
         ("p/open".to_owned(), TargetHealth { breaker: Breaker::Open, ..health() }),
         ("p/half".to_owned(), TargetHealth { breaker: Breaker::HalfOpen, ..health() }),
-        ("p/probe".to_owned(), TargetHealth { breaker: Breaker::HalfOpen, probe_free: true, ..health() }),
-        ("p/cool".to_owned(), TargetHealth { cooldown_until: Some(inputs.at + second), ..health() }),
-        ("p/warm".to_owned(), TargetHealth { cooldown_until: Some(inputs.at), inflight: 1, max: Some(2), ..health() }),
+        (
+            "p/probe".to_owned(),
+            TargetHealth { breaker: Breaker::HalfOpen, probe_free: true, ..health() },
+        ),
+        (
+            "p/cool".to_owned(),
+            TargetHealth { cooldown_until: Some(inputs.at + second), ..health() },
+        ),
+        (
+            "p/warm".to_owned(),
+            TargetHealth { cooldown_until: Some(inputs.at), inflight: 1, max: Some(2), ..health() },
+        ),
         ("p/full".to_owned(), TargetHealth { inflight: 2, max: Some(2), ..health() }),
     ]);
     let limited = |name: &str| {
@@ -119,15 +163,34 @@ fn what_is_ineligible_is_left_out_with_its_reason() {
     assert_eq!(limited("p/open"), (Kind::NoTarget, None));
     inputs.request.needs = vec!["vision".into()];
     let decision = decide(&routing, &inputs).unwrap();
-    let reasons: Vec<_> = decision.candidates.iter().map(|candidate| candidate.reason.as_deref()).collect();
+    let reasons: Vec<_> =
+        decision.candidates.iter().map(|candidate| candidate.reason.as_deref()).collect();
     let (breaker, none) = (Some("breaker_open"), None);
-    assert_eq!(reasons, [breaker, breaker, none, Some("cooldown"), none, Some("concurrency"), Some("capability"), none]);
+    assert_eq!(
+        reasons,
+        [
+            breaker,
+            breaker,
+            none,
+            Some("cooldown"),
+            none,
+            Some("concurrency"),
+            Some("capability"),
+            none
+        ]
+    );
     assert_eq!(models(&decision), ["probe", "warm", "new"]);
     inputs.request.name = "p/short".into();
-    assert_eq!(Error::from(decide(&routing, &inputs).unwrap_err()).kind(), Kind::UnsupportedFeature);
+    assert_eq!(
+        Error::from(decide(&routing, &inputs).unwrap_err()).kind(),
+        Kind::UnsupportedFeature
+    );
     inputs.request.needs.clear();
     inputs.request.max_tokens = Some(89);
-    assert_eq!(Error::from(decide(&routing, &inputs).unwrap_err()).kind(), Kind::ContextLengthExceeded);
+    assert_eq!(
+        Error::from(decide(&routing, &inputs).unwrap_err()).kind(),
+        Kind::ContextLengthExceeded
+    );
     inputs.request.name = "p/open".into();
     assert_eq!(Error::from(decide(&routing, &inputs).unwrap_err()).kind(), Kind::NoTarget);
 }
@@ -137,7 +200,8 @@ fn picks_follow_the_weights() {
     let routing = three([7.0, 2.0, 1.0]);
     let mut picks = BTreeMap::new();
     for seed in 0..10_000u64 {
-        let decision = decide(&routing, &chat("auto", seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))).unwrap();
+        let decision =
+            decide(&routing, &chat("auto", seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))).unwrap();
         let share = match decision.model.as_str() {
             "a" => 0.7,
             "b" => 0.2,
@@ -156,12 +220,20 @@ fn picks_follow_the_weights() {
 
 fn health() -> impl Generator<Value = TargetHealth> {
     let breaker = prop::sample::select(vec![Breaker::Closed, Breaker::Open, Breaker::HalfOpen]);
-    (breaker, any::<bool>(), prop::option::of(-5i64..5), 0u32..3, prop::option::of(0u32..3)).prop_map(
-        |(breaker, probe_free, wait, inflight, max)| {
-            let cooldown_until = wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
-            TargetHealth { breaker, probe_free, cooldown_until, ewma_us: None, inflight, max, ..TargetHealth::default() }
-        },
-    )
+    (breaker, any::<bool>(), prop::option::of(-5i64..5), 0u32..3, prop::option::of(0u32..3))
+        .prop_map(|(breaker, probe_free, wait, inflight, max)| {
+            let cooldown_until =
+                wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
+            TargetHealth {
+                breaker,
+                probe_free,
+                cooldown_until,
+                ewma_us: None,
+                inflight,
+                max,
+                ..TargetHealth::default()
+            }
+        })
 }
 
 proptest! {

@@ -244,8 +244,14 @@ pub enum Strategy {
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Strategy; 6] =
-        [Strategy::Priority, Strategy::Weighted, Strategy::LeastLatency, Strategy::LeastBusy, Strategy::Cheapest, Strategy::Sticky];
+    pub const ALL: [Strategy; 6] = [
+        Strategy::Priority,
+        Strategy::Weighted,
+        Strategy::LeastLatency,
+        Strategy::LeastBusy,
+        Strategy::Cheapest,
+        Strategy::Sticky,
+    ];
 
     /// The word for it in documents and decisions.
     pub fn as_str(self) -> &'static str {
@@ -304,7 +310,8 @@ pub struct RetryOn {
 
 impl RetryOn {
     /// Everything that can be tried again.
-    pub const ALL: RetryOn = RetryOn { connect: true, timeout: true, rate_limited: true, server_error: true };
+    pub const ALL: RetryOn =
+        RetryOn { connect: true, timeout: true, rate_limited: true, server_error: true };
 }
 
 /// The name of `known` that `word` was probably meant to be: nearest by edit distance, at most a third of its length away.
@@ -338,7 +345,9 @@ fn distance(a: &str, b: &str) -> usize {
         row.push(i + 1);
         for (j, y) in b.iter().enumerate() {
             let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
-            let mut best = (cell(&last, j) + usize::from(x != y)).min(cell(&last, j + 1) + 1).min(cell(&row, j) + 1);
+            let mut best = (cell(&last, j) + usize::from(x != y))
+                .min(cell(&last, j + 1) + 1)
+                .min(cell(&row, j) + 1);
             if i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x) {
                 best = best.min(cell(&before, j - 1) + 1);
             }

@@ -118,7 +118,10 @@ impl RequestFacts {
 
     /// What a model has to be able to.
     pub fn demand(&self) -> Demand<'_> {
-        Demand { needs: Cow::Borrowed(&self.needs), tokens: self.prompt_tokens.saturating_add(self.max_tokens.unwrap_or(0)) }
+        Demand {
+            needs: Cow::Borrowed(&self.needs),
+            tokens: self.prompt_tokens.saturating_add(self.max_tokens.unwrap_or(0)),
+        }
     }
 
     /// What of the rates and the budget it takes, the prompt: nothing where a prompt is only counted.
@@ -138,7 +141,11 @@ pub struct Demand<'a> {
 
 impl Demand<'_> {
     /// What speaks against a model of this context and these capabilities, where those are known: `capability` or `context`.
-    pub fn against(&self, context: Option<u64>, capabilities: Option<&[String]>) -> Option<&'static str> {
+    pub fn against(
+        &self,
+        context: Option<u64>,
+        capabilities: Option<&[String]>,
+    ) -> Option<&'static str> {
         if capabilities.is_some_and(|able| !self.needs.iter().all(|need| able.contains(need))) {
             return Some("capability");
         }
@@ -281,14 +288,19 @@ mod time {
     pub(super) mod option {
         use super::*;
 
-        pub(in super::super) fn serialize<S: Serializer>(at: &Option<Timestamp>, out: S) -> Result<S::Ok, S::Error> {
+        pub(in super::super) fn serialize<S: Serializer>(
+            at: &Option<Timestamp>,
+            out: S,
+        ) -> Result<S::Ok, S::Error> {
             match at {
                 Some(at) => super::serialize(at, out),
                 None => out.serialize_none(),
             }
         }
 
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Timestamp>, D::Error> {
             let text = Option::<std::borrow::Cow<'de, str>>::deserialize(from)?;
             text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
         }
@@ -299,11 +311,16 @@ mod time {
 pub(super) mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(in super::super) fn serialize<S: Serializer>(seed: &u64, out: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        seed: &u64,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
         out.serialize_str(&format!("{seed:016x}"))
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<u64, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
         if text.len() != 16 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(D::Error::custom("a seed is sixteen hex digits"));
@@ -330,7 +347,11 @@ pub(crate) mod tests {
                 ..RequestFacts::default()
             },
             keywords: BTreeMap::new(),
-            principal: Who { key: Some("key_1".into()), user: Some("usr_1".into()), ..Who::default() },
+            principal: Who {
+                key: Some("key_1".into()),
+                user: Some("usr_1".into()),
+                ..Who::default()
+            },
             seed,
             health: BTreeMap::new(),
         }
@@ -354,7 +375,13 @@ pub(crate) mod tests {
         assert!(text.contains("\"seed\":\"fffffffffffffffe\""), "{text}");
         assert!(text.contains("\"at\":\"2025-11-24T16:00:00.000000Z\""), "{text}");
         assert_eq!(serde_json::from_str::<Inputs>(&text).unwrap(), inputs);
-        assert_eq!(serde_json::from_value::<Inputs>(serde_json::to_value(&inputs).unwrap()).unwrap(), inputs);
-        assert!(serde_json::from_str::<Inputs>(&text.replace("fffffffffffffffe", "+ffffffffffffffe")).is_err());
+        assert_eq!(
+            serde_json::from_value::<Inputs>(serde_json::to_value(&inputs).unwrap()).unwrap(),
+            inputs
+        );
+        assert!(
+            serde_json::from_str::<Inputs>(&text.replace("fffffffffffffffe", "+ffffffffffffffe"))
+                .is_err()
+        );
     }
 }

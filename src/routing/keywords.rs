@@ -25,7 +25,9 @@ struct Set {
 
 impl Keywords {
     /// Builds the search over sets of words; the error is what the words are too many or too long for.
-    pub(super) fn build<'w>(sets: impl Iterator<Item = (&'w str, BTreeSet<String>)>) -> Result<Keywords, String> {
+    pub(super) fn build<'w>(
+        sets: impl Iterator<Item = (&'w str, BTreeSet<String>)>,
+    ) -> Result<Keywords, String> {
         let (mut named, mut patterns, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (at, (name, words)) in sets.enumerate() {
             named.push(Set { name: name.to_owned(), hash: hash(&words) });
@@ -43,8 +45,13 @@ impl Keywords {
 
     /// Each set with whether one of its words is in the text. What `known` says of a set with the same words stands; the
     /// text is only asked for where that leaves a question, and without it those sets are left out.
-    pub fn find(&self, known: &BTreeMap<String, KeywordHit>, text: impl FnOnce() -> Option<String>) -> BTreeMap<String, KeywordHit> {
-        let mut hits: Vec<Option<bool>> = self.sets.iter().map(|set| stored(known, &set.hash)).collect();
+    pub fn find(
+        &self,
+        known: &BTreeMap<String, KeywordHit>,
+        text: impl FnOnce() -> Option<String>,
+    ) -> BTreeMap<String, KeywordHit> {
+        let mut hits: Vec<Option<bool>> =
+            self.sets.iter().map(|set| stored(known, &set.hash)).collect();
         if hits.iter().any(Option::is_none)
             && let Some(text) = text()
         {
@@ -53,7 +60,9 @@ impl Keywords {
                 hit.get_or_insert(found);
             }
         }
-        let pair = |(set, hit): (&Set, Option<bool>)| Some((set.name.clone(), KeywordHit { hash: set.hash.clone(), hit: hit? }));
+        let pair = |(set, hit): (&Set, Option<bool>)| {
+            Some((set.name.clone(), KeywordHit { hash: set.hash.clone(), hit: hit? }))
+        };
         self.sets.iter().zip(hits).filter_map(pair).collect()
     }
 
@@ -118,7 +127,11 @@ mod tests {
 
     #[test]
     fn words_are_found_in_any_case_and_within_each_other() {
-        let sets = keywords(&[("code", &["Refactor", "stack trace", "```"]), ("trace", &["trace"]), ("sharp", &["Größe", "ΠΡΟΣ"])]);
+        let sets = keywords(&[
+            ("code", &["Refactor", "stack trace", "```"]),
+            ("trace", &["trace"]),
+            ("sharp", &["Größe", "ΠΡΟΣ"]),
+        ]);
         assert_eq!(hits(&sets, "Please REFACTOR this"), ["code"]);
         assert_eq!(hits(&sets, "a Stack Trace"), ["code", "trace"]);
         assert_eq!(hits(&sets, "```rust"), ["code"]);
@@ -138,10 +151,14 @@ mod tests {
         // The text says otherwise, and is not asked about `other`.
         let found = second.find(&known, || Some("w".to_owned()));
         assert!(found["other"].hit && found["b"].hit);
-        let known_all = keywords(&[("other", &["y", "x"])]).find(&known, || panic!("nothing is left to ask"));
+        let known_all =
+            keywords(&[("other", &["y", "x"])]).find(&known, || panic!("nothing is left to ask"));
         assert!(known_all["other"].hit);
         // Without a text what is not known is left out.
         assert_eq!(second.find(&known, || None).keys().collect::<Vec<_>>(), ["other"]);
-        assert_ne!(hash(&["ab".to_owned(), "c".to_owned()].into()), hash(&["a".to_owned(), "bc".to_owned()].into()));
+        assert_ne!(
+            hash(&["ab".to_owned(), "c".to_owned()].into()),
+            hash(&["a".to_owned(), "bc".to_owned()].into())
+        );
     }
 }

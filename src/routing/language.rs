@@ -57,10 +57,12 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
 /// The ISO 639-1 code of the language that the beginning of the text is in; `""` where that cannot be told.
 pub fn detect(text: &str) -> &'static str {
     static DETECTOR: OnceLock<Detector> = OnceLock::new();
-    let detector = DETECTOR.get_or_init(|| Detector::with_allowlist(LANGUAGES.map(|(language, _)| language).to_vec()));
+    let detector = DETECTOR
+        .get_or_init(|| Detector::with_allowlist(LANGUAGES.map(|(language, _)| language).to_vec()));
     let begins = text.get(..text.floor_char_boundary(bounds::LANGUAGE_TEXT)).unwrap_or("");
     let found = detector.detect(begins).filter(|found| found.confidence() >= CONFIDENCE);
-    let code = found.and_then(|found| LANGUAGES.iter().find(|(language, _)| *language == found.lang()));
+    let code =
+        found.and_then(|found| LANGUAGES.iter().find(|(language, _)| *language == found.lang()));
     code.map_or("", |(_, code)| code)
 }
 
@@ -71,14 +73,35 @@ mod tests {
     #[test]
     fn sentences_are_told_apart() {
         for (language, text) in [
-            ("en", "Please summarise the following contract in three sentences and name the key deadlines."),
-            ("de", "Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die wichtigsten Fristen."),
-            ("fr", "Merci de résumer le contrat suivant en trois phrases et d'indiquer les délais principaux."),
-            ("es", "Por favor resume el siguiente contrato en tres frases y menciona los plazos más importantes."),
+            (
+                "en",
+                "Please summarise the following contract in three sentences and name the key deadlines.",
+            ),
+            (
+                "de",
+                "Bitte fasse den folgenden Vertrag in drei Sätzen zusammen und nenne die wichtigsten Fristen.",
+            ),
+            (
+                "fr",
+                "Merci de résumer le contrat suivant en trois phrases et d'indiquer les délais principaux.",
+            ),
+            (
+                "es",
+                "Por favor resume el siguiente contrato en tres frases y menciona los plazos más importantes.",
+            ),
             ("it", "Riassumi il seguente contratto in tre frasi e indica le scadenze principali."),
-            ("pt", "Por favor, resuma o contrato a seguir em três frases e cite os prazos principais."),
-            ("nl", "Vat het volgende contract samen in drie zinnen en noem de belangrijkste termijnen."),
-            ("pl", "Proszę streścić poniższą umowę w trzech zdaniach i podać najważniejsze terminy."),
+            (
+                "pt",
+                "Por favor, resuma o contrato a seguir em três frases e cite os prazos principais.",
+            ),
+            (
+                "nl",
+                "Vat het volgende contract samen in drie zinnen en noem de belangrijkste termijnen.",
+            ),
+            (
+                "pl",
+                "Proszę streścić poniższą umowę w trzech zdaniach i podać najważniejsze terminy.",
+            ),
             ("ru", "Пожалуйста, кратко изложите следующий договор в трёх предложениях."),
             ("zh", "请用三句话概括以下合同，并列出主要期限。"),
             ("ja", "次の契約を三文で要約し、主な期限を挙げてください。"),
@@ -98,7 +121,13 @@ mod tests {
             Sammlung von allgemein verbindlichen Rechtsnormen, die in einem förmlichen Verfahren von dem dazu ermächtigten Organ \
             erlassen worden ist. Am Abend gingen wir noch einmal durch die Stadt, sahen die alten Häuser am Fluss und sprachen \
             über das, was im Frühling werden sollte. Niemand wusste es genau, aber alle hofften auf besseres Wetter. ";
-        assert_eq!(detect(&format!("{german}{german}{german}{}", "Please summarise the contract. ".repeat(1000))), "de");
+        assert_eq!(
+            detect(&format!(
+                "{german}{german}{german}{}",
+                "Please summarise the contract. ".repeat(1000)
+            )),
+            "de"
+        );
         assert_eq!(detect(&"語".repeat(1000)), "zh");
     }
 }

@@ -23,8 +23,13 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
     let Some(name) = name else { return routing.targets().filter(on_nodes).map(model).collect() };
     match routing.alias(name) {
         Some(recipe) => {
-            let chosen = recipe.rules().iter().flat_map(|rule| rule.choices()).map(|choice| choice.target());
-            chosen.chain(recipe.shadow().map(|shadow| &shadow.target)).filter(on_nodes).map(model).collect()
+            let chosen =
+                recipe.rules().iter().flat_map(|rule| rule.choices()).map(|choice| choice.target());
+            chosen
+                .chain(recipe.shadow().map(|shadow| &shadow.target))
+                .filter(on_nodes)
+                .map(model)
+                .collect()
         }
         None => routing.target(name).filter(on_nodes).map(model).into_iter().collect(),
     }
@@ -32,10 +37,19 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
 
 /// Puts in the state of the document's targets on nodes, made of the states of nodes that are there. `known` says that no
 /// node was left out; else a target stays unknown, as any other, where no node is told of at all, or not of all of them.
-pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp, known: bool) {
+pub fn fill(
+    routing: &Routing,
+    health: &mut BTreeMap<String, TargetHealth>,
+    at: Timestamp,
+    known: bool,
+) {
     let targets = routing.targets().filter(|target| target.is_on_nodes());
-    let missing: Vec<_> = targets.filter(|target| !health.contains_key(&*target.name)).cloned().collect();
-    let told = || health.values().any(|told| told.node.is_some() || told.nodes.is_some()) && !health.values().any(|told| told.in_part);
+    let missing: Vec<_> =
+        targets.filter(|target| !health.contains_key(&*target.name)).cloned().collect();
+    let told = || {
+        health.values().any(|told| told.node.is_some() || told.nodes.is_some())
+            && !health.values().any(|told| told.in_part)
+    };
     if missing.is_empty() || !(known || told()) {
         return;
     }
@@ -50,7 +64,10 @@ pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: 
 pub fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHealth>> {
     let told = inputs.health.get(&*target.name)?;
     let demand = inputs.request.demand();
-    if !target.is_on_nodes() || serving(&target.model, &inputs.health).all(|(_, node)| node.against(&target.model, &demand).is_none()) {
+    if !target.is_on_nodes()
+        || serving(&target.model, &inputs.health)
+            .all(|(_, node)| node.against(&target.model, &demand).is_none())
+    {
         return Some(Cow::Borrowed(told));
     }
     Some(Cow::Owned(next(&target.model, &inputs.health, inputs.at, Some(&demand))))
@@ -77,19 +94,32 @@ pub(super) fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> 
 /// that is shorter.
 pub(super) fn context(target: &Target, inputs: &Inputs) -> Option<u64> {
     let of_node = |(_, node): (_, &NodeFacts)| node.abilities.get(&*target.model)?.context;
-    let of_nodes = if target.is_on_nodes() { serving(&target.model, &inputs.health).filter_map(of_node).max() } else { None };
+    let of_nodes = if target.is_on_nodes() {
+        serving(&target.model, &inputs.health).filter_map(of_node).max()
+    } else {
+        None
+    };
     target.context.into_iter().chain(of_nodes).min()
 }
 
-fn serving<'h>(model: &'h str, health: &'h BTreeMap<String, TargetHealth>) -> impl Iterator<Item = (&'h TargetHealth, &'h NodeFacts)> {
+fn serving<'h>(
+    model: &'h str,
+    health: &'h BTreeMap<String, TargetHealth>,
+) -> impl Iterator<Item = (&'h TargetHealth, &'h NodeFacts)> {
     let nodes = health.values().filter_map(|told| Some((told, told.node.as_ref()?)));
     nodes.filter(move |(_, node)| node.models.iter().any(|served| &**served == model))
 }
 
 /// The state of the node that would be asked next, and how many there are, of those that meet the demand.
-fn next(model: &str, health: &BTreeMap<String, TargetHealth>, at: Timestamp, demand: Option<&Demand<'_>>) -> TargetHealth {
+fn next(
+    model: &str,
+    health: &BTreeMap<String, TargetHealth>,
+    at: Timestamp,
+    demand: Option<&Demand<'_>>,
+) -> TargetHealth {
     let able = |node: &NodeFacts| demand.is_none_or(|demand| node.against(model, demand).is_none());
-    let serving: Vec<&TargetHealth> = serving(model, health).filter(|(_, node)| able(node)).map(|(told, _)| told).collect();
+    let serving: Vec<&TargetHealth> =
+        serving(model, health).filter(|(_, node)| able(node)).map(|(told, _)| told).collect();
     let load = |told: &TargetHealth| told.node.as_ref().map_or(0, |node| node.load);
     // When none can take a request, the one that may soonest speaks for all: a place is sooner free than a breaker closes.
     let wait = |told: &TargetHealth| match state_against(told, at) {
@@ -101,5 +131,10 @@ fn next(model: &str, health: &BTreeMap<String, TargetHealth>, at: Timestamp, dem
     // Equal ones in the order of their ids.
     let next = serving.iter().min_by_key(|told| (wait(told), load(told), told.inflight));
     let nodes = Some(u32::try_from(serving.len()).unwrap_or(u32::MAX));
-    TargetHealth { node: None, in_part: false, nodes, ..next.map(|told| (*told).clone()).unwrap_or_default() }
+    TargetHealth {
+        node: None,
+        in_part: false,
+        nodes,
+        ..next.map(|told| (*told).clone()).unwrap_or_default()
+    }
 }

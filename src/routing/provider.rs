@@ -67,7 +67,12 @@ impl Provider {
     }
 
     /// A node as a provider: what it wants to be shown is its one key, and `places` are those that requests to it take.
-    pub fn of_node(base: Base, api_key: Option<Secret>, max_concurrency: Option<u32>, places: Arc<ProviderState>) -> Provider {
+    pub fn of_node(
+        base: Base,
+        api_key: Option<Secret>,
+        max_concurrency: Option<u32>,
+        places: Arc<ProviderState>,
+    ) -> Provider {
         let api_keys: Vec<Secret> = api_key.into_iter().collect();
         Provider {
             name: NODES.into(),
@@ -107,7 +112,12 @@ pub struct Identity([u8; 32]);
 
 impl Identity {
     /// That of a provider with these. The order of keys and headers does not matter.
-    pub fn of(protocol: Protocol, base: &Base, keys: &[Secret], headers: &[(HeaderName, HeaderValue)]) -> Identity {
+    pub fn of(
+        protocol: Protocol,
+        base: &Base,
+        keys: &[Secret],
+        headers: &[(HeaderName, HeaderValue)],
+    ) -> Identity {
         let mut digest = Sha256::new();
         // Each part with its length, so that no two lists of parts read the same.
         let mut add = |part: &[u8]| {
@@ -115,14 +125,21 @@ impl Identity {
             digest.update(part);
         };
         let port = base.port.to_be_bytes();
-        let place =
-            [protocol.as_str().as_bytes(), &[u8::from(base.tls)], base.host.as_bytes(), &port, base.path.as_bytes(), base.query.as_bytes()];
+        let place = [
+            protocol.as_str().as_bytes(),
+            &[u8::from(base.tls)],
+            base.host.as_bytes(),
+            &port,
+            base.path.as_bytes(),
+            base.query.as_bytes(),
+        ];
         place.into_iter().for_each(&mut add);
         let mut keys: Vec<&str> = keys.iter().map(Secret::expose).collect();
         keys.sort_unstable();
         add(&(keys.len() as u64).to_be_bytes());
         keys.into_iter().for_each(|key| add(key.as_bytes()));
-        let mut headers: Vec<(&str, &[u8])> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let mut headers: Vec<(&str, &[u8])> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         headers.sort_unstable();
         headers.into_iter().flat_map(|(name, value)| [name.as_bytes(), value]).for_each(add);
         Identity(digest.finalize().into())
@@ -171,7 +188,9 @@ impl Authorities {
 
 impl fmt::Debug for Authorities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorities").field("certificates", &self.certificates.len()).finish_non_exhaustive()
+        f.debug_struct("Authorities")
+            .field("certificates", &self.certificates.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -266,19 +285,28 @@ impl Base {
         if uri.query().is_some() || url.contains('#') {
             return Err("must not have a query or a fragment");
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let host =
+            authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         if host.is_empty() {
             return Err("names no host");
         }
         let port = match authority.port() {
             Some(port) if port.as_u16() == 0 => return Err("has port 0"),
             Some(port) => port.as_u16(),
-            None if authority.as_str().ends_with(':') || authority.as_str().rsplit(']').next().is_some_and(|rest| rest.contains(':')) => {
+            None if authority.as_str().ends_with(':')
+                || authority.as_str().rsplit(']').next().is_some_and(|rest| rest.contains(':')) =>
+            {
                 return Err("has a port that is none");
             }
             None => default_port(tls),
         };
-        Ok(Base { tls, host, port, path: uri.path().trim_end_matches('/').to_owned(), query: String::new() })
+        Ok(Base {
+            tls,
+            host,
+            port,
+            path: uri.path().trim_end_matches('/').to_owned(),
+            query: String::new(),
+        })
     }
 
     /// The same where there may be a query, such as Azure's `?api-version=…`.
@@ -298,7 +326,8 @@ impl Base {
     pub fn target(&self, endpoint: Endpoint, query: Option<&str>) -> String {
         let mut target = [self.path.as_str(), endpoint.path()].concat();
         let own = self.query.as_str();
-        let is_free = |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
+        let is_free =
+            |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
         let mut mark = '?';
         let clients = query.into_iter().flat_map(|query| query.split('&').filter(is_free));
         for part in (!own.is_empty()).then_some(own).into_iter().chain(clients) {
@@ -320,7 +349,8 @@ impl Base {
 
     /// `host` or `host:port`, as the `Host` header has it.
     pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.tls) { host } else { format!("{host}:{}", self.port) }
     }
 }
@@ -362,7 +392,12 @@ impl Default for Timeouts {
     /// Long enough for reasoning models to begin, short enough that a dead provider is left.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Timeouts { connect: seconds(5), first_byte: seconds(120), idle: seconds(60), total: seconds(600) }
+        Timeouts {
+            connect: seconds(5),
+            first_byte: seconds(120),
+            idle: seconds(60),
+            total: seconds(600),
+        }
     }
 }
 

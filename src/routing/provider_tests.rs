@@ -5,10 +5,16 @@ use super::*;
 #[test]
 fn a_base_is_read_or_refused() {
     let base = Base::parse("https://API.example.com/v1/").unwrap();
-    assert_eq!((base.tls, base.host.as_str(), base.port, base.path.as_str()), (true, "api.example.com", 443, "/v1"));
+    assert_eq!(
+        (base.tls, base.host.as_str(), base.port, base.path.as_str()),
+        (true, "api.example.com", 443, "/v1")
+    );
     assert_eq!(base.authority(), "api.example.com");
     let base = Base::parse("http://[::1]:8000").unwrap();
-    assert_eq!((base.host.as_str(), base.port, base.path.as_str(), base.authority().as_str()), ("::1", 8000, "", "[::1]:8000"));
+    assert_eq!(
+        (base.host.as_str(), base.port, base.path.as_str(), base.authority().as_str()),
+        ("::1", 8000, "", "[::1]:8000")
+    );
     for bad in [
         "",
         "api.example.com",
@@ -61,7 +67,8 @@ fn a_base_of_anthropic_s_protocol_ends_in_its_version_once() {
 #[test]
 fn each_protocol_has_its_endpoints() {
     for endpoint in Endpoint::ALL {
-        let served = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock].map(|protocol| protocol.serves(endpoint));
+        let served = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Mock]
+            .map(|protocol| protocol.serves(endpoint));
         let anthropic = endpoint.as_str().starts_with("messages");
         assert_eq!(served, [!anthropic, anthropic, true], "{}", endpoint.as_str());
         assert_eq!(Endpoint::named(endpoint.as_str()), Some(endpoint));

@@ -216,7 +216,8 @@ impl Prices {
         let input = self.input_per_mtok?;
         let cached = usage.cached_tokens.unwrap_or(0).min(usage.prompt_tokens);
         let fresh = usage.prompt_tokens - cached;
-        let prompt = fresh as f64 * input + cached as f64 * self.cached_input_per_mtok.unwrap_or(input);
+        let prompt =
+            fresh as f64 * input + cached as f64 * self.cached_input_per_mtok.unwrap_or(input);
         let answer = match usage.output_tokens() {
             // Embeddings: such a model has no price for what it never writes.
             0 => 0.0,
@@ -369,8 +370,18 @@ mod tests {
     #[test]
     fn cost_needs_every_price_it_takes() {
         let (prompt_tokens, completion_tokens) = (1_000_000, 500_000);
-        let usage = Usage { prompt_tokens, completion_tokens, total_tokens: 1_500_000, cached_tokens: Some(400_000), estimated: false };
-        let prices = Prices { input_per_mtok: Some(1.0), output_per_mtok: Some(4.0), cached_input_per_mtok: Some(0.1) };
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: 1_500_000,
+            cached_tokens: Some(400_000),
+            estimated: false,
+        };
+        let prices = Prices {
+            input_per_mtok: Some(1.0),
+            output_per_mtok: Some(4.0),
+            cached_input_per_mtok: Some(0.1),
+        };
         assert!((prices.cost(&usage).unwrap() - (0.6 + 0.04 + 2.0)).abs() < 1e-9);
         assert_eq!(Prices { output_per_mtok: None, ..prices }.cost(&usage), None);
         let thinking = Usage { total_tokens: 1_700_000, ..usage };

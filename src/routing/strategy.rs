@@ -11,12 +11,19 @@ use crate::bounds;
 
 /// The targets in the order to try them, as indices into `from`, and the probability with which the first of them is first,
 /// given everything but the seed. Equal ranks keep the document's order. `key` is what `sticky` keeps together.
-pub fn order(strategy: Strategy, from: &[&Choosable], inputs: &Inputs, key: Option<&str>) -> (Vec<usize>, f64) {
+pub fn order(
+    strategy: Strategy,
+    from: &[&Choosable],
+    inputs: &Inputs,
+    key: Option<&str>,
+) -> (Vec<usize>, f64) {
     match strategy {
         Strategy::Priority => ((0..from.len()).collect(), 1.0),
         Strategy::Weighted => weighted(from, inputs.seed),
         Strategy::LeastLatency => least_latency(from, inputs),
-        Strategy::LeastBusy => (ranked(from, |target| state(target, inputs).map_or(0, |health| health.inflight)), 1.0),
+        Strategy::LeastBusy => {
+            (ranked(from, |target| state(target, inputs).map_or(0, |health| health.inflight)), 1.0)
+        }
         Strategy::Cheapest => (ranked(from, |target| Cost(cost(target, inputs))), 1.0),
         Strategy::Sticky => sticky(from, inputs.seed, key),
     }
@@ -24,7 +31,8 @@ pub fn order(strategy: Strategy, from: &[&Choosable], inputs: &Inputs, key: Opti
 
 /// Indices by rank; equal ranks in the order given.
 fn ranked<K: Ord>(from: &[&Choosable], rank: impl Fn(&Target) -> K) -> Vec<usize> {
-    let mut order: Vec<(K, usize)> = from.iter().enumerate().map(|(at, choice)| (rank(choice.target()), at)).collect();
+    let mut order: Vec<(K, usize)> =
+        from.iter().enumerate().map(|(at, choice)| (rank(choice.target()), at)).collect();
     order.sort();
     order.into_iter().map(|(_, at)| at).collect()
 }
@@ -32,24 +40,31 @@ fn ranked<K: Ord>(from: &[&Choosable], rank: impl Fn(&Target) -> K) -> Vec<usize
 /// Exponential races (Efraimidis and Spirakis): the smallest −ln(u)/weight is first with probability weight/sum, and
 /// since each target draws by itself, changing one weight moves picks only to or from that target.
 fn weighted(from: &[&Choosable], seed: u64) -> (Vec<usize>, f64) {
-    let mut ranked: Vec<(f64, usize)> = from.iter().enumerate().map(|(at, choice)| (rank(choice, seed), at)).collect();
+    let mut ranked: Vec<(f64, usize)> =
+        from.iter().enumerate().map(|(at, choice)| (rank(choice, seed), at)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable
     let sum: f64 = from.iter().map(|choice| choice.weight()).sum();
-    let first = ranked.first().and_then(|(_, at)| from.get(*at)).map_or(0.0, |choice| choice.weight());
+    let first =
+        ranked.first().and_then(|(_, at)| from.get(*at)).map_or(0.0, |choice| choice.weight());
     // Targets of weight 0 run only when nothing else is left, and then in order, without a draw.
     let propensity = if sum > 0.0 { first / sum } else { 1.0 };
     (ranked.into_iter().map(|(_, at)| at).collect(), propensity)
 }
 
 fn rank(choice: &Choosable, seed: u64) -> f64 {
-    if choice.weight() > 0.0 { -libm::log(draw(seed, "weighted", &choice.target().name)) / choice.weight() } else { f64::INFINITY }
+    if choice.weight() > 0.0 {
+        -libm::log(draw(seed, "weighted", &choice.target().name)) / choice.weight()
+    } else {
+        f64::INFINITY
+    }
 }
 
 /// Two are drawn and the one that would answer sooner is first: the load spreads where always taking the quickest would
 /// send everybody to one target at once. After it come all others, the quickest first, as they are for failures only.
 fn least_latency(from: &[&Choosable], inputs: &Inputs) -> (Vec<usize>, f64) {
     let mut order = ranked(from, |target| expected(target, inputs));
-    let mut drawn: Vec<(u64, usize)> = order.iter().enumerate().map(|(place, at)| (hash(from, *at, inputs), place)).collect();
+    let mut drawn: Vec<(u64, usize)> =
+        order.iter().enumerate().map(|(place, at)| (hash(from, *at, inputs), place)).collect();
     drawn.sort_unstable();
     let quicker = drawn.iter().take(2).map(|(_, place)| *place).min().unwrap_or(0);
     if quicker < order.len() {
@@ -58,18 +73,21 @@ fn least_latency(from: &[&Choosable], inputs: &Inputs) -> (Vec<usize>, f64) {
     }
     // It is first in each of the n(n−1)/2 equally likely pairs whose other is one of those after it.
     let n = from.len() as f64;
-    let propensity = if from.len() > 1 { 2.0 * (n - 1.0 - quicker as f64) / (n * (n - 1.0)) } else { 1.0 };
+    let propensity =
+        if from.len() > 1 { 2.0 * (n - 1.0 - quicker as f64) / (n * (n - 1.0)) } else { 1.0 };
     (order, propensity)
 }
 
 fn hash(from: &[&Choosable], at: usize, inputs: &Inputs) -> u64 {
-    from.get(at).map_or(u64::MAX, |choice| hash64(inputs.seed, "least_latency", &choice.target().name))
+    from.get(at)
+        .map_or(u64::MAX, |choice| hash64(inputs.seed, "least_latency", &choice.target().name))
 }
 
 /// What one more request would wait for: the latency seen of late times those that wait already (peak EWMA). A target
 /// that nothing is known of is tried first, by one request; the others wait for what that one tells.
 fn expected(target: &Target, inputs: &Inputs) -> u128 {
-    let (ewma_us, inflight) = state(target, inputs).map_or((None, 0), |health| (health.ewma_us, health.inflight));
+    let (ewma_us, inflight) =
+        state(target, inputs).map_or((None, 0), |health| (health.ewma_us, health.inflight));
     match (ewma_us, inflight) {
         (None, 0) => 0,
         (None, waiting) => u128::from(u64::MAX) * u128::from(u32::MAX) + u128::from(waiting),
@@ -146,7 +164,9 @@ mod tests {
     #[test]
     fn draws_are_the_same_on_every_machine() {
         // Stored decisions depend on these bits.
-        let bits = [draw(1, "weighted", "demo/a"), -libm::log(draw(u64::MAX, "weighted", "demo/b"))].map(f64::to_bits);
+        let bits =
+            [draw(1, "weighted", "demo/a"), -libm::log(draw(u64::MAX, "weighted", "demo/b"))]
+                .map(f64::to_bits);
         assert_eq!(bits, [4605384069184086190, 4610379768989224683]);
         assert_eq!(xxhash_rust::xxh3::xxh3_64(b"usr_1"), 17682024846684581932);
         let draws: Vec<f64> = (0..1000).map(|seed| draw(seed, "weighted", "demo/a")).collect();

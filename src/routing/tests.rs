@@ -18,16 +18,21 @@ fn document(rules: &str, models: &str) -> Routing {
         "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\nrecipes:\n  r:\n    rules: [ {rules} ]\naliases: {{ auto: r }}\n"
     );
     let server = config::read_server("server.yaml", "", &|_| None).unwrap();
-    config::read_routing("routing.yaml", &text, &server, &|_| None, None).unwrap_or_else(|problems| {
-        let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        panic!("{}", shown.join("\n"))
-    })
+    config::read_routing("routing.yaml", &text, &server, &|_| None, None).unwrap_or_else(
+        |problems| {
+            let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            panic!("{}", shown.join("\n"))
+        },
+    )
 }
 
 /// One rule of that strategy over `p/a`, `p/b`, …
 fn over(names: &[&str], strategy: &str) -> Routing {
     let targets: Vec<String> = names.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
-    document(&format!("{{ name: only, strategy: {strategy}, targets: [ {} ] }}", targets.join(", ")), "")
+    document(
+        &format!("{{ name: only, strategy: {strategy}, targets: [ {} ] }}", targets.join(", ")),
+        "",
+    )
 }
 
 const STICKY: &str = "sticky, key: user.id";
@@ -41,7 +46,10 @@ fn planned(routing: &Routing, inputs: &Inputs) -> String {
 }
 
 fn state(inputs: &mut Inputs, target: &str, ewma_us: Option<u64>, inflight: u32) {
-    inputs.health.insert(format!("p/{target}"), TargetHealth { ewma_us, inflight, ..TargetHealth::default() });
+    inputs.health.insert(
+        format!("p/{target}"),
+        TargetHealth { ewma_us, inflight, ..TargetHealth::default() },
+    );
 }
 
 /// Seeds that look like those of traffic.
@@ -64,21 +72,31 @@ fn a_shadow_is_drawn_apart_from_the_plan() {
     let inputs = |seed| chat("auto", seed);
     let drawn = |routing: &Routing, inputs: &Inputs| {
         let decision = decide(routing, inputs).unwrap();
-        shadow(routing, inputs, &decision).map(|target| target.map(|target| target.name.to_string()))
+        shadow(routing, inputs, &decision)
+            .map(|target| target.map(|target| target.name.to_string()))
     };
-    for (percent, least, most) in [("0", 0, 0), ("0.5", 1, 20), ("50", 925, 1075), ("100", 2000, 2000)] {
+    for (percent, least, most) in
+        [("0", 0, 0), ("0.5", 1, 20), ("50", 925, 1075), ("100", 2000, 2000)]
+    {
         let routing = shadowed(&format!("{{ target: p/s, percent: {percent} }}"));
         let count = seeds(2000).filter(|seed| drawn(&routing, &inputs(*seed)).is_some()).count();
         assert!((least..=most).contains(&count), "{percent}: {count}");
     }
-    let (half, more) = (shadowed("{ target: p/s, percent: 50 }"), shadowed("{ target: p/s, percent: 60 }"));
+    let (half, more) =
+        (shadowed("{ target: p/s, percent: 50 }"), shadowed("{ target: p/s, percent: 60 }"));
     let plain = over(&["a", "b"], "priority");
     for seed in seeds(500) {
         let inputs = inputs(seed);
         assert_eq!(drawn(&half, &inputs), drawn(&half, &inputs));
-        assert!(drawn(&half, &inputs).is_none() || drawn(&more, &inputs).is_some(), "a greater share holds the smaller one");
+        assert!(
+            drawn(&half, &inputs).is_none() || drawn(&more, &inputs).is_some(),
+            "a greater share holds the smaller one"
+        );
         let of_plain = decide(&plain, &inputs).unwrap();
-        assert_eq!(decide(&half, &inputs).unwrap(), Decision { revision: half.revision().to_owned(), ..of_plain.clone() });
+        assert_eq!(
+            decide(&half, &inputs).unwrap(),
+            Decision { revision: half.revision().to_owned(), ..of_plain.clone() }
+        );
         assert!(shadow(&plain, &inputs, &of_plain).is_none());
     }
 }
@@ -86,19 +104,27 @@ fn a_shadow_is_drawn_apart_from_the_plan() {
 #[test]
 fn a_shadow_that_cannot_serve_the_request_says_why() {
     let routing = shadowed("{ target: p/s, percent: 100 }");
-    let against = |inputs: &Inputs| shadow(&routing, inputs, &decide(&routing, inputs).unwrap()).unwrap().err();
+    let against = |inputs: &Inputs| {
+        shadow(&routing, inputs, &decide(&routing, inputs).unwrap()).unwrap().err()
+    };
     let mut inputs = chat("auto", 1);
     assert_eq!(against(&inputs), None);
     // Also a free probe is not for it.
     for breaker in [Breaker::Open, Breaker::HalfOpen] {
-        inputs.health.insert("p/s".into(), TargetHealth { breaker, probe_free: true, ..TargetHealth::default() });
+        inputs.health.insert(
+            "p/s".into(),
+            TargetHealth { breaker, probe_free: true, ..TargetHealth::default() },
+        );
         assert_eq!(against(&inputs), Some("breaker_open"));
     }
     inputs.health.clear();
     inputs.request.prompt_tokens = 101;
     assert_eq!(against(&inputs), Some("context"));
     let direct = chat("p/a", 1);
-    assert!(shadow(&routing, &direct, &decide(&routing, &direct).unwrap()).is_none(), "a direct name has no recipe");
+    assert!(
+        shadow(&routing, &direct, &decide(&routing, &direct).unwrap()).is_none(),
+        "a direct name has no recipe"
+    );
 }
 
 #[test]
@@ -109,7 +135,10 @@ fn the_least_busy_is_first_and_ties_go_by_the_document() {
     state(&mut inputs, "a", None, 2);
     state(&mut inputs, "c", Some(1), 1);
     let decision = decide(&routing, &inputs).unwrap();
-    assert_eq!((order(&decision).as_str(), decision.propensity, decision.strategy.as_str()), ("b d c a", 1.0, "least_busy"));
+    assert_eq!(
+        (order(&decision).as_str(), decision.propensity, decision.strategy.as_str()),
+        ("b d c a", 1.0, "least_busy")
+    );
 }
 
 #[test]
@@ -118,7 +147,8 @@ fn the_cheapest_is_first_and_what_has_no_price_last() {
         p/out: { input_per_mtok: 10, output_per_mtok: 1 }, p/free: { input_per_mtok: 0, output_per_mtok: 0 }, \
         p/same: { input_per_mtok: 1, output_per_mtok: 10 }";
     let targets = "{ target: p/none }, { target: p/half }, { target: p/out }, { target: p/in }, { target: p/same }, { target: p/free }";
-    let routing = document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
+    let routing =
+        document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
     let mut inputs = chat("auto", 1);
     inputs.request.prompt_tokens = 1000;
     // 1,024 tokens of answer where nothing is said, so `out` costs 11,024 and `in` 11,240.
@@ -143,7 +173,8 @@ fn the_quicker_of_two_is_first() {
     for seed in seeds(3000) {
         inputs.seed = seed;
         let decision = decide(&routing, &inputs).unwrap();
-        let (wanted, propensity) = if decision.model == "c" { ("c b a", 2.0 / 3.0) } else { ("b c a", 1.0 / 3.0) };
+        let (wanted, propensity) =
+            if decision.model == "c" { ("c b a", 2.0 / 3.0) } else { ("b c a", 1.0 / 3.0) };
         assert_eq!(order(&decision), wanted);
         assert!((decision.propensity - propensity).abs() < 1e-12, "{decision:?}");
         *firsts.entry(decision.model).or_insert(0) += 1;
@@ -152,7 +183,10 @@ fn the_quicker_of_two_is_first() {
     assert!((firsts["c"] - 2000i32).abs() < 130 && !firsts.contains_key("a"), "{firsts:?}");
     // One of which nothing is known is tried, by one request.
     inputs.health.remove("p/a");
-    let tried = |inputs: &Inputs| seeds(50).any(|seed| decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap().model == "a");
+    let tried = |inputs: &Inputs| {
+        seeds(50)
+            .any(|seed| decide(&routing, &Inputs { seed, ..inputs.clone() }).unwrap().model == "a")
+    };
     assert!(tried(&inputs));
     state(&mut inputs, "a", None, 1);
     assert!(!tried(&inputs));
@@ -174,7 +208,10 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
         inputs.principal.user = Some(format!("usr_{user}"));
         *firsts.entry(decide(&routing, &inputs).unwrap().model).or_insert(0i32) += 1;
     }
-    assert!(firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130), "{firsts:?}");
+    assert!(
+        firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130),
+        "{firsts:?}"
+    );
     // Empty: by the seed.
     inputs.principal.user = None;
     let mut firsts = BTreeMap::new();
@@ -184,12 +221,18 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
         assert!(decision.trace.is_empty() && (decision.propensity - 1.0 / 3.0).abs() < 1e-12);
         *firsts.entry(decision.model).or_insert(0i32) += 1;
     }
-    assert!(firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130), "{firsts:?}");
+    assert!(
+        firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130),
+        "{firsts:?}"
+    );
     // Failed: by the seed too, and it is said.
     let failing = over(&["a", "b", "c"], "sticky, key: key.labels.team");
     let decision = decide(&failing, &inputs).unwrap();
     assert_eq!((decision.trace.len(), decision.trace[0].rule.as_str()), (1, "only"));
-    assert!(decision.trace[0].error.starts_with("key: ") && decision.propensity < 0.5, "{decision:?}");
+    assert!(
+        decision.trace[0].error.starts_with("key: ") && decision.propensity < 0.5,
+        "{decision:?}"
+    );
     inputs.principal.labels.insert("team".into(), "core".into());
     assert_eq!(decide(&failing, &inputs).unwrap().propensity, 1.0);
 }
@@ -198,7 +241,8 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
 fn a_refusal_says_why_and_when_to_come_back() {
     let models = "p/small: { context: 100 }, p/plain: { capabilities: [json] }";
     let rule = |targets: &[&str]| {
-        let targets: Vec<String> = targets.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
+        let targets: Vec<String> =
+            targets.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
         document(&format!("{{ name: only, targets: [ {} ] }}", targets.join(", ")), models)
     };
     let mut inputs = chat("auto", 1);
@@ -211,8 +255,9 @@ fn a_refusal_says_why_and_when_to_come_back() {
     let (soon, late) = (wait(3), wait(30));
     let full = TargetHealth { inflight: 2, max: Some(2), ..TargetHealth::default() };
     let open = TargetHealth { breaker: Breaker::Open, ..TargetHealth::default() };
-    inputs.health =
-        [("soon", soon), ("late", late), ("full", full), ("open", open)].map(|(name, health)| (format!("p/{name}"), health)).into();
+    inputs.health = [("soon", soon), ("late", late), ("full", full), ("open", open)]
+        .map(|(name, health)| (format!("p/{name}"), health))
+        .into();
     for (targets, kind, retry_after_s, said) in [
         (
             &["small"][..],
@@ -221,7 +266,12 @@ fn a_refusal_says_why_and_when_to_come_back() {
             "prompt is too long: 101 tokens > 100 maximum, as estimated (p/small: context)",
         ),
         (&["plain"], Kind::UnsupportedFeature, None, "p/plain: capability"),
-        (&["small", "plain"], Kind::UnsupportedFeature, None, "p/small: context, p/plain: capability"),
+        (
+            &["small", "plain"],
+            Kind::UnsupportedFeature,
+            None,
+            "p/small: context, p/plain: capability",
+        ),
         (&["late", "soon"], Kind::RateLimited, Some(4), "p/late: cooldown, p/soon: cooldown"),
         (&["full", "soon"], Kind::RateLimited, Some(1), "p/full: concurrency, p/soon: cooldown"),
         (&["small", "late"], Kind::RateLimited, Some(31), "p/small: context, p/late: cooldown"),
@@ -240,17 +290,38 @@ fn a_refusal_says_why_and_when_to_come_back() {
     assert!(error.detail().contains("p/soon: endpoint"));
 }
 
-const STRATEGIES: [&str; 6] = ["priority", "weighted", "least_latency", "least_busy", "cheapest", STICKY];
+const STRATEGIES: [&str; 6] =
+    ["priority", "weighted", "least_latency", "least_busy", "cheapest", STICKY];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn health() -> impl Strategy<Value = TargetHealth> {
-    let breaker = prop::sample::select(vec![Breaker::Closed, Breaker::Closed, Breaker::Open, Breaker::HalfOpen]);
-    (breaker, any::<bool>(), prop::option::of(-5i64..5), prop::option::of(0u64..3), 0u32..3, prop::option::of(0u32..3)).prop_map(
-        |(breaker, probe_free, wait, ewma_us, inflight, max)| {
-            let cooldown_until = wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
-            TargetHealth { breaker, probe_free, cooldown_until, ewma_us, inflight, max, ..TargetHealth::default() }
-        },
+    let breaker = prop::sample::select(vec![
+        Breaker::Closed,
+        Breaker::Closed,
+        Breaker::Open,
+        Breaker::HalfOpen,
+    ]);
+    (
+        breaker,
+        any::<bool>(),
+        prop::option::of(-5i64..5),
+        prop::option::of(0u64..3),
+        0u32..3,
+        prop::option::of(0u32..3),
     )
+        .prop_map(|(breaker, probe_free, wait, ewma_us, inflight, max)| {
+            let cooldown_until =
+                wait.map(|wait| jiff::Timestamp::from_second(1_764_000_000 + wait).unwrap());
+            TargetHealth {
+                breaker,
+                probe_free,
+                cooldown_until,
+                ewma_us,
+                inflight,
+                max,
+                ..TargetHealth::default()
+            }
+        })
 }
 
 /// A document with that strategy over four targets: prices and contexts of some, in a range where all outcomes come.
@@ -396,6 +467,9 @@ fn a_refusal_is_as_pure_as_a_decision() {
     let mut inputs = chat("auto", 1);
     let cooldown_until = Some(inputs.at + jiff::SignedDuration::from_millis(2100));
     inputs.health.insert("p/a".into(), TargetHealth { cooldown_until, ..TargetHealth::default() });
-    let Err(Refusal::NoTarget { retry_after, .. }) = decide(&over(&["a"], "priority"), &inputs) else { panic!() };
+    let Err(Refusal::NoTarget { retry_after, .. }) = decide(&over(&["a"], "priority"), &inputs)
+    else {
+        panic!()
+    };
     assert_eq!(retry_after, Some(Duration::from_millis(2100)));
 }

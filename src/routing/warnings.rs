@@ -10,19 +10,33 @@ use crate::secret::Secret;
 /// that itself.
 pub(super) fn of_base(url: &Located<Secret>, base: &Base) -> Option<Fault> {
     // `/messages/count_tokens` before `/messages`.
-    let found = Endpoint::ALL.iter().rev().map(|endpoint| endpoint.path()).find(|path| base.path.ends_with(*path))?;
+    let found = Endpoint::ALL
+        .iter()
+        .rev()
+        .map(|endpoint| endpoint.path())
+        .find(|path| base.path.ends_with(*path))?;
     let message = format!("the URL ends in `{found}`, which the gateway appends itself");
     Some(url.fault(message).hint(Some(format!("leave `{found}` out"))))
 }
 
 /// A model whose prompts have no price. The mock is free of charge.
-pub(super) fn of_price(name: &Located<String>, provider: &Provider, prices: Option<Prices>) -> Option<Fault> {
-    if provider.protocol == Protocol::Mock || prices.is_some_and(|prices| prices.input_per_mtok.is_some()) {
+pub(super) fn of_price(
+    name: &Located<String>,
+    provider: &Provider,
+    prices: Option<Prices>,
+) -> Option<Fault> {
+    if provider.protocol == Protocol::Mock
+        || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
+    {
         return None;
     }
     let model = &name.value;
-    let message = format!("no price is known for `{model}`: its cost stays unknown, and keys with a budget are refused");
-    let hint = format!("models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; 0 where it costs nothing");
+    let message = format!(
+        "no price is known for `{model}`: its cost stays unknown, and keys with a budget are refused"
+    );
+    let hint = format!(
+        "models: {{ {model}: {{ input_per_mtok: …, output_per_mtok: … }} }}; 0 where it costs nothing"
+    );
     Some(name.fault(message).hint(Some(hint)))
 }
 
@@ -30,6 +44,7 @@ pub(super) fn of_price(name: &Located<String>, provider: &Provider, prices: Opti
 pub(super) fn of_weights(rule: &RuleSpec) -> Option<Fault> {
     let without = rule.targets.iter().find(|target| target.weight.is_none())?;
     let some = rule.targets.iter().any(|target| target.weight.is_some());
-    let warning = without.target.fault("has no weight and counts as 1, while others of this rule have one");
+    let warning =
+        without.target.fault("has no weight and counts as 1, while others of this rule have one");
     (rule.strategy == Strategy::Weighted && some).then(|| warning.hint(Some("weight: 1")))
 }

@@ -46,7 +46,8 @@ pub enum Part {
 impl Keyring {
     /// The keys of the `number`th master key, and of those before it what is left, the last of them first.
     pub fn new(master: &SecretBytes, number: u32, before: Vec<Retired>) -> Self {
-        let [pepper, nodes, captures, documents] = [PEPPER, NODES, CAPTURES, DOCUMENTS].map(|purpose| derive(master, purpose));
+        let [pepper, nodes, captures, documents] =
+            [PEPPER, NODES, CAPTURES, DOCUMENTS].map(|purpose| derive(master, purpose));
         Keyring { number, pepper, nodes, captures, documents, before }
     }
 
@@ -72,7 +73,10 @@ impl Keyring {
 
     /// What the keys of captures are sealed under, each with the number of its master key: that of now first.
     pub fn captures(&self) -> Vec<(u32, SecretBytes)> {
-        let before = self.before.iter().filter_map(|retired| Some((retired.number, retired.captures.clone()?)));
+        let before = self
+            .before
+            .iter()
+            .filter_map(|retired| Some((retired.number, retired.captures.clone()?)));
         std::iter::once((self.number, self.captures.clone())).chain(before).collect()
     }
 
@@ -83,7 +87,11 @@ impl Keyring {
 
     /// What would be left of all of them under the next master key, the last first.
     pub fn retired(&self) -> Vec<Retired> {
-        let own = Retired { number: self.number, pepper: Some(self.pepper.clone()), captures: Some(self.captures.clone()) };
+        let own = Retired {
+            number: self.number,
+            pepper: Some(self.pepper.clone()),
+            captures: Some(self.captures.clone()),
+        };
         std::iter::once(own).chain(self.before.iter().cloned()).collect()
     }
 }
@@ -107,13 +115,26 @@ pub fn fingerprint(master: &SecretBytes) -> SecretBytes {
 }
 
 /// Seals a key of the `number`th master key under the one of now; `None` only if the cipher refuses.
-pub fn seal_retired(master: &SecretBytes, number: u32, part: Part, key: &SecretBytes, random: &Random) -> Option<Vec<u8>> {
+pub fn seal_retired(
+    master: &SecretBytes,
+    number: u32,
+    part: Part,
+    key: &SecretBytes,
+    random: &Random,
+) -> Option<Vec<u8>> {
     seal(&derive(master, RETIRED), &context(number, part), key.expose(), random)
 }
 
 /// Opens what [`seal_retired`] made.
-pub fn open_retired(master: &SecretBytes, number: u32, part: Part, sealed: &[u8]) -> Option<SecretBytes> {
-    Some(SecretBytes::new(open(&derive(master, RETIRED), &context(number, part), sealed)?.try_into().ok()?))
+pub fn open_retired(
+    master: &SecretBytes,
+    number: u32,
+    part: Part,
+    sealed: &[u8],
+) -> Option<SecretBytes> {
+    Some(SecretBytes::new(
+        open(&derive(master, RETIRED), &context(number, part), sealed)?.try_into().ok()?,
+    ))
 }
 
 /// A sealed key opens in its place only.
@@ -135,23 +156,34 @@ mod tests {
         let first = Keyring::from(&one);
         let second = Keyring::new(&two, 2, first.retired());
         assert_ne!(first.pepper().expose(), second.pepper().expose());
-        let older: Vec<_> = second.older_peppers().map(|(number, key)| (number, *key.expose())).collect();
+        let older: Vec<_> =
+            second.older_peppers().map(|(number, key)| (number, *key.expose())).collect();
         assert_eq!(older, [(1, *first.pepper().expose())]);
-        let [new, old] =
-            [second.captures(), first.captures()].map(|keys| keys.iter().map(|(number, key)| (*number, *key.expose())).collect::<Vec<_>>());
+        let [new, old] = [second.captures(), first.captures()].map(|keys| {
+            keys.iter().map(|(number, key)| (*number, *key.expose())).collect::<Vec<_>>()
+        });
         assert_eq!(new[1..], old[..]);
         assert!(first.older_peppers().next().is_none() && old.len() == 1);
         let shown = format!("{second:?}");
-        assert!(shown.contains("[secret]") && !shown.contains(&format!("{:?}", one.expose())), "{shown}");
+        assert!(
+            shown.contains("[secret]") && !shown.contains(&format!("{:?}", one.expose())),
+            "{shown}"
+        );
     }
 
     #[test]
     fn a_retired_key_opens_in_its_place_under_the_master_key_of_now() {
         let [master, other, key] = [[1; 32], [2; 32], [3; 32]].map(SecretBytes::new);
         let sealed = seal_retired(&master, 1, Part::Pepper, &key, &Random::System).unwrap();
-        let opened = |master, number, part| open_retired(master, number, part, &sealed).map(|key| *key.expose());
+        let opened = |master, number, part| {
+            open_retired(master, number, part, &sealed).map(|key| *key.expose())
+        };
         assert_eq!(opened(&master, 1, Part::Pepper), Some([3; 32]));
-        for wrong in [opened(&other, 1, Part::Pepper), opened(&master, 2, Part::Pepper), opened(&master, 1, Part::Captures)] {
+        for wrong in [
+            opened(&other, 1, Part::Pepper),
+            opened(&master, 2, Part::Pepper),
+            opened(&master, 1, Part::Captures),
+        ] {
             assert_eq!(wrong, None);
         }
     }

@@ -39,25 +39,32 @@ impl Mask {
         let mut used = ByteSet::default();
         spelled.iter().for_each(|secret| secret.expose().bytes().for_each(|byte| used.add(byte)));
         // Of two that begin alike the whole of the longer one goes.
-        let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spelled.iter().map(Secret::expose));
+        let search = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(spelled.iter().map(Secret::expose));
         // It takes 2^31 states, gigabytes of secrets; then nothing may be said to be without them.
         let search = search.unwrap_or_else(|_| std::process::abort());
         let shortest = spelled.iter().map(|secret| secret.expose().len()).min().unwrap_or(0);
-        let in_all = |byte: &u8| spelled.iter().all(|secret| secret.expose().as_bytes().contains(byte));
+        let in_all =
+            |byte: &u8| spelled.iter().all(|secret| secret.expose().as_bytes().contains(byte));
         let seldom = SELDOM.iter().copied().find(in_all);
         Mask { search: Some(search), spelled, used, shortest, seldom }
     }
 
     /// Whether a text says any of them.
     pub fn is_said(&self, text: &[u8]) -> bool {
-        let Some(search) = self.search.as_ref().filter(|_| text.len() >= self.shortest) else { return false };
+        let Some(search) = self.search.as_ref().filter(|_| text.len() >= self.shortest) else {
+            return false;
+        };
         self.seldom.is_none_or(|byte| memchr(byte, text).is_some()) && search.find(text).is_some()
     }
 
     /// The text with stars in their place.
     pub fn cover(&self, text: Bytes) -> Bytes {
         // Nearly always there is none, and then nothing is copied.
-        let Some(search) = self.search.as_ref().filter(|_| self.is_said(&text)) else { return text };
+        let Some(search) = self.search.as_ref().filter(|_| self.is_said(&text)) else {
+            return text;
+        };
         let mut covered = BytesMut::from(&*text);
         for found in search.find_iter(&text) {
             if let Some(place) = covered.get_mut(found.range()) {
@@ -76,7 +83,9 @@ impl Mask {
         let begun = |secret: &Secret| {
             let secret = secret.expose().as_bytes();
             let longest = text.len().min(secret.len() - 1);
-            (1..=longest).rev().find(|length| secret.get(..*length).is_some_and(|begun| text.ends_with(begun)))
+            (1..=longest)
+                .rev()
+                .find(|length| secret.get(..*length).is_some_and(|begun| text.ends_with(begun)))
         };
         self.spelled.iter().filter_map(begun).max().unwrap_or(0)
     }
@@ -189,7 +198,10 @@ mod tests {
             let (piece, after) = rest.split_at((*size).clamp(1, rest.len()));
             let passes = masking.passes(mask, piece);
             left.push(masking.feed(mask, Bytes::copy_from_slice(piece)));
-            assert!(!passes || (left.last().is_some_and(|left| *left == piece) && masking.waits.is_empty()));
+            assert!(
+                !passes
+                    || (left.last().is_some_and(|left| *left == piece) && masking.waits.is_empty())
+            );
             rest = after;
         }
         (left, masking.finish())
@@ -222,7 +234,11 @@ mod tests {
         let (mask, mut masking) = (Mask::new([KEY]), Masking::default());
         let left = masking.feed(&mask, event.clone());
         assert_eq!(left.as_ptr(), event.as_ptr(), "nothing is copied");
-        assert_eq!(masking.feed(&mask, Bytes::from_static(b"it asks")), "it ask", "as one may begin so");
+        assert_eq!(
+            masking.feed(&mask, Bytes::from_static(b"it asks")),
+            "it ask",
+            "as one may begin so"
+        );
         assert_eq!(masking.feed(&mask, Bytes::from_static(b"k- me")), "sk- me");
         let none = Mask::new(["short"]);
         assert_eq!(masking.feed(&none, Bytes::from_static(b"short s")), "short s");
@@ -231,7 +247,10 @@ mod tests {
     #[test]
     fn of_secrets_that_begin_alike_the_longer_one_goes_whole() {
         let mask = Mask::new([KEY, &format!("{KEY}-longer")]);
-        assert_eq!(mask.cover(Bytes::from(format!("{KEY}-longer {KEY}-long"))), format!("{} {}-long", "*".repeat(25), "*".repeat(18)));
+        assert_eq!(
+            mask.cover(Bytes::from(format!("{KEY}-longer {KEY}-long"))),
+            format!("{} {}-long", "*".repeat(25), "*".repeat(18))
+        );
     }
 
     proptest! {

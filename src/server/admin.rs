@@ -34,8 +34,14 @@ impl Admin {
     fn metrics(&self) -> String {
         let now = self.app.clock.now();
         for interface in Interface::ALL {
-            for standing in [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked] {
-                self.app.metrics.keys(interface.as_str(), standing.as_str(), self.app.auth.count_keys(interface, standing, now));
+            for standing in
+                [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked]
+            {
+                self.app.metrics.keys(
+                    interface.as_str(),
+                    standing.as_str(),
+                    self.app.auth.count_keys(interface, standing, now),
+                );
             }
         }
         let left = self.app.auth.unmoved(now);
@@ -66,13 +72,19 @@ impl Admin {
     async fn response(&self, head: &RequestHeader) -> Response<Bytes> {
         // HTTP/2 would say it in its target.
         let host = head.uri.authority().map(|authority| authority.as_str());
-        let host = host.or_else(|| head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default()));
+        let host = host.or_else(|| {
+            head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default())
+        });
         let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
         let (status, kind, body) = match (method, head.uri.path()) {
-            _ if !self.app.server.accepts_metrics_host(host) => {
-                (StatusCode::MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n".to_string())
+            _ if !self.app.server.accepts_metrics_host(host) => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "text/plain",
+                "this host is not served here\n".to_string(),
+            ),
+            (&Method::GET, "/metrics") => {
+                (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
             }
-            (&Method::GET, "/metrics") => (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics()),
             (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
             (&Method::GET, "/readyz") if self.app.is_draining() => {
                 (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string())
@@ -81,7 +93,11 @@ impl Admin {
                 (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "store unavailable\n".to_string())
             }
             (&Method::GET, "/readyz") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
-            _ => (StatusCode::NOT_FOUND, "text/plain", "GET /metrics, /livez or /readyz\n".to_string()),
+            _ => (
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                "GET /metrics, /livez or /readyz\n".to_string(),
+            ),
         };
         text(status, kind, body)
     }
@@ -96,13 +112,22 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes>
 
 #[async_trait]
 impl gateway::Serves for Admin {
-    async fn serve(&self, mut session: Box<ServerSession>, standby: bool, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn serve(
+        &self,
+        mut session: Box<ServerSession>,
+        standby: bool,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let response = self.response(session.req_header()).await;
         gateway::answer(session, response, !standby && !*shutdown.borrow()).await
     }
 
     async fn refuse(&self, session: &mut ServerSession, _: &[u8], error: Error) {
-        gateway::refuse(session, text(error.status(), "text/plain", format!("{}\n", error.detail()))).await;
+        gateway::refuse(
+            session,
+            text(error.status(), "text/plain", format!("{}\n", error.detail())),
+        )
+        .await;
     }
 }

@@ -9,7 +9,8 @@ use crate::bounds;
 pub(super) fn announce(app: &App) {
     for listener in &app.server.listeners {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
-        let interfaces: Vec<&str> = listener.interfaces.iter().map(|interface| interface.as_str()).collect();
+        let interfaces: Vec<&str> =
+            listener.interfaces.iter().map(|interface| interface.as_str()).collect();
         info!("listening on {scheme}://{} for {}", listener.address, interfaces.join(", "));
     }
     info!("metrics on http://{}/metrics", app.server.metrics);
@@ -17,7 +18,9 @@ pub(super) fn announce(app: &App) {
     if app.auth.agent_is_enforced() {
         info!("AGENT is enforced");
     } else {
-        warn!("AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it");
+        warn!(
+            "AGENT is OPEN: /v1/agents and /v1/api-keys take requests without a credential; set AGENT_CLOUD_API_KEY to enforce it"
+        );
     }
     let fronted = app.server.may_be_fronted() || !app.server.trusted_proxies.is_empty();
     if fronted && !app.server.listens_publicly() {
@@ -27,7 +30,9 @@ pub(super) fn announce(app: &App) {
             );
         }
         if !app.auth.agent_is_enforced() {
-            warn!("AGENT is OPEN also to whoever comes by the proxy before this gateway, and what they write are models");
+            warn!(
+                "AGENT is OPEN also to whoever comes by the proxy before this gateway, and what they write are models"
+            );
         }
     }
     if app.server.may_be_fronted() {

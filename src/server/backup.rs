@@ -31,14 +31,22 @@ pub fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
         return Err(BootError(format!("there is no store in {}", data.display())));
     }
     if !is_free(out).map_err(|error| cannot(out, &error))? {
-        return Err(BootError(format!("{} is there already: name a directory that is not", out.display())));
+        return Err(BootError(format!(
+            "{} is there already: name a directory that is not",
+            out.display()
+        )));
     }
     let draft = draft(out)?;
     let made = DirBuilder::new().mode(0o700).recursive(true).create(beside(&draft));
-    made.and_then(|()| DirBuilder::new().mode(0o700).create(&draft)).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => BootError(format!("{} was left by a backup that broke off: take it away", draft.display())),
-        _ => cannot(&draft, &error),
-    })?;
+    made.and_then(|()| DirBuilder::new().mode(0o700).create(&draft)).map_err(
+        |error| match error.kind() {
+            ErrorKind::AlreadyExists => BootError(format!(
+                "{} was left by a backup that broke off: take it away",
+                draft.display()
+            )),
+            _ => cannot(&draft, &error),
+        },
+    )?;
     let copied = copy_all(data, &draft)?;
     // Only what is whole has its name.
     let named = std::fs::rename(&draft, out).and_then(|()| sync(beside(out)));
@@ -51,7 +59,9 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     // Last, as captures name documents, keys and users that must be known.
     copy_accounts(data, draft)?;
     match std::fs::copy(data.join(MARKS), draft.join(MARKS)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(&data.join(MARKS), &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(cannot(&data.join(MARKS), &error));
+        }
         _ => {}
     }
     let all = || {
@@ -84,7 +94,9 @@ fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
             }
             match std::fs::copy(format::path(&from, row.number), format::path(&to, row.number)) {
                 Ok(_) => _ = copied.insert(row.number, row.clone()),
-                Err(error) if error.kind() == ErrorKind::NotFound => left |= absent.insert(row.number),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    left |= absent.insert(row.number)
+                }
                 Err(error) => return Err(cannot(&format::path(&to, row.number), &error)),
             }
         }
@@ -97,7 +109,11 @@ fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
 }
 
 /// Takes away copies of segments that the index speaks of no more.
-fn drop_others(to: &Path, rows: &[SegmentRow], copied: &HashMap<i64, SegmentRow>) -> io::Result<()> {
+fn drop_others(
+    to: &Path,
+    rows: &[SegmentRow],
+    copied: &HashMap<i64, SegmentRow>,
+) -> io::Result<()> {
     for number in copied.keys().filter(|number| !rows.iter().any(|row| row.number == **number)) {
         std::fs::remove_file(format::path(to, *number))?;
     }
@@ -116,7 +132,9 @@ fn is_free(out: &Path) -> io::Result<bool> {
 
 /// Where the copy is until it is whole.
 fn draft(out: &Path) -> Result<PathBuf, BootError> {
-    let name = out.file_name().ok_or_else(|| BootError(format!("{} is not the name of a directory", out.display())))?;
+    let name = out
+        .file_name()
+        .ok_or_else(|| BootError(format!("{} is not the name of a directory", out.display())))?;
     let mut name = name.to_owned();
     name.push(".partial");
     Ok(out.with_file_name(name))
@@ -133,7 +151,9 @@ fn sync(path: &Path) -> io::Result<()> {
 
 fn cannot(path: &Path, error: &io::Error) -> BootError {
     match StoreError::from(io::Error::from(error.kind())) {
-        StoreError::Full(_) => BootError(format!("cannot write {}: the disk is full", path.display())),
+        StoreError::Full(_) => {
+            BootError(format!("cannot write {}: the disk is full", path.display()))
+        }
         _ => BootError(format!("cannot copy {}: {error}", path.display())),
     }
 }

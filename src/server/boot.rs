@@ -76,23 +76,41 @@ impl Default for Environment {
     }
 }
 
-pub(super) async fn prepare(mut server: Server, environment: Environment, faults: Faults) -> Result<Gateway, BootError> {
+pub(super) async fn prepare(
+    mut server: Server,
+    environment: Environment,
+    faults: Faults,
+) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
-    let (mock, mock_address) = Mock::bind().map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
+    let (mock, mock_address) = Mock::bind()
+        .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let read = |source: config::Source, server: &Server| {
-        let routing = config::read_routing(&source.file, &source.text, server, &*environment.variables, Some(mock_address));
+        let routing = config::read_routing(
+            &source.file,
+            &source.text,
+            server,
+            &*environment.variables,
+            Some(mock_address),
+        );
         let routing = routing.map_err(problems)?;
         config::warnings(&source.file, &routing).iter().for_each(|warning| warn!("{warning}"));
         Ok::<_, BootError>(routing)
     };
     // A document that is a file is read first: one that is wrong leaves no trace.
-    let of_file = if server.routing.stored { None } else { Some(read(config::load_routing(&server).map_err(problems)?, &server)?) };
+    let of_file = if server.routing.stored {
+        None
+    } else {
+        Some(read(config::load_routing(&server).map_err(problems)?, &server)?)
+    };
     // Before anything is in it: of two that start at once only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
-    let given = Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    let given =
+        Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
+    let claim = move |masters: &Masters<'_>| {
+        given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed))
+    };
     let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
     let store = store.with_faults(faults);
     let routing = match of_file {
@@ -106,10 +124,13 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
     let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
-    nodes.load(auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?);
+    nodes.load(
+        auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
+    );
     nodes.load_marks(store.node_marks());
     say_how_keys_stand(&auth, &keys, changed, clock.now());
-    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty() {
+    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
+    {
         warn!(
             "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
              POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
@@ -130,24 +151,45 @@ pub(super) async fn prepare(mut server: Server, environment: Environment, faults
     let access_log = match environment.access_log {
         _ if !server.access_log => AccessLog::off(),
         Some(given) => given,
-        None => AccessLog::stdout().map_err(|error| BootError(format!("cannot start the access log: {error}")))?,
+        None => AccessLog::stdout()
+            .map_err(|error| BootError(format!("cannot start the access log: {error}")))?,
     };
     let (mock_address, variables) = (Some(mock_address), environment.variables);
-    let parts =
-        Parts { server, store, auth, nodes, access_log, metrics, clock, random, routing, captures, archive, mock: mock_address, variables };
+    let parts = Parts {
+        server,
+        store,
+        auth,
+        nodes,
+        access_log,
+        metrics,
+        clock,
+        random,
+        routing,
+        captures,
+        archive,
+        mock: mock_address,
+        variables,
+    };
     let app = Arc::new(App::new(parts));
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
-    reload::keep_at_start(&app, &app.live().routing).await.map_err(|error| BootError(error.to_string()))?;
+    reload::keep_at_start(&app, &app.live().routing)
+        .await
+        .map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }
 
 /// Gives each address with port 0 the port that it will have, so that logs, interfaces and the refusal of loops know it.
 fn choose_ports(server: &mut Server) -> Result<(), BootError> {
-    let addresses = server.listeners.iter_mut().map(|listener| &mut listener.address).chain([&mut server.metrics]);
+    let addresses = server
+        .listeners
+        .iter_mut()
+        .map(|listener| &mut listener.address)
+        .chain([&mut server.metrics]);
     // Held until all are chosen, so that no two are the same.
     let mut held = Vec::new();
     for address in addresses.filter(|address| address.port() == 0) {
-        let cannot = |error: std::io::Error| BootError(format!("cannot listen on {address}: {error}"));
+        let cannot =
+            |error: std::io::Error| BootError(format!("cannot listen on {address}: {error}"));
         let socket = TcpListener::bind(*address).map_err(cannot)?;
         let port = socket.local_addr().map_err(cannot)?.port();
         address.set_port(port);
@@ -160,12 +202,16 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
 fn say_how_keys_stand(auth: &Auth, keys: &Keyring, changed: bool, now: Timestamp) {
     if changed {
         let number = keys.number();
-        info!("the store has gone over to its master key {number}; the one before is needed no more but for backups from before");
+        info!(
+            "the store has gone over to its master key {number}; the one before is needed no more but for backups from before"
+        );
     }
     let left = auth.unmoved(now);
     if !left.is_nothing() {
         let Left { keys, sessions } = left;
-        info!("{keys} keys and {sessions} sessions are known by the pepper of an earlier master key, and move when they are used");
+        info!(
+            "{keys} keys and {sessions} sessions are known by the pepper of an earlier master key, and move when they are used"
+        );
     }
 }
 
@@ -190,13 +236,23 @@ mod tests {
         let taken = DataDir::take(&data).unwrap();
         let text = format!("data_dir: {data:?}\nmetrics: {{ address: '127.0.0.1:0' }}\n");
         let server = || config::read_server("test", &text, &|_| None).unwrap();
-        let refused = prepare(server(), Environment::default(), Faults::default()).await.map(|_| ()).unwrap_err();
-        assert!(refused.to_string().contains("another process uses the data directory"), "{refused}");
+        let refused = prepare(server(), Environment::default(), Faults::default())
+            .await
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            refused.to_string().contains("another process uses the data directory"),
+            "{refused}"
+        );
         assert!(!data.join("master.key").exists());
         drop(taken);
         let gateway = prepare(server(), Environment::default(), Faults::default()).await.unwrap();
         assert!(data.join("master.key").exists());
-        assert_ne!(gateway.app.server.metrics.port(), 0, "a port is chosen before anybody is told of it");
+        assert_ne!(
+            gateway.app.server.metrics.port(),
+            0,
+            "a port is chosen before anybody is told of it"
+        );
     }
 
     #[tokio::test]
@@ -205,7 +261,11 @@ mod tests {
         let path = |name: &str| dir.path().join(name).display().to_string();
         let document = |latency: &str| config::demo_routing().replace("latency: 20ms", latency);
         std::fs::write(path("routing.yaml"), document("latency: 20ms")).unwrap();
-        let text = format!("data_dir: {:?}\nrouting: {{ file: {:?} }}\n", path("data"), path("routing.yaml"));
+        let text = format!(
+            "data_dir: {:?}\nrouting: {{ file: {:?} }}\n",
+            path("data"),
+            path("routing.yaml")
+        );
         let server = config::read_server("test", &text, &|_| None).unwrap();
         let gateway = prepare(server, Environment::default(), Faults::default()).await.unwrap();
         let before = gateway.app.revision();
@@ -215,7 +275,13 @@ mod tests {
             watcher.look().await;
         }
         assert_ne!(gateway.app.revision(), before);
-        let reloads = |result: &str| gateway.app.metrics.render().contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"));
+        let reloads = |result: &str| {
+            gateway
+                .app
+                .metrics
+                .render()
+                .contains(&format!("rerouter_reloads_total{{result=\"{result}\"}} 1"))
+        };
         assert!(reloads("success") && !reloads("unchanged"));
     }
 }

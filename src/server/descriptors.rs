@@ -11,7 +11,8 @@ use crate::bounds;
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        && let Err(error) =
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
     {
         warn!("the limit of open files stays as it is: {error}");
     }
@@ -19,7 +20,10 @@ pub(super) fn raise() {
 
 /// So many of the wanted connections as there are descriptors for.
 pub(super) fn fit(wanted: usize) -> usize {
-    let Some(descriptors) = getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)) else {
+    let Some(descriptors) = getrlimit(Resource::Nofile)
+        .current
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    else {
         return wanted;
     };
     let fitting = fitting(wanted, descriptors);
@@ -33,7 +37,8 @@ pub(super) fn fit(wanted: usize) -> usize {
 }
 
 fn fitting(wanted: usize, descriptors: usize) -> usize {
-    let room = descriptors.saturating_sub(bounds::DESCRIPTORS_SPARE) / bounds::DESCRIPTORS_PER_CONNECTION;
+    let room =
+        descriptors.saturating_sub(bounds::DESCRIPTORS_SPARE) / bounds::DESCRIPTORS_PER_CONNECTION;
     // Where there are hardly any, a few may be tried.
     wanted.min(room.max(8))
 }

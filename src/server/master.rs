@@ -13,7 +13,10 @@ use super::{BootError, master_file};
 use crate::bounds;
 use crate::id::Random;
 use crate::nodes;
-use crate::secret::{Keyring, Part, Retired, Secret, SecretBytes, constant_time_eq, fingerprint, open_retired, seal_retired};
+use crate::secret::{
+    Keyring, Part, Retired, Secret, SecretBytes, constant_time_eq, fingerprint, open_retired,
+    seal_retired,
+};
 use crate::store::{Action, Actor, Event, Left, MasterRow, Masters, Rank, StoreError};
 
 /// The variable of the master key.
@@ -85,7 +88,9 @@ impl Given {
     /// What the texts of documents are sealed under in a store that has had these master keys.
     pub(super) fn documents_key(&self, rows: &[MasterRow]) -> Result<SecretBytes, BootError> {
         match self.judge(rows)? {
-            Verdict::Same(key) | Verdict::Change(key, _) => Ok(keyring(&key, rows)?.documents().clone()),
+            Verdict::Same(key) | Verdict::Change(key, _) => {
+                Ok(keyring(&key, rows)?.documents().clone())
+            }
             Verdict::Begin(_) => Err(BootError("the store is new".to_owned())),
         }
     }
@@ -96,12 +101,16 @@ impl Given {
         let at = key.as_ref().and_then(|key| rows.iter().position(|row| is(key, row)));
         let key = match (key, at) {
             (Some(key), Some(0)) => return Ok(Verdict::Same(key)),
-            (_, Some(at)) => return Err(given_up(rows.get(at.saturating_sub(1)).map(|next| next.since))),
+            (_, Some(at)) => {
+                return Err(given_up(rows.get(at.saturating_sub(1)).map(|next| next.since)));
+            }
             (key, None) => key,
         };
         let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
         match old {
-            Some(old) if is(&old, last) && key.is_none() && !self.of_file() => Err(alone(&self.dir.join(FILE))),
+            Some(old) if is(&old, last) && key.is_none() && !self.of_file() => {
+                Err(alone(&self.dir.join(FILE)))
+            }
             Some(old) if is(&old, last) => Ok(Verdict::Change(old, key)),
             Some(_) => Err(BootError(format!(
                 "the store has another master key than the one given as the one before ({MASTER_KEY_OLD} or {FILE_OLD}), and nothing is \
@@ -124,7 +133,13 @@ impl Given {
     }
 
     /// Has the store go over from `old` to `key`, or to one that is made.
-    fn change(&self, masters: &Masters<'_>, rows: &[MasterRow], old: &SecretBytes, key: Option<SecretBytes>) -> Result<Claimed, BootError> {
+    fn change(
+        &self,
+        masters: &Masters<'_>,
+        rows: &[MasterRow],
+        old: &SecretBytes,
+        key: Option<SecretBytes>,
+    ) -> Result<Claimed, BootError> {
         let from = keyring(old, rows)?;
         let mut before = from.retired();
         let mut left = Vec::new();
@@ -144,9 +159,12 @@ impl Given {
         for Retired { number, pepper, captures } in &before {
             let sealed = |part, secret: &Option<SecretBytes>| match secret {
                 None => Ok(None),
-                Some(secret) => seal_retired(&key, *number, part, secret, &self.random).map(Some).ok_or_else(unsealed),
+                Some(secret) => seal_retired(&key, *number, part, secret, &self.random)
+                    .map(Some)
+                    .ok_or_else(unsealed),
             };
-            let (pepper, captures) = (sealed(Part::Pepper, pepper)?, sealed(Part::Captures, captures)?);
+            let (pepper, captures) =
+                (sealed(Part::Pepper, pepper)?, sealed(Part::Captures, captures)?);
             masters.retire(*number, pepper.as_deref(), captures.as_deref())?;
         }
         masters.begin(number, fingerprint(&key).expose(), self.now)?;
@@ -156,7 +174,13 @@ impl Given {
         }
         masters.reseal_documents(from.documents(), keys.documents())?;
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
-        masters.note(&Event::new(self.now, (operator, Rank::Admin), Action::MasterKeyChange, "master_key", &number.to_string()))?;
+        masters.note(&Event::new(
+            self.now,
+            (operator, Rank::Admin),
+            Action::MasterKeyChange,
+            "master_key",
+            &number.to_string(),
+        ))?;
         Ok(Claimed { keys, changed: true })
     }
 
@@ -178,7 +202,8 @@ impl Given {
 
     /// Whether the file holds the master key of the store, where the variable holds another.
     fn file_is(&self, last: &MasterRow) -> bool {
-        master_file::read(&self.dir.join(FILE)).is_ok_and(|key| key.is_some_and(|key| is(&key, last)))
+        master_file::read(&self.dir.join(FILE))
+            .is_ok_and(|key| key.is_some_and(|key| is(&key, last)))
     }
 
     fn say_what_is_not_needed(&self, key: &SecretBytes) {
@@ -188,14 +213,21 @@ impl Given {
             let name = file.display();
             match master_file::read(&file) {
                 Ok(other) if other.as_ref().is_none_or(same) => {}
-                Ok(_) => warn!("{name} holds something else than {MASTER_KEY}, and is not looked at while that is set: take it away"),
-                Err(why) => warn!("{name} is not looked at while {MASTER_KEY} is set, and would be refused: {why}"),
+                Ok(_) => warn!(
+                    "{name} holds something else than {MASTER_KEY}, and is not looked at while that is set: take it away"
+                ),
+                Err(why) => warn!(
+                    "{name} is not looked at while {MASTER_KEY} is set, and would be refused: {why}"
+                ),
             }
         }
         if !self.of_file() {
             info!("{MASTER_KEY_OLD} is not needed any more: take it out of the environment");
         } else if old.exists() {
-            info!("{} is not needed any more but for backups from before: take it away", old.display());
+            info!(
+                "{} is not needed any more but for backups from before: take it away",
+                old.display()
+            );
         }
     }
 
@@ -206,9 +238,17 @@ impl Given {
 }
 
 /// A key of the environment or, where that has none, of a file, if it is there.
-fn read(given: Option<&Secret>, variable: &str, path: &Path) -> Result<Option<SecretBytes>, BootError> {
+fn read(
+    given: Option<&Secret>,
+    variable: &str,
+    path: &Path,
+) -> Result<Option<SecretBytes>, BootError> {
     if let Some(given) = given.filter(|given| !given.is_empty()) {
-        let told = || format!("{variable} is not 32 bytes in base64: set it to what the store was last started with");
+        let told = || {
+            format!(
+                "{variable} is not 32 bytes in base64: set it to what the store was last started with"
+            )
+        };
         return master_file::decode(given.expose()).map(Some).ok_or_else(|| BootError(told()));
     }
     master_file::read(path).map_err(BootError)
@@ -223,13 +263,18 @@ fn keyring(master: &SecretBytes, rows: &[MasterRow]) -> Result<Keyring, BootErro
     let opened = |number, part, sealed: &Option<Vec<u8>>| match sealed {
         None => Ok(None),
         Some(sealed) => {
-            let damaged = || StoreError::Damaged(format!("what is left of master key {number} does not open"));
+            let damaged = || {
+                StoreError::Damaged(format!("what is left of master key {number} does not open"))
+            };
             open_retired(master, number, part, sealed).map(Some).ok_or_else(damaged)
         }
     };
     let mut before = Vec::new();
     for row in rows.iter().skip(1) {
-        let (pepper, captures) = (opened(row.number, Part::Pepper, &row.pepper)?, opened(row.number, Part::Captures, &row.captures)?);
+        let (pepper, captures) = (
+            opened(row.number, Part::Pepper, &row.pepper)?,
+            opened(row.number, Part::Captures, &row.captures)?,
+        );
         before.push(Retired { number: row.number, pepper, captures });
     }
     Ok(Keyring::new(master, rows.first().map_or(1, |row| row.number), before))
@@ -246,11 +291,15 @@ fn alone(path: &Path) -> BootError {
 
 fn given_up(at: Option<Timestamp>) -> BootError {
     let at = at.map_or_else(String::new, |at| format!(" at {at}"));
-    BootError(format!("the store gave this master key up for another{at}, and takes none twice: give the one that came after it"))
+    BootError(format!(
+        "the store gave this master key up for another{at}, and takes none twice: give the one that came after it"
+    ))
 }
 
 fn too_many(left: &[Left]) -> BootError {
-    let (keys, sessions) = left.iter().fold((0, 0), |(keys, sessions), left| (keys + left.keys, sessions + left.sessions));
+    let (keys, sessions) = left
+        .iter()
+        .fold((0, 0), |(keys, sessions), left| (keys + left.keys, sessions + left.sessions));
     let (last, most) = (left.last().copied().unwrap_or_default(), bounds::PEPPERS);
     BootError(format!(
         "the store cannot go over to another master key yet, and nothing is changed: {keys} keys and {sessions} sessions are known by \

@@ -32,7 +32,9 @@ pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     match std::fs::metadata(path) {
         Ok(file) => check(path, &file)?,
         Err(error) if there.is_symlink() && error.kind() == ErrorKind::NotFound => {
-            return Err(format!("{name} is a link to what is not there: mount or restore what it leads to, or take the link away"));
+            return Err(format!(
+                "{name} is a link to what is not there: mount or restore what it leads to, or take the link away"
+            ));
         }
         Err(error) => return Err(unreadable(path, &error)),
     }
@@ -40,9 +42,13 @@ pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     let read = File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text));
     let text = Secret::new(text);
     match read {
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(malformed(path, "what is there is no text")),
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            Err(malformed(path, "what is there is no text"))
+        }
         Err(error) => Err(unreadable(path, &error)),
-        Ok(_) => decode(text.expose().trim()).map(Some).ok_or_else(|| malformed(path, &shape(text.expose()))),
+        Ok(_) => decode(text.expose().trim())
+            .map(Some)
+            .ok_or_else(|| malformed(path, &shape(text.expose()))),
     }
 }
 
@@ -55,11 +61,15 @@ fn check(path: &Path, file: &Metadata) -> Result<(), String> {
     let name = path.display();
     if !file.is_file() {
         let what = if file.is_dir() { "a directory" } else { "no file" };
-        return Err(format!("{name} is {what}, and has to be a file with 32 bytes in base64: take it away, and put the file there"));
+        return Err(format!(
+            "{name} is {what}, and has to be a file with 32 bytes in base64: take it away, and put the file there"
+        ));
     }
     let mode = file.permissions().mode() & 0o777;
     if mode & TOO_OPEN != 0 {
-        return Err(format!("anybody may write {name} (its mode is {mode:o}): chmod 600 {name}, and see who may have read it"));
+        return Err(format!(
+            "anybody may write {name} (its mode is {mode:o}): chmod 600 {name}, and see who may have read it"
+        ));
     }
     if mode & READABLE != 0 {
         warn!(
@@ -71,11 +81,17 @@ fn check(path: &Path, file: &Metadata) -> Result<(), String> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {
-    format!("cannot read {}: {error}; it has to belong to the user that the gateway runs as", path.display())
+    format!(
+        "cannot read {}: {error}; it has to belong to the user that the gateway runs as",
+        path.display()
+    )
 }
 
 fn malformed(path: &Path, what: &str) -> String {
-    format!("{} does not hold 32 bytes in base64, on one line: {what}; put back what the store was last started with", path.display())
+    format!(
+        "{} does not hold 32 bytes in base64, on one line: {what}; put back what the store was last started with",
+        path.display()
+    )
 }
 
 /// What there is instead of a key, in words that tell nothing of it.
@@ -92,7 +108,8 @@ fn shape(text: &str) -> String {
 /// Writes a file that only its owner reads, durable before it has its name.
 pub(super) fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&draft, path)?;
@@ -119,9 +136,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master.key");
         assert!(read(&path).unwrap().is_none());
-        for (text, mode) in
-            [(key(1), 0o600), (format!("{}\n", key(1)), 0o400), (format!("\n {}\r\n", key(1)), 0o440), (key(1), 0o660), (key(1), 0o644)]
-        {
+        for (text, mode) in [
+            (key(1), 0o600),
+            (format!("{}\n", key(1)), 0o400),
+            (format!("\n {}\r\n", key(1)), 0o440),
+            (key(1), 0o660),
+            (key(1), 0o644),
+        ] {
             put(&path, text.as_bytes(), mode);
             assert_eq!(read(&path).unwrap().unwrap().expose(), &[1; 32], "{mode:o}");
             std::fs::remove_file(&path).unwrap();

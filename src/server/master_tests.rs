@@ -8,7 +8,10 @@ use crate::auth::{Auth, token};
 use crate::id::{KeyId, NodeId, UserId};
 use crate::interface::Interface;
 use crate::nodes::Nodes;
-use crate::store::{Actor, AuditFilter, DataDir, KeyRow, KeyStatus, NodeModel, NodeRow, PreviousNodeSecret, Registration, Store};
+use crate::store::{
+    Actor, AuditFilter, DataDir, KeyRow, KeyStatus, NodeModel, NodeRow, PreviousNodeSecret,
+    Registration, Store,
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
@@ -20,15 +23,27 @@ fn text(byte: u8) -> String {
 
 fn given(dir: &Path, key: Option<u8>, old: Option<u8>) -> Given {
     let secret = |byte: u8| Secret::new(text(byte));
-    Given { dir: dir.to_owned(), key: key.map(secret), old: old.map(secret), random: Random::System, now: at(0) }
+    Given {
+        dir: dir.to_owned(),
+        key: key.map(secret),
+        old: old.map(secret),
+        random: Random::System,
+        now: at(0),
+    }
 }
 
-async fn start(dir: &Path, key: Option<u8>, old: Option<u8>) -> Result<(Store, Claimed), BootError> {
+async fn start(
+    dir: &Path,
+    key: Option<u8>,
+    old: Option<u8>,
+) -> Result<(Store, Claimed), BootError> {
     open(dir, given(dir, key, old)).await
 }
 
 async fn open(dir: &Path, given: Given) -> Result<(Store, Claimed), BootError> {
-    let claim = move |masters: &Masters<'_>| given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed));
+    let claim = move |masters: &Masters<'_>| {
+        given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed))
+    };
     Store::open_in(DataDir::take(dir)?, claim).await
 }
 
@@ -39,7 +54,9 @@ fn put(dir: &Path, name: &str, text: &str) {
 
 async fn refused(dir: &Path, key: Option<u8>, old: Option<u8>) -> String {
     let before = files(dir).await;
-    let Err(error) = start(dir, key, old).await else { panic!("it starts with {key:?} and {old:?}") };
+    let Err(error) = start(dir, key, old).await else {
+        panic!("it starts with {key:?} and {old:?}")
+    };
     assert_eq!(files(dir).await, before, "a start that is refused changes nothing");
     error.to_string()
 }
@@ -48,8 +65,16 @@ async fn refused(dir: &Path, key: Option<u8>, old: Option<u8>) -> String {
 async fn files(dir: &Path) -> (BTreeMap<String, String>, Vec<MasterRow>) {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let keys = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("master"));
-    let keys = keys.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())).collect();
-    let known = |masters: &Masters<'_>| masters.rows().map(|rows| (SecretBytes::new([0; 32]), rows));
+    let keys = keys
+        .map(|entry| {
+            (
+                entry.file_name().into_string().unwrap(),
+                std::fs::read_to_string(entry.path()).unwrap(),
+            )
+        })
+        .collect();
+    let known =
+        |masters: &Masters<'_>| masters.rows().map(|rows| (SecretBytes::new([0; 32]), rows));
     let known = Store::open_in(DataDir::take(dir).unwrap(), known).await;
     (keys, known.unwrap().1)
 }
@@ -65,7 +90,9 @@ async fn the_master_key_is_made_once_and_private() {
     assert_eq!(mode & 0o777, 0o600);
     let short = Given { key: Some(Secret::new("short")), ..given(dir.path(), None, None) };
     let wrong = open(dir.path(), short).await;
-    assert!(wrong.err().unwrap().to_string().contains("REROUTER_MASTER_KEY is not 32 bytes in base64"));
+    assert!(
+        wrong.err().unwrap().to_string().contains("REROUTER_MASTER_KEY is not 32 bytes in base64")
+    );
     std::fs::remove_file(dir.path().join(FILE)).unwrap();
     let lost = refused(dir.path(), None, None).await;
     assert!(lost.contains("is not there") && lost.contains("restore the file"), "{lost}");
@@ -89,14 +116,20 @@ async fn a_store_goes_over_with_the_one_before_and_with_no_other() {
     }
     // The right one before, and none to go over to: who forgot it is not left with a file that he does not know of.
     let told = refused(dir, None, Some(1)).await;
-    assert!(told.contains("set REROUTER_MASTER_KEY to a new one") && told.contains("master.key"), "{told}");
+    assert!(
+        told.contains("set REROUTER_MASTER_KEY to a new one") && told.contains("master.key"),
+        "{told}"
+    );
     let (_, claimed) = start(dir, Some(2), Some(1)).await.unwrap();
     assert!(claimed.changed && claimed.keys.number() == 2);
     for old in [None, Some(1), Some(9)] {
         let (_, claimed) = start(dir, Some(2), old).await.unwrap();
         assert!(!claimed.changed, "the one before is not needed any more: {old:?}");
         assert_eq!(claimed.keys.captures().len(), 2);
-        assert_eq!(claimed.keys.captures()[1].1.expose(), Keyring::from(&SecretBytes::new([1; 32])).captures()[0].1.expose());
+        assert_eq!(
+            claimed.keys.captures()[1].1.expose(),
+            Keyring::from(&SecretBytes::new([1; 32])).captures()[0].1.expose()
+        );
     }
     for old in [None, Some(2)] {
         let told = refused(dir, Some(1), old).await;
@@ -104,8 +137,10 @@ async fn a_store_goes_over_with_the_one_before_and_with_no_other() {
     }
     // On to the third, from which all are reached.
     let (_, claimed) = start(dir, Some(3), Some(2)).await.unwrap();
-    let captures: Vec<[u8; 32]> = claimed.keys.captures().iter().map(|(_, key)| *key.expose()).collect();
-    let expected = [3, 2, 1].map(|byte| *Keyring::from(&SecretBytes::new([byte; 32])).captures()[0].1.expose());
+    let captures: Vec<[u8; 32]> =
+        claimed.keys.captures().iter().map(|(_, key)| *key.expose()).collect();
+    let expected = [3, 2, 1]
+        .map(|byte| *Keyring::from(&SecretBytes::new([byte; 32])).captures()[0].1.expose());
     assert_eq!(captures, expected);
 }
 
@@ -132,9 +167,16 @@ async fn files_do_as_well_and_the_next_key_is_made() {
     let (store, claimed) = start(dir, None, None).await.unwrap();
     assert!(claimed.changed);
     drop(store);
-    assert_eq!(std::fs::read_to_string(dir.join(FILE)).unwrap(), second, "the one that was made is taken");
+    assert_eq!(
+        std::fs::read_to_string(dir.join(FILE)).unwrap(),
+        second,
+        "the one that was made is taken"
+    );
     put(dir, FILE_OLD, "no key at all");
-    assert!(!start(dir, None, None).await.unwrap().1.changed, "what is not needed is not looked at");
+    assert!(
+        !start(dir, None, None).await.unwrap().1.changed,
+        "what is not needed is not looked at"
+    );
     std::fs::rename(dir.join(FILE), dir.join("aside")).unwrap();
     let told = refused(dir, None, None).await;
     assert!(told.contains("master.key.old does not hold 32 bytes"), "{told}");
@@ -195,7 +237,11 @@ async fn where_the_variable_is_set_the_file_is_not_looked_at_and_named_where_it_
     }
     put(dir, FILE, &text(2));
     let told = refused(dir, Some(3), None).await;
-    assert!(told.contains("the store has the master key of") && told.contains("take the variable out of the environment"), "{told}");
+    assert!(
+        told.contains("the store has the master key of")
+            && told.contains("take the variable out of the environment"),
+        "{told}"
+    );
     assert!(!start(dir, None, None).await.unwrap().1.changed);
     std::fs::rename(dir.join(FILE), dir.join(FILE_OLD)).unwrap();
     assert!(start(dir, Some(3), None).await.unwrap().1.changed, "as it was told");
@@ -210,13 +256,20 @@ async fn a_file_that_is_no_key_stops_a_start_which_leaves_everything_as_it_is() 
     for _ in 0..2 {
         let told = start(dir, None, None).await.err().unwrap().to_string();
         assert!(told.contains("does not hold 32 bytes in base64"), "{told}");
-        assert_eq!(files(dir).await, ([(FILE.to_owned(), "short".to_owned())].into(), Vec::new()), "no store was begun");
+        assert_eq!(
+            files(dir).await,
+            ([(FILE.to_owned(), "short".to_owned())].into(), Vec::new()),
+            "no store was begun"
+        );
     }
     std::fs::remove_file(dir.join(FILE)).unwrap();
     std::os::unix::fs::symlink(dir.join("not mounted"), dir.join(FILE)).unwrap();
     let told = start(dir, None, None).await.err().unwrap().to_string();
     assert!(told.contains("a link to what is not there"), "{told}");
-    assert!(dir.join(FILE).is_symlink() && !dir.join("not mounted").exists(), "nothing is made in its place");
+    assert!(
+        dir.join(FILE).is_symlink() && !dir.join("not mounted").exists(),
+        "nothing is made in its place"
+    );
     std::fs::remove_file(dir.join(FILE)).unwrap();
     drop(start(dir, Some(1), None).await.unwrap());
     put(dir, FILE, &text(2));
@@ -236,10 +289,19 @@ async fn a_change_is_in_the_audit_and_a_start_that_changes_nothing_is_not() {
     drop(start(dir, Some(2), Some(1)).await.unwrap());
     let (store, _) = start(dir, Some(3), Some(2)).await.unwrap();
     let rows = store.audit(AuditFilter::default(), 10, None).await.unwrap().unwrap();
-    let seen: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.target.kind.as_str(), row.target.id.as_str())).collect();
-    assert_eq!(seen, [("master_key.change", "master_key", "3"), ("master_key.change", "master_key", "2")]);
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|row| (row.action.as_str(), row.target.kind.as_str(), row.target.id.as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [("master_key.change", "master_key", "3"), ("master_key.change", "master_key", "2")]
+    );
     for row in &rows {
-        assert_eq!((row.actor.kind.as_str(), row.actor.id.as_str(), row.at), ("operator", "operator", at(0)));
+        assert_eq!(
+            (row.actor.kind.as_str(), row.actor.id.as_str(), row.at),
+            ("operator", "operator", at(0))
+        );
         assert_eq!((&row.request, &row.address), (&None, &None));
     }
     // As an admin's doing it leaves last.
@@ -257,7 +319,8 @@ async fn so_many_peppers_and_no_more_while_keys_are_known_by_them() {
     let mut ids = Vec::new();
     let most = u8::try_from(bounds::PEPPERS).unwrap();
     for byte in 1..=most {
-        let (store, claimed) = start(dir, Some(byte), byte.checked_sub(1).filter(|old| *old > 0)).await.unwrap();
+        let (store, claimed) =
+            start(dir, Some(byte), byte.checked_sub(1).filter(|old| *old > 0)).await.unwrap();
         assert_eq!(claimed.keys.older_peppers().count() + 1, usize::from(byte));
         let auth = Auth::new(&claimed.keys, None, None, std::time::Duration::from_secs(60));
         let row = key(&auth, &UserId::admin(), &token::mint("rtr", &Random::System));
@@ -266,7 +329,11 @@ async fn so_many_peppers_and_no_more_while_keys_are_known_by_them() {
         store.create_key(row).await.unwrap();
     }
     let told = refused(dir, Some(most + 1), Some(most)).await;
-    assert!(told.contains("4 keys and 0 sessions") && told.contains("1 keys and 0 sessions of them by the first"), "{told}");
+    assert!(
+        told.contains("4 keys and 0 sessions")
+            && told.contains("1 keys and 0 sessions of them by the first"),
+        "{told}"
+    );
     let (store, _) = start(dir, Some(most), None).await.unwrap();
     store.revoke_key(&ids[1], at(1)).await.unwrap();
     drop(store);
@@ -297,7 +364,8 @@ async fn secrets_of_nodes_go_over_and_one_that_does_not_open_stays() {
             id,
         }
     };
-    let (sound, broken) = (enrolled("sound"), NodeRow { secret: vec![7; 60], ..enrolled("broken") });
+    let (sound, broken) =
+        (enrolled("sound"), NodeRow { secret: vec![7; 60], ..enrolled("broken") });
     store.create_node(sound.clone()).await.unwrap();
     store.create_node(broken.clone()).await.unwrap();
     let next = NodeRow {
@@ -331,9 +399,17 @@ async fn secrets_of_nodes_go_over_and_one_that_does_not_open_stays() {
     assert!(!before.nodes.contains(moved), "it is sealed anew");
     let nodes = Nodes::new(&claimed.keys);
     nodes.load(after.nodes.clone());
-    assert!(nodes.takes(&sound.id, 1, at(599)) && nodes.takes(&sound.id, 2, at(599)) && !nodes.takes(&sound.id, 1, at(600)));
+    assert!(
+        nodes.takes(&sound.id, 1, at(599))
+            && nodes.takes(&sound.id, 2, at(599))
+            && !nodes.takes(&sound.id, 1, at(600))
+    );
     assert!(!nodes.takes(&broken.id, 1, at(0)));
-    assert_eq!(nodes.places(), [("192.0.2.1".to_owned(), 8000)], "what it wants to be shown opens too");
+    assert_eq!(
+        nodes.places(),
+        [("192.0.2.1".to_owned(), 8000)],
+        "what it wants to be shown opens too"
+    );
     let under_the_first = Nodes::new(&SecretBytes::new([1; 32]));
     under_the_first.load(after.nodes);
     assert!(!under_the_first.takes(&sound.id, 2, at(0)) && under_the_first.places().is_empty());

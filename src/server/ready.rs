@@ -37,14 +37,21 @@ pub fn look(server: &Server, environment: Option<&Environment>) -> Found {
             Err(Unfit::Cert(why)) => (of("tls.cert"), why),
             Err(Unfit::Key(why)) => (of("tls.key"), why),
         };
-        found.problem(server, &path, why, "a PEM file that this user may read: the certificate with its chain, and its key");
+        found.problem(
+            server,
+            &path,
+            why,
+            "a PEM file that this user may read: the certificate with its chain, and its key",
+        );
     }
     found.address(server, "metrics.address", server.metrics);
     if server.knows("data_dir") {
         let dir = DataDir::try_out(&server.data_dir);
         let dir = dir.map_err(|why| (why, "a directory that this user may make, and write to"));
         let store = || environment.map_or(Ok(()), |environment| opens(server, environment));
-        if let Err((why, hint)) = dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER))) {
+        if let Err((why, hint)) =
+            dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER)))
+        {
             found.problem(server, "data_dir", why, hint);
         }
     }
@@ -61,9 +68,18 @@ impl Found {
     fn address(&mut self, server: &Server, path: &str, address: SocketAddr) {
         match bindable(address) {
             Err((ErrorKind::AddrInUse, why)) if server.knows(path) => {
-                self.in_use.push(server.problem(path, why, "a gateway that runs, or another process, has it"));
+                self.in_use.push(server.problem(
+                    path,
+                    why,
+                    "a gateway that runs, or another process, has it",
+                ));
             }
-            Err((_, why)) => self.problem(server, path, why, "an address of this machine, and a port that this user may open"),
+            Err((_, why)) => self.problem(
+                server,
+                path,
+                why,
+                "an address of this machine, and a port that this user may open",
+            ),
             Ok(()) => {}
         }
     }
@@ -86,7 +102,10 @@ fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
 }
 
 /// The routing document in the store, if there is one; else why it cannot be read. Blocking.
-pub fn stored_document(server: &Server, environment: &Environment) -> Result<Option<String>, String> {
+pub fn stored_document(
+    server: &Server,
+    environment: &Environment,
+) -> Result<Option<String>, String> {
     let given = given(server, environment);
     let read = |masters: &store::Masters<'_>| -> Result<_, BootError> {
         let rows = masters.rows()?;

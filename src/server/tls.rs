@@ -63,13 +63,19 @@ impl Identity {
     pub(super) fn load(files: &TlsFiles) -> Result<Self, String> {
         let pair = read(files).map_err(Unfit::why)?;
         let seen = Mutex::new(stamps(files));
-        Ok(Identity { files: files.clone(), current: Arc::new(Current(ArcSwap::from_pointee(pair))), seen })
+        Ok(Identity {
+            files: files.clone(),
+            current: Arc::new(Current(ArcSwap::from_pointee(pair))),
+            seen,
+        })
     }
 
     /// What shakes hands for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
     pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
-        let (cert, key) = (self.files.cert.display().to_string(), self.files.key.display().to_string());
-        let mut settings = TlsSettings::intermediate(&cert, &key).map_err(|error| format!("TLS of {cert}: {error}"))?;
+        let (cert, key) =
+            (self.files.cert.display().to_string(), self.files.key.display().to_string());
+        let mut settings = TlsSettings::intermediate(&cert, &key)
+            .map_err(|error| format!("TLS of {cert}: {error}"))?;
         settings.set_cert_resolver(self.current.clone());
         settings.enable_h2();
         Ok(settings.build())
@@ -102,15 +108,19 @@ fn read(files: &TlsFiles) -> Result<CertifiedKey, Unfit> {
     let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
     let of_cert = |error: &dyn fmt::Display| Unfit::Cert(of(&files.cert, error));
     let of_key = |error: &dyn fmt::Display| Unfit::Key(of(&files.key, error));
-    let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect).map_err(|error| of_cert(&told(&error)))?;
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect)
+        .map_err(|error| of_cert(&told(&error)))?;
     if chain.is_empty() {
         return Err(of_cert(&"holds no certificate in PEM"));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of_key(&told(&error)))?;
-    let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of_key(&error))?;
+    let key =
+        rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of_key(&error))?;
     let pair = CertifiedKey::new(chain, key);
-    pair.keys_match().map_err(|_| of_key(&format!("is not the key of the certificate in {}", files.cert.display())))?;
+    pair.keys_match().map_err(|_| {
+        of_key(&format!("is not the key of the certificate in {}", files.cert.display()))
+    })?;
     Ok(pair)
 }
 
@@ -124,5 +134,6 @@ fn told(error: &pem::Error) -> String {
 }
 
 fn stamps(files: &TlsFiles) -> Stamps {
-    [&files.cert, &files.key].map(|file| std::fs::metadata(file).and_then(|found| found.modified()).ok())
+    [&files.cert, &files.key]
+        .map(|file| std::fs::metadata(file).and_then(|found| found.modified()).ok())
 }

@@ -10,14 +10,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::limits::Limits;
-use super::rows::{Change, Committed, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow};
+use super::rows::{
+    Change, Committed, KeyRow, KeyStatus, NewSecret, PreviousSecret, Role, Seen, SessionRow,
+    Snapshot, UserRow,
+};
 use super::{Event, FaultPlace, Faults, StoreError, agents, audit, keys, nodes};
 use crate::bounds;
 use crate::id::{KeyId, SessionId, UserId};
 use crate::interface::Interface;
 
 /// One mutation: `write` says what it changed; nothing changed leaves the revision where it is, and no row in the audit.
-pub(super) fn mutate<F>(connection: &mut Connection, faults: &Faults, event: Option<&Event>, write: F) -> Result<Committed, StoreError>
+pub(super) fn mutate<F>(
+    connection: &mut Connection,
+    faults: &Faults,
+    event: Option<&Event>,
+    write: F,
+) -> Result<Committed, StoreError>
 where
     F: FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
 {
@@ -31,15 +39,21 @@ where
     let rev: i64 = if changes.is_empty() {
         transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?
     } else {
-        transaction.query_row("UPDATE state SET rev = rev + 1 RETURNING rev", [], |row| row.get(0))?
+        transaction
+            .query_row("UPDATE state SET rev = rev + 1 RETURNING rev", [], |row| row.get(0))?
     };
     faults.pass(FaultPlace::Commit);
     transaction.commit()?;
     Ok(Committed { rev: u64::try_from(rev).unwrap_or(0), changes })
 }
 
-pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, StoreError> {
-    let taken = transaction.query_row("SELECT 1 FROM users WHERE email = ?1", [&user.email], |_| Ok(())).optional()?;
+pub(super) fn insert_user(
+    transaction: &Transaction<'_>,
+    user: UserRow,
+) -> Result<Vec<Change>, StoreError> {
+    let taken = transaction
+        .query_row("SELECT 1 FROM users WHERE email = ?1", [&user.email], |_| Ok(()))
+        .optional()?;
     if taken.is_some() {
         return Err(StoreError::Conflict);
     }
@@ -63,14 +77,22 @@ pub(super) fn insert_user(transaction: &Transaction<'_>, user: UserRow) -> Resul
 /// Counts the owner's live keys and looks at the parent in the same transaction: no two creations pass
 /// the limit together, and no child outlives the revocation that it raced with. Keys that nobody in particular made while AGENT
 /// was open take the room of their like only: they sleep while it is enforced.
-pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>, StoreError> {
+pub(super) fn insert_key(
+    transaction: &Transaction<'_>,
+    key: KeyRow,
+    seen: Option<u32>,
+) -> Result<Vec<Change>, StoreError> {
     let parent = match &key.parent {
         None => Limits::default(),
         Some(parent) => {
-            let of_live = "SELECT limits, generation FROM keys WHERE id = ?1 AND revoked_at IS NULL";
-            let read = |row: &Row<'_>| Ok((from_json(row, "limits")?, row.get::<_, u32>("generation")?));
-            let (limits, generation): (Limits, u32) =
-                transaction.query_row(of_live, [parent.as_str()], read).optional()?.ok_or(StoreError::KeyRevoked)?;
+            let of_live =
+                "SELECT limits, generation FROM keys WHERE id = ?1 AND revoked_at IS NULL";
+            let read =
+                |row: &Row<'_>| Ok((from_json(row, "limits")?, row.get::<_, u32>("generation")?));
+            let (limits, generation): (Limits, u32) = transaction
+                .query_row(of_live, [parent.as_str()], read)
+                .optional()?
+                .ok_or(StoreError::KeyRevoked)?;
             if seen.is_some_and(|seen| seen != generation) {
                 return Err(StoreError::Conflict);
             }
@@ -117,7 +139,12 @@ pub(super) fn insert_key(transaction: &Transaction<'_>, key: KeyRow, seen: Optio
 }
 
 /// Whether one more key like this one has room among its owner's that are live at `at`.
-pub(super) fn room_for_key(transaction: &Transaction<'_>, key: &KeyRow, at: Timestamp, of_parent: Option<u64>) -> Result<(), StoreError> {
+pub(super) fn room_for_key(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    at: Timestamp,
+    of_parent: Option<u64>,
+) -> Result<(), StoreError> {
     let live: i64 = transaction.query_row(
         "SELECT count(*) FROM keys
          WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3)",
@@ -125,22 +152,37 @@ pub(super) fn room_for_key(transaction: &Transaction<'_>, key: &KeyRow, at: Time
         |row| row.get(0),
     )?;
     let owner = "SELECT limits FROM users WHERE id = ?1";
-    let owner: Option<Limits> = transaction.query_row(owner, [key.owner.as_str()], |row| from_json(row, "limits")).optional()?;
+    let owner: Option<Limits> = transaction
+        .query_row(owner, [key.owner.as_str()], |row| from_json(row, "limits"))
+        .optional()?;
     let owner = owner.and_then(|limits| limits.keys_per_user);
-    let most = [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
-    if u64::try_from(live).unwrap_or(u64::MAX) >= most { Err(StoreError::LimitReached) } else { Ok(()) }
+    let most =
+        [owner, of_parent].into_iter().flatten().fold(bounds::KEYS_PER_OWNER as u64, u64::min);
+    if u64::try_from(live).unwrap_or(u64::MAX) >= most {
+        Err(StoreError::LimitReached)
+    } else {
+        Ok(())
+    }
 }
 
 /// Forgets an owner's keys that ended, but for the newest: making and ending keys fills neither memory nor disk. One from which
 /// others descend stays for as long as they do: they draw on its limits, though it has ended.
-fn forget_keys(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) -> Result<Vec<Change>, StoreError> {
+fn forget_keys(
+    transaction: &Transaction<'_>,
+    owner: &UserId,
+    now: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
     let mut surplus = transaction.prepare_cached(
         "SELECT id FROM
            (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2) ORDER BY id DESC LIMIT -1 OFFSET ?4) old
          WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = old.id) LIMIT ?3",
     )?;
-    let [most, kept] = [bounds::RETENTION_BATCH, bounds::DEAD_KEYS_PER_OWNER].map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
-    let ids = surplus.query_map(params![owner.as_str(), now.as_microsecond(), most, kept], |row| row.get::<_, String>(0))?;
+    let [most, kept] = [bounds::RETENTION_BATCH, bounds::DEAD_KEYS_PER_OWNER]
+        .map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+    let ids = surplus
+        .query_map(params![owner.as_str(), now.as_microsecond(), most, kept], |row| {
+            row.get::<_, String>(0)
+        })?;
     let mut changes = Vec::new();
     for id in ids.collect::<rusqlite::Result<Vec<_>>>()? {
         transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([&id])?;
@@ -150,10 +192,17 @@ fn forget_keys(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) ->
 }
 
 /// Ends a key; one that has ended stays as it is.
-pub(super) fn end_key(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
-    let ended = transaction
-        .execute("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL", params![id.as_str(), at.as_microsecond()])?;
-    let key = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?;
+pub(super) fn end_key(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
+    let ended = transaction.execute(
+        "UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
+        params![id.as_str(), at.as_microsecond()],
+    )?;
+    let key =
+        transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?;
     match key {
         None => Err(StoreError::NotFound),
         Some(_) if ended == 0 => Ok(Vec::new()),
@@ -169,7 +218,10 @@ pub(super) fn rotate_key(
     seen: &Seen,
     at: Timestamp,
 ) -> Result<Vec<Change>, StoreError> {
-    let old = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?.ok_or(StoreError::NotFound)?;
+    let old = transaction
+        .query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)
+        .optional()?
+        .ok_or(StoreError::NotFound)?;
     if old.revoked_at.is_some() {
         return Err(StoreError::KeyRevoked);
     }
@@ -177,7 +229,11 @@ pub(super) fn rotate_key(
         return Err(StoreError::KeyExpired);
     }
     keys::still_seen(transaction, &old, seen)?;
-    let previous = secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, pepper: old.pepper, expires_at });
+    let previous = secret.grace_ends.map(|expires_at| PreviousSecret {
+        digest: old.digest,
+        pepper: old.pepper,
+        expires_at,
+    });
     transaction.execute(
         "UPDATE keys SET redacted = ?2, digest = ?3, pepper = ?4, rotated_at = ?5, generation = generation + 1, previous_digest = ?6,
            previous_expires_at = ?7, previous_pepper = ?8 WHERE id = ?1",
@@ -205,13 +261,17 @@ pub(super) fn change_password(
     new: &str,
     keep: &SessionId,
 ) -> Result<Vec<Change>, StoreError> {
-    let changed = transaction.execute("UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3", params![id.as_str(), new, old])?;
+    let changed = transaction.execute(
+        "UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3",
+        params![id.as_str(), new, old],
+    )?;
     if changed == 0 {
         return Err(StoreError::Conflict);
     }
     let user = transaction.query_row("SELECT * FROM users WHERE id = ?1", [id.as_str()], user)?;
     let mut changes = vec![Change::User(user.into())];
-    let mut end = transaction.prepare_cached("DELETE FROM sessions WHERE user = ?1 AND id <> ?2 RETURNING id")?;
+    let mut end = transaction
+        .prepare_cached("DELETE FROM sessions WHERE user = ?1 AND id <> ?2 RETURNING id")?;
     for ended in end.query_map(params![id.as_str(), keep.as_str()], session_id)? {
         changes.push(Change::SessionEnded(ended?));
     }
@@ -226,7 +286,10 @@ pub(super) fn insert_session(
     keep: usize,
 ) -> Result<Vec<Change>, StoreError> {
     let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND NOT disabled";
-    transaction.query_row(one, params![session.user.as_str(), password], |_| Ok(())).optional()?.ok_or(StoreError::Conflict)?;
+    transaction
+        .query_row(one, params![session.user.as_str(), password], |_| Ok(()))
+        .optional()?
+        .ok_or(StoreError::Conflict)?;
     transaction.execute(
         "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen, cookie_pepper, token_pepper)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -248,7 +311,8 @@ pub(super) fn insert_session(
     )?;
     // Whatever the clock says, the one that begins is not among those that end.
     let others = i64::try_from(keep.saturating_sub(1)).unwrap_or(i64::MAX);
-    let ended = surplus.query_map(params![session.user.as_str(), others, session.id.as_str()], session_id)?;
+    let ended = surplus
+        .query_map(params![session.user.as_str(), others, session.id.as_str()], session_id)?;
     let mut changes = vec![];
     for id in ended {
         changes.push(Change::SessionEnded(id?));
@@ -263,7 +327,8 @@ pub(super) fn sweep_sessions(
     seen: &[(SessionId, Timestamp)],
     over: &[SessionId],
 ) -> Result<Vec<Change>, StoreError> {
-    let mut note = transaction.prepare_cached("UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2")?;
+    let mut note = transaction
+        .prepare_cached("UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2")?;
     for (id, at) in seen {
         note.execute(params![id.as_str(), at.as_microsecond()])?;
     }
@@ -286,16 +351,24 @@ pub(super) fn snapshot(connection: &mut Connection) -> Result<Snapshot, StoreErr
         Change::Session(session) => snapshot.sessions.push(session),
         Change::Agent(agent) => snapshot.agents.push((*agent).clone()),
         Change::Node(node) => snapshot.nodes.push((*node).clone()),
-        Change::KeyForgotten(_) | Change::SessionEnded(_) | Change::AgentDeleted(_) | Change::NodeDeleted(_) => {}
+        Change::KeyForgotten(_)
+        | Change::SessionEnded(_)
+        | Change::AgentDeleted(_)
+        | Change::NodeDeleted(_) => {}
     })?;
     Ok(snapshot)
 }
 
 /// Every row, one after another, at the revision that it gives.
-pub(super) fn each(connection: &mut Connection, mut take: impl FnMut(Change)) -> Result<u64, StoreError> {
+pub(super) fn each(
+    connection: &mut Connection,
+    mut take: impl FnMut(Change),
+) -> Result<u64, StoreError> {
     let transaction = connection.transaction()?;
     let rev: i64 = transaction.query_row("SELECT rev FROM state", [], |row| row.get(0))?;
-    all(&transaction, "SELECT * FROM users", |row| user(row).map(|row| take(Change::User(row.into()))))?;
+    all(&transaction, "SELECT * FROM users", |row| {
+        user(row).map(|row| take(Change::User(row.into())))
+    })?;
     // An owner has many keys, whose text is in memory once.
     let mut owners = HashSet::new();
     all(&transaction, "SELECT * FROM keys", |row| {
@@ -305,9 +378,15 @@ pub(super) fn each(connection: &mut Connection, mut take: impl FnMut(Change)) ->
         take(Change::Key(row.into()));
         Ok(())
     })?;
-    all(&transaction, "SELECT * FROM sessions", |row| session(row).map(|row| take(Change::Session(row))))?;
-    all(&transaction, "SELECT * FROM agents", |row| agents::agent(row).map(|row| take(Change::Agent(row.into()))))?;
-    all(&transaction, "SELECT * FROM nodes", |row| nodes::node(row).map(|row| take(Change::Node(row.into()))))?;
+    all(&transaction, "SELECT * FROM sessions", |row| {
+        session(row).map(|row| take(Change::Session(row)))
+    })?;
+    all(&transaction, "SELECT * FROM agents", |row| {
+        agents::agent(row).map(|row| take(Change::Agent(row.into())))
+    })?;
+    all(&transaction, "SELECT * FROM nodes", |row| {
+        nodes::node(row).map(|row| take(Change::Node(row.into())))
+    })?;
     Ok(u64::try_from(rev).unwrap_or(0))
 }
 
@@ -326,7 +405,11 @@ fn shared(known: &mut HashSet<UserId>, id: UserId) -> UserId {
     id
 }
 
-fn all(transaction: &Transaction<'_>, sql: &str, mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+fn all(
+    transaction: &Transaction<'_>,
+    sql: &str,
+    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> Result<(), StoreError> {
     let mut statement = transaction.prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -380,7 +463,9 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
 fn previous(row: &Row<'_>) -> rusqlite::Result<Option<PreviousSecret>> {
     let digest: Option<[u8; 32]> = row.get("previous_digest")?;
     let pepper = row.get("previous_pepper")?;
-    Ok(digest.zip(maybe_time(row, "previous_expires_at")?).map(|(digest, expires_at)| PreviousSecret { digest, pepper, expires_at }))
+    Ok(digest
+        .zip(maybe_time(row, "previous_expires_at")?)
+        .map(|(digest, expires_at)| PreviousSecret { digest, pepper, expires_at }))
 }
 
 pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
@@ -411,7 +496,8 @@ pub(super) fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rus
 
 fn word<T>(row: &Row<'_>, column: &str, parse: fn(&str) -> Option<T>) -> rusqlite::Result<T> {
     let text = row.get::<_, String>(column)?;
-    parse(&text).ok_or_else(|| unreadable(column, std::io::Error::other(format!("unknown word {text:?}"))))
+    parse(&text)
+        .ok_or_else(|| unreadable(column, std::io::Error::other(format!("unknown word {text:?}"))))
 }
 
 pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
@@ -421,12 +507,17 @@ pub(super) fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
 pub(super) fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
     match row.get::<_, Option<i64>>(column)? {
         None => Ok(None),
-        Some(micros) => Timestamp::from_microsecond(micros).map(Some).map_err(|error| unreadable(column, error)),
+        Some(micros) => {
+            Timestamp::from_microsecond(micros).map(Some).map_err(|error| unreadable(column, error))
+        }
     }
 }
 
 /// A stored value that this build cannot read, by its column.
-fn unreadable(column: &str, cause: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+fn unreadable(
+    column: &str,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
     let cause = std::io::Error::other(format!("column {column}: {cause}"));
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(cause))
 }

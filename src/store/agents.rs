@@ -27,16 +27,22 @@ impl AgentRow {
             self.created_at.as_microsecond(),
             self.updated_at.as_microsecond(),
         ]);
-        Sha256::digest(said.to_string()).iter().take(16).fold(String::with_capacity(32), |mut tag, byte| {
-            // Writing into a string does not fail.
-            let _ = write!(tag, "{byte:02x}");
-            tag
-        })
+        Sha256::digest(said.to_string()).iter().take(16).fold(
+            String::with_capacity(32),
+            |mut tag, byte| {
+                // Writing into a string does not fail.
+                let _ = write!(tag, "{byte:02x}");
+                tag
+            },
+        )
     }
 }
 
 /// Adds an agent whose name is free, while there are not too many.
-pub(super) fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>, StoreError> {
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    agent: AgentRow,
+) -> Result<Vec<Change>, StoreError> {
     free(transaction, &agent)?;
     let count: i64 = transaction.query_row("SELECT count(*) FROM agents", [], |row| row.get(0))?;
     if usize::try_from(count).unwrap_or(usize::MAX) >= bounds::AGENTS {
@@ -63,7 +69,11 @@ pub(super) fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<V
 }
 
 /// Writes an agent over the one that was seen, where its name is still free.
-pub(super) fn update(transaction: &Transaction<'_>, agent: AgentRow, seen: &str) -> Result<Vec<Change>, StoreError> {
+pub(super) fn update(
+    transaction: &Transaction<'_>,
+    agent: AgentRow,
+    seen: &str,
+) -> Result<Vec<Change>, StoreError> {
     let known = find(transaction, &agent.id)?.ok_or(StoreError::NotFound)?;
     if known.etag() != seen {
         return Err(StoreError::Stale);
@@ -89,20 +99,29 @@ pub(super) fn update(transaction: &Transaction<'_>, agent: AgentRow, seen: &str)
 }
 
 fn find(transaction: &Transaction<'_>, id: &AgentId) -> Result<Option<AgentRow>, StoreError> {
-    Ok(transaction.query_row("SELECT * FROM agents WHERE id = ?1", [id.as_str()], agent).optional()?)
+    Ok(transaction
+        .query_row("SELECT * FROM agents WHERE id = ?1", [id.as_str()], agent)
+        .optional()?)
 }
 
 /// Refuses a name that another agent has.
 fn free(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
     let other = "SELECT 1 FROM agents WHERE name = ?1 AND id <> ?2";
-    match transaction.query_row(other, [agent.name.as_str(), agent.id.as_str()], |_| Ok(())).optional()? {
+    match transaction
+        .query_row(other, [agent.name.as_str(), agent.id.as_str()], |_| Ok(()))
+        .optional()?
+    {
         Some(()) => Err(StoreError::Conflict),
         None => Ok(()),
     }
 }
 
 /// Deletes an agent, if it is what was `seen`; one that is not there is no change.
-pub(super) fn delete(transaction: &Transaction<'_>, id: &AgentId, seen: Option<&str>) -> Result<Vec<Change>, StoreError> {
+pub(super) fn delete(
+    transaction: &Transaction<'_>,
+    id: &AgentId,
+    seen: Option<&str>,
+) -> Result<Vec<Change>, StoreError> {
     if let (Some(seen), Some(known)) = (seen, find(transaction, id)?)
         && known.etag() != seen
     {

@@ -123,7 +123,13 @@ pub struct Event {
 
 impl Event {
     /// An action, not by any request, of somebody of that rank.
-    pub fn new(at: Timestamp, (actor, rank): (Actor, Rank), action: Action, kind: &str, id: &str) -> Self {
+    pub fn new(
+        at: Timestamp,
+        (actor, rank): (Actor, Rank),
+        action: Action,
+        kind: &str,
+        id: &str,
+    ) -> Self {
         let target = Target { kind: kind.to_owned(), id: id.to_owned() };
         Event { at, actor, rank, action, target, request: None, address: None, also: None }
     }
@@ -197,7 +203,11 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(),
 }
 
 /// A change of a key may be one of those that descend from it, or concern somebody else: each has a row of its own.
-pub(super) fn insert_for_others(transaction: &Transaction<'_>, event: &Event, changes: &[Change]) -> Result<(), StoreError> {
+pub(super) fn insert_for_others(
+    transaction: &Transaction<'_>,
+    event: &Event,
+    changes: &[Change],
+) -> Result<(), StoreError> {
     if let Some(also) = &event.also {
         insert(transaction, &Event { target: also.clone(), ..event.clone() })?;
     }
@@ -228,11 +238,16 @@ pub(super) fn list(
     let mut last: i64 = connection.prepare_cached(LAST)?.query_row([], |row| row.get(0))?;
     if let Some(after) = after {
         let place = "SELECT seq FROM audit WHERE id = ?1";
-        let place: Option<i64> = connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
-        let next = after.at().and_then(|at| Timestamp::from_microsecond(at.as_microsecond().checked_add(1_000)?).ok());
+        let place: Option<i64> =
+            connection.query_row(place, [after.as_str()], |row| row.get(0)).optional()?;
+        let next = after.at().and_then(|at| {
+            Timestamp::from_microsecond(at.as_microsecond().checked_add(1_000)?).ok()
+        });
         match (place, next) {
             (Some(place), _) => last = place - 1,
-            (None, Some(next)) => filter.until = Some(filter.until.map_or(next, |until| until.min(next))),
+            (None, Some(next)) => {
+                filter.until = Some(filter.until.map_or(next, |until| until.min(next)))
+            }
             (None, None) => return Ok(None),
         }
     }
@@ -248,7 +263,8 @@ pub(super) fn list(
     let us = |at: Option<Timestamp>, none: i64| at.map_or(none, Timestamp::as_microsecond);
     let (since, until) = (us(filter.since, i64::MIN), us(filter.until, i64::MAX));
     let of_time = |row: &Row<'_>| Ok(row.get::<_, Option<i64>>(0)?.zip(row.get(1)?));
-    let span: Option<(i64, i64)> = connection.prepare_cached(OF_TIME)?.query_row([since, until], of_time)?;
+    let span: Option<(i64, i64)> =
+        connection.prepare_cached(OF_TIME)?.query_row([since, until], of_time)?;
     let Some((first, newest)) = span else { return Ok(Some(Vec::new())) };
     page(connection, &filter, (first, newest.min(last)), limit).map(Some)
 }
@@ -261,7 +277,12 @@ const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND a
 const NEAR: i64 = bounds::LIST_ROWS as i64;
 
 /// Those of these places that match, the last first.
-fn page(connection: &Connection, filter: &AuditFilter, (first, last): (i64, i64), limit: usize) -> Result<Vec<AuditRow>, StoreError> {
+fn page(
+    connection: &Connection,
+    filter: &AuditFilter,
+    (first, last): (i64, i64),
+    limit: usize,
+) -> Result<Vec<AuditRow>, StoreError> {
     let (conditions, mut values) = narrowed(filter);
     values.extend([first, last, i64::try_from(limit).unwrap_or(i64::MAX)].map(Value::from));
     let mut statement = connection.prepare_cached(&select(&conditions))?;
@@ -270,7 +291,8 @@ fn page(connection: &Connection, filter: &AuditFilter, (first, last): (i64, i64)
 }
 
 fn select(conditions: &[&str]) -> String {
-    let conditions: String = conditions.iter().map(|condition| format!("{condition} AND ")).collect();
+    let conditions: String =
+        conditions.iter().map(|condition| format!("{condition} AND ")).collect();
     format!("SELECT * FROM audit WHERE {conditions}seq >= ? AND seq <= ? ORDER BY seq DESC LIMIT ?")
 }
 
@@ -284,7 +306,10 @@ fn narrowed(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value>) {
         (filter.until.as_ref().map(time), "+at < ?"),
         (filter.target.clone().map(Value::from), "target = ?"),
         (filter.actor.clone().map(Value::from), if target { "+actor = ?" } else { "actor = ?" }),
-        (filter.action.map(|action| action.as_str().to_owned().into()), if target || actor { "+action = ?" } else { "action = ?" }),
+        (
+            filter.action.map(|action| action.as_str().to_owned().into()),
+            if target || actor { "+action = ?" } else { "action = ?" },
+        ),
     ];
     let named = narrow.into_iter().filter_map(|(value, condition)| Some((condition, value?)));
     named.unzip()

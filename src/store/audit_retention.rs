@@ -28,13 +28,22 @@ impl Store {
         let (mut left, mut steps, before) = (0, bounds::AUDIT_STEPS, before.as_microsecond());
         let Backend::Sqlite(sqlite) = &*self.backend;
         // Mostly nothing is to leave, and then nothing is written.
-        if sqlite.accounts_reader.read(&self.faults, move |connection| has_older(connection, before)).await? {
+        if sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| has_older(connection, before))
+            .await?
+        {
             left += self.take_out(Surplus::Old(before), &mut steps).await?;
         }
-        if !sqlite.accounts_reader.read(&self.faults, move |connection| may_be_beyond(connection, rows)).await? {
+        if !sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| may_be_beyond(connection, rows))
+            .await?
+        {
             return Ok(left);
         }
-        let counts = sqlite.accounts_reader.read(&self.faults, |connection| count(connection)).await?;
+        let counts =
+            sqlite.accounts_reader.read(&self.faults, |connection| count(connection)).await?;
         for surplus in beyond(counts, rows) {
             left += self.take_out(surplus, &mut steps).await?;
         }
@@ -68,7 +77,8 @@ impl Store {
 /// Whether anything is older than this.
 const OLDER: &str = "SELECT EXISTS (SELECT 1 FROM audit WHERE at < ?1)";
 /// How many rows there would be if none had left from between: at least as many as there are.
-const SPAN: &str = "SELECT coalesce((SELECT max(seq) FROM audit) - (SELECT min(seq) FROM audit) + 1, 0)";
+const SPAN: &str =
+    "SELECT coalesce((SELECT max(seq) FROM audit) - (SELECT min(seq) FROM audit) + 1, 0)";
 /// How many there are of a rank.
 const OF_RANK: &str = "SELECT count(*) FROM audit WHERE rank = ?1";
 
@@ -87,7 +97,8 @@ fn count(connection: &Connection) -> Result<[u64; 3], StoreError> {
     let mut of_rank = connection.prepare_cached(OF_RANK)?;
     let mut counts = [0; 3];
     for (count, rank) in counts.iter_mut().zip([Rank::Stranger, Rank::User, Rank::Admin]) {
-        *count = u64::try_from(of_rank.query_row([rank as u8], |row| row.get::<_, i64>(0))?).unwrap_or(0);
+        *count = u64::try_from(of_rank.query_row([rank as u8], |row| row.get::<_, i64>(0))?)
+            .unwrap_or(0);
     }
     Ok(counts)
 }
@@ -97,7 +108,10 @@ fn count(connection: &Connection) -> Result<[u64; 3], StoreError> {
 fn beyond([strangers, users, admins]: [u64; 3], rows: u64) -> Vec<Surplus> {
     let mut over = (strangers + users + admins).saturating_sub(rows);
     let mut surplus = Vec::new();
-    let shares = [(Rank::Stranger, strangers, rows / bounds::AUDIT_STRANGERS), (Rank::User, users, rows / bounds::AUDIT_USERS)];
+    let shares = [
+        (Rank::Stranger, strangers, rows / bounds::AUDIT_STRANGERS),
+        (Rank::User, users, rows / bounds::AUDIT_USERS),
+    ];
     for (rank, there, share) in shares {
         let leave = over.min(there.saturating_sub(share));
         over -= leave;
@@ -107,9 +121,12 @@ fn beyond([strangers, users, admins]: [u64; 3], rows: u64) -> Vec<Surplus> {
     surplus
 }
 
-const TAKE_OLD: &str = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 ORDER BY at LIMIT ?2)";
-const TAKE_OF_RANK: &str = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE rank = ?1 ORDER BY seq LIMIT ?2)";
-const TAKE_FIRST: &str = "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT ?1)";
+const TAKE_OLD: &str =
+    "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 ORDER BY at LIMIT ?2)";
+const TAKE_OF_RANK: &str =
+    "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE rank = ?1 ORDER BY seq LIMIT ?2)";
+const TAKE_FIRST: &str =
+    "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT ?1)";
 
 /// Takes the oldest out, up to `most`. The triggers let rows go for as long as the transaction says that they are leaving.
 fn delete(transaction: &Transaction<'_>, surplus: Surplus, most: u64) -> Result<u64, StoreError> {
@@ -117,7 +134,9 @@ fn delete(transaction: &Transaction<'_>, surplus: Surplus, most: u64) -> Result<
     transaction.execute("INSERT INTO audit_leaving (one) VALUES (1)", [])?;
     let left = match surplus {
         Surplus::Old(before) => transaction.execute(TAKE_OLD, params![before, most]),
-        Surplus::Many { rank: Some(rank), .. } => transaction.execute(TAKE_OF_RANK, params![rank as u8, most]),
+        Surplus::Many { rank: Some(rank), .. } => {
+            transaction.execute(TAKE_OF_RANK, params![rank as u8, most])
+        }
         Surplus::Many { rank: None, .. } => transaction.execute(TAKE_FIRST, params![most]),
     };
     transaction.execute("DELETE FROM audit_leaving", [])?;

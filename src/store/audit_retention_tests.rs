@@ -31,7 +31,16 @@ fn what_strangers_do_leaves_first_and_what_admins_did_last() {
 async fn note(store: &Store, second: i64, rank: Rank, times: usize) {
     for n in 0..times {
         let actor = Actor { kind: "session".into(), id: format!("{rank:?}") };
-        store.note(Event::new(at(second), (actor, rank), Action::KeyCreate, "key", &format!("{second}-{n}"))).await.unwrap();
+        store
+            .note(Event::new(
+                at(second),
+                (actor, rank),
+                Action::KeyCreate,
+                "key",
+                &format!("{second}-{n}"),
+            ))
+            .await
+            .unwrap();
     }
 }
 
@@ -62,7 +71,10 @@ async fn rows_leave_by_age_and_by_number_in_steps_and_by_no_other_way() {
     note(&store, 40, Rank::Admin, 1).await;
     drop(store);
     let file = Connection::open(dir.path().join("accounts.db")).unwrap();
-    assert!(file.execute("DELETE FROM audit", []).is_err(), "that they may leave ends with the transaction");
+    assert!(
+        file.execute("DELETE FROM audit", []).is_err(),
+        "that they may leave ends with the transaction"
+    );
 }
 
 #[tokio::test]
@@ -132,7 +144,12 @@ async fn nothing_is_looked_for_in_the_whole_table() {
         (TAKE_OF_RANK, "COVERING INDEX audit_rank (rank=?)"),
     ] {
         let steps = plan(&file, statement);
-        assert!(steps.contains(index) && !steps.contains("SCAN audit") && !steps.contains("TEMP B-TREE"), "{statement}: {steps}");
+        assert!(
+            steps.contains(index)
+                && !steps.contains("SCAN audit")
+                && !steps.contains("TEMP B-TREE"),
+            "{statement}: {steps}"
+        );
     }
     // An end of the table, and its first rows, are no search through it.
     assert!(!plan(&file, SPAN).contains("SCAN audit"), "{}", plan(&file, SPAN));
@@ -153,7 +170,11 @@ async fn a_sweep_of_many_rows_looks_at_few() {
     fill.execute(all, [i64::try_from(ROWS).unwrap()]).unwrap();
     drop(fill);
     assert_eq!(store.trim_audit(Timestamp::UNIX_EPOCH, ROWS).await.unwrap(), 0);
-    assert_eq!(store.trim_audit(Timestamp::UNIX_EPOCH, ROWS - 100).await.unwrap(), 100, "they are counted, and leave");
+    assert_eq!(
+        store.trim_audit(Timestamp::UNIX_EPOCH, ROWS - 100).await.unwrap(),
+        100,
+        "they are counted, and leave"
+    );
     let file = Connection::open(&path).unwrap();
     let steps = |statement: &str| {
         let mut asked = file.prepare(statement).unwrap();

@@ -43,20 +43,35 @@ async fn a_row_is_there_exactly_when_its_change_is() {
     for _ in 0..2 {
         ending.revoke_key(&key.id, at(2)).await.unwrap();
     }
-    store.noting(event(3, Action::ConfigPut, "0123456789ab")).keep_document("0123456789ab", "a: 1", at(3)).await.unwrap();
+    store
+        .noting(event(3, Action::ConfigPut, "0123456789ab"))
+        .keep_document("0123456789ab", "a: 1", at(3))
+        .await
+        .unwrap();
     store.keep_document("0123456789ab", "a: 1", at(4)).await.unwrap();
     faults.fail_writes(1);
     store.note(event(4, Action::CaptureRead, "req_9")).await.unwrap_err();
     store.note(event(4, Action::CaptureRead, "req_9")).await.unwrap();
-    let expected = [("capture.read", "req_9"), ("config.put", "0123456789ab"), ("key.revoke", id), ("key.create", id)];
+    let expected = [
+        ("capture.read", "req_9"),
+        ("config.put", "0123456789ab"),
+        ("key.revoke", id),
+        ("key.create", id),
+    ];
     let expected = expected.map(|(action, target)| (action.to_owned(), target.to_owned()));
     assert_eq!(all(&store).await, expected);
     drop((store, making, ending));
     let store = open(dir.path()).await;
     assert_eq!(all(&store).await, expected);
     let last = store.audit(AuditFilter::default(), 1, None).await.unwrap().unwrap().remove(0);
-    assert_eq!((last.at, last.actor.id.as_str(), last.target.kind.as_str()), (at(4), "sess_1", "key"));
-    assert_eq!((last.request.as_deref(), last.address.as_deref()), (Some("req_1"), Some("192.0.2.1")));
+    assert_eq!(
+        (last.at, last.actor.id.as_str(), last.target.kind.as_str()),
+        (at(4), "sess_1", "key")
+    );
+    assert_eq!(
+        (last.request.as_deref(), last.address.as_deref()),
+        (Some("req_1"), Some("192.0.2.1"))
+    );
 }
 
 #[tokio::test]
@@ -77,17 +92,29 @@ async fn pages_and_filters_find_what_they_say() {
         after = Some(last.id.clone());
     }
     assert_eq!(seen, ["key_0", "key_6", "key_5", "key_4", "key_3", "key_2", "key_1", "key_0"]);
-    let count = async |filter: AuditFilter| store.audit(filter, 100, None).await.unwrap().unwrap().len();
+    let count =
+        async |filter: AuditFilter| store.audit(filter, 100, None).await.unwrap().unwrap().len();
     let none = AuditFilter::default;
     assert_eq!(count(AuditFilter { since: Some(at(50)), ..none() }).await, 1);
     assert_eq!(count(AuditFilter { until: Some(at(50)), ..none() }).await, 7);
     assert_eq!(count(AuditFilter { action: Some(Action::KeyRevoke), ..none() }).await, 3);
     assert_eq!(count(AuditFilter { target: Some("key_0".into()), ..none() }).await, 2);
-    assert_eq!(count(AuditFilter { target: Some("key_0".into()), action: Some(Action::KeyRotate), ..none() }).await, 1);
+    assert_eq!(
+        count(AuditFilter {
+            target: Some("key_0".into()),
+            action: Some(Action::KeyRotate),
+            ..none()
+        })
+        .await,
+        1
+    );
     assert_eq!(count(AuditFilter { actor: Some("sess_1".into()), ..none() }).await, 8);
     assert_eq!(count(AuditFilter { actor: Some("sess_".into()), ..none() }).await, 0);
     for never in ["aud_0", "aud_00000000000000000000000000"] {
-        assert!(store.audit(none(), 3, Some(AuditId::known(never))).await.unwrap().is_none(), "{never}");
+        assert!(
+            store.audit(none(), 3, Some(AuditId::known(never))).await.unwrap().is_none(),
+            "{never}"
+        );
     }
 }
 
@@ -99,7 +126,10 @@ async fn the_place_of_a_row_is_found_when_it_has_left() {
     for n in 0..4 {
         let (rank, id) = if n == 2 { (Rank::Stranger, "nobody") } else { (Rank::Admin, "admin") };
         let actor = Actor { kind: "session".into(), id: id.into() };
-        store.note(Event::new(at(n), (actor, rank), Action::KeyCreate, "key", &format!("key_{n}"))).await.unwrap();
+        store
+            .note(Event::new(at(n), (actor, rank), Action::KeyCreate, "key", &format!("key_{n}")))
+            .await
+            .unwrap();
     }
     let targets = async |filter: AuditFilter, after: &AuditId| -> Vec<String> {
         let rows = store.audit(filter, 10, Some(after.clone())).await.unwrap().unwrap();
@@ -110,8 +140,15 @@ async fn the_place_of_a_row_is_found_when_it_has_left() {
     let after = page[1].id.clone();
     assert_eq!(targets(AuditFilter::default(), &after).await, ["key_1", "key_0"]);
     assert_eq!(store.trim_audit(at(0), 3).await.unwrap(), 1);
-    assert_eq!(targets(AuditFilter::default(), &after).await, ["key_1", "key_0"], "it is gone, and its place is not");
-    assert_eq!(targets(AuditFilter { until: Some(at(1)), ..AuditFilter::default() }, &after).await, ["key_0"]);
+    assert_eq!(
+        targets(AuditFilter::default(), &after).await,
+        ["key_1", "key_0"],
+        "it is gone, and its place is not"
+    );
+    assert_eq!(
+        targets(AuditFilter { until: Some(at(1)), ..AuditFilter::default() }, &after).await,
+        ["key_0"]
+    );
     assert_eq!(store.trim_audit(at(9), 3).await.unwrap(), 3);
     assert!(targets(AuditFilter::default(), &after).await.is_empty());
 }
@@ -132,8 +169,13 @@ async fn rows_are_neither_changed_nor_taken_out_nor_replaced() {
         let refused = file.execute(statement, []).unwrap_err().to_string();
         assert!(refused.contains("the audit is only added to"), "{statement}: {refused}");
     }
-    let actors: Vec<String> =
-        file.prepare("SELECT actor FROM audit").unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let actors: Vec<String> = file
+        .prepare("SELECT actor FROM audit")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(actors, ["sess_1"]);
 }
 
@@ -144,13 +186,29 @@ async fn what_is_named_is_found_by_an_index() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()).await);
     let file = Connection::open(dir.path().join("accounts.db")).unwrap();
-    let (target, actor, action) = (Some("key_1".to_owned()), Some("sess_1".to_owned()), Some(Action::KeyCreate));
+    let (target, actor, action) =
+        (Some("key_1".to_owned()), Some("sess_1".to_owned()), Some(Action::KeyCreate));
     for (filter, index) in [
-        (AuditFilter { target: target.clone(), ..AuditFilter::default() }, "audit_target (target=?"),
+        (
+            AuditFilter { target: target.clone(), ..AuditFilter::default() },
+            "audit_target (target=?",
+        ),
         (AuditFilter { actor: actor.clone(), ..AuditFilter::default() }, "audit_actor (actor=?"),
         (AuditFilter { action, ..AuditFilter::default() }, "audit_action (action=?"),
-        (AuditFilter { target, actor: actor.clone(), action, ..AuditFilter::default() }, "audit_target (target=?"),
-        (AuditFilter { actor, action, since: Some(at(0)), until: Some(at(1)), ..AuditFilter::default() }, "audit_actor (actor=?"),
+        (
+            AuditFilter { target, actor: actor.clone(), action, ..AuditFilter::default() },
+            "audit_target (target=?",
+        ),
+        (
+            AuditFilter {
+                actor,
+                action,
+                since: Some(at(0)),
+                until: Some(at(1)),
+                ..AuditFilter::default()
+            },
+            "audit_actor (actor=?",
+        ),
     ] {
         let (conditions, _) = narrowed(&filter);
         let steps = plan(&file, &select(&conditions));
@@ -180,17 +238,29 @@ async fn rows_of_a_time_are_found_however_many_there_are_after_them() {
     )
     .unwrap();
     store.note(event(9, Action::KeyCreate, "key_5")).await.unwrap();
-    let targets = async |since: Option<i64>, until: Option<i64>, after: Option<AuditId>| -> Vec<(AuditId, String)> {
-        let filter = AuditFilter { since: since.map(at), until: until.map(at), ..AuditFilter::default() };
+    let targets = async |since: Option<i64>,
+                         until: Option<i64>,
+                         after: Option<AuditId>|
+           -> Vec<(AuditId, String)> {
+        let filter =
+            AuditFilter { since: since.map(at), until: until.map(at), ..AuditFilter::default() };
         let rows = store.audit(filter, 4, after).await.unwrap().unwrap();
         rows.into_iter().map(|row| (row.id, row.target.id)).collect()
     };
-    let named = |rows: &[(AuditId, String)]| rows.iter().map(|(_, target)| target.clone()).collect::<Vec<_>>();
+    let named = |rows: &[(AuditId, String)]| {
+        rows.iter().map(|(_, target)| target.clone()).collect::<Vec<_>>()
+    };
     let first = targets(None, Some(50), None).await;
     assert_eq!(named(&first), ["key_5", "key_4", "key_3", "key_1"]);
     assert_eq!(named(&targets(None, Some(50), Some(first[3].0.clone())).await), ["key_0"]);
     assert_eq!(named(&targets(Some(6), Some(9), None).await), ["key_4", "key_3", "key_1"]);
     assert_eq!(named(&targets(Some(800_000), None, None).await), ["key_2"]);
-    assert_eq!(named(&targets(None, Some(50), Some(AuditId::new(at(7), &Random::seeded(3)))).await), ["key_3", "key_1", "key_0"]);
-    assert!(targets(Some(1_000_000), None, None).await.is_empty() && targets(None, Some(5), None).await.is_empty());
+    assert_eq!(
+        named(&targets(None, Some(50), Some(AuditId::new(at(7), &Random::seeded(3)))).await),
+        ["key_3", "key_1", "key_0"]
+    );
+    assert!(
+        targets(Some(1_000_000), None, None).await.is_empty()
+            && targets(None, Some(5), None).await.is_empty()
+    );
 }

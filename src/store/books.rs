@@ -87,7 +87,13 @@ pub enum UsageColumn {
 
 impl UsageColumn {
     /// All of them.
-    pub const ALL: [UsageColumn; 5] = [UsageColumn::Key, UsageColumn::User, UsageColumn::Model, UsageColumn::Recipe, UsageColumn::Day];
+    pub const ALL: [UsageColumn; 5] = [
+        UsageColumn::Key,
+        UsageColumn::User,
+        UsageColumn::Model,
+        UsageColumn::Recipe,
+        UsageColumn::Day,
+    ];
 
     /// The word of it, which is also its name in the table.
     pub fn as_str(self) -> &'static str {
@@ -132,7 +138,11 @@ pub struct UsageGroup {
 const SUM_MOST: i64 = 1 << 53;
 
 /// Writes a batch, all or none.
-pub(super) fn write(transaction: &Transaction<'_>, spend: &[SpendRow], usage: &[(UsageKey, UsageSums)]) -> Result<Vec<Change>, StoreError> {
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    spend: &[SpendRow],
+    usage: &[(UsageKey, UsageSums)],
+) -> Result<Vec<Change>, StoreError> {
     let mut count = transaction.prepare_cached(
         "INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3) ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted",
     )?;
@@ -171,33 +181,54 @@ pub(super) fn write(transaction: &Transaction<'_>, spend: &[SpendRow], usage: &[
 
 /// What counts as spent in the periods from `since` on.
 pub(super) fn spend(connection: &Connection, since: i64) -> Result<Vec<SpendRow>, StoreError> {
-    let mut statement = connection.prepare_cached("SELECT subject, period, counted FROM spend WHERE period >= ?1")?;
-    let rows =
-        statement.query_map([since], |row| Ok(SpendRow { subject: row.get(0)?, period: row.get(1)?, counted: unsigned(row.get(2)?) }))?;
+    let mut statement = connection
+        .prepare_cached("SELECT subject, period, counted FROM spend WHERE period >= ?1")?;
+    let rows = statement.query_map([since], |row| {
+        Ok(SpendRow { subject: row.get(0)?, period: row.get(1)?, counted: unsigned(row.get(2)?) })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Forgets the spend of periods, and the usage of days, before these.
-pub(super) fn trim(transaction: &Transaction<'_>, period: i64, day: i64) -> Result<Vec<Change>, StoreError> {
+pub(super) fn trim(
+    transaction: &Transaction<'_>,
+    period: i64,
+    day: i64,
+) -> Result<Vec<Change>, StoreError> {
     transaction.execute("DELETE FROM spend WHERE period < ?1", [period])?;
     transaction.execute("DELETE FROM usage WHERE day < ?1", [day])?;
     Ok(Vec::new())
 }
 
 /// Sums of usage, the latest day first, else by the values in order.
-pub(super) fn usage(connection: &Connection, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+pub(super) fn usage(
+    connection: &Connection,
+    query: &UsageQuery,
+) -> Result<Vec<UsageGroup>, StoreError> {
     let columns: Vec<&str> = query.group_by.iter().map(|column| column.as_str()).collect();
     let values: String = columns.iter().map(|column| format!("CAST({column} AS TEXT), ")).collect();
     let sums = |replay: u8| {
-        ["requests", "prompt_tokens", "completion_tokens", "cached_tokens", "nano", "priced", "unpriced"]
-            .map(|sum| format!("COALESCE(SUM({sum}) FILTER (WHERE replay = {replay}), 0)"))
-            .join(", ")
+        [
+            "requests",
+            "prompt_tokens",
+            "completion_tokens",
+            "cached_tokens",
+            "nano",
+            "priced",
+            "unpriced",
+        ]
+        .map(|sum| format!("COALESCE(SUM({sum}) FILTER (WHERE replay = {replay}), 0)"))
+        .join(", ")
     };
-    let order: Vec<String> =
-        columns.iter().map(|column| if *column == "day" { "day DESC".to_owned() } else { (*column).to_owned() }).collect();
+    let order: Vec<String> = columns
+        .iter()
+        .map(|column| if *column == "day" { "day DESC".to_owned() } else { (*column).to_owned() })
+        .collect();
     let (group, order) = match columns.is_empty() {
         true => (String::new(), String::new()),
-        false => (format!("GROUP BY {}", columns.join(", ")), format!("ORDER BY {}", order.join(", "))),
+        false => {
+            (format!("GROUP BY {}", columns.join(", ")), format!("ORDER BY {}", order.join(", ")))
+        }
     };
     let text = format!(
         "SELECT {values}{}, {} FROM usage WHERE day >= ?1 AND day < ?2 AND (?3 IS NULL OR user = ?3) {group} {order} LIMIT ?4",
@@ -205,7 +236,8 @@ pub(super) fn usage(connection: &Connection, query: &UsageQuery) -> Result<Vec<U
         sums(1)
     );
     let mut statement = connection.prepare_cached(&text)?;
-    let user = query.user.as_ref().map_or(Value::Null, |user| Value::Text(user.as_str().to_owned()));
+    let user =
+        query.user.as_ref().map_or(Value::Null, |user| Value::Text(user.as_str().to_owned()));
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
     let width = columns.len();
     let rows = statement.query_map(params![query.since, query.until, user, limit], |row| {

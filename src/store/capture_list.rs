@@ -62,10 +62,19 @@ fn page(
             segment, heads, bodies, position FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
         inner.sql
     );
-    let sql = format!("SELECT id, segment, heads, bodies, position FROM {within}{} LIMIT ?", outer.sql);
-    let values = inner.values.iter().cloned().chain([most(budget)]).chain(outer.values).chain([most(limit.saturating_add(1))]);
+    let sql =
+        format!("SELECT id, segment, heads, bodies, position FROM {within}{} LIMIT ?", outer.sql);
+    let values = inner
+        .values
+        .iter()
+        .cloned()
+        .chain([most(budget)])
+        .chain(outer.values)
+        .chain([most(limit.saturating_add(1))]);
     let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(values), |row| Ok((RequestId::known(&row.get::<_, String>(0)?), place(row)?)))?;
+    let rows = statement.query_map(params_from_iter(values), |row| {
+        Ok((RequestId::known(&row.get::<_, String>(0)?), place(row)?))
+    })?;
     let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     found.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
     if found.len() > limit {
@@ -74,17 +83,26 @@ fn page(
         return Ok(CapturePage { found, next });
     }
     // How far that was: the whole of what there is, or as many rows as may be looked at.
-    let sql = format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
+    let sql =
+        format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
     let values = inner.values.into_iter().chain([most(budget.saturating_sub(1))]);
-    let last: Option<String> = connection.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0)).optional()?;
+    let last: Option<String> = connection
+        .prepare_cached(&sql)?
+        .query_row(params_from_iter(values), |row| row.get(0))
+        .optional()?;
     Ok(CapturePage { found, next: last.map(|id| RequestId::known(&id)) })
 }
 
 /// The index to go by, where it is not left to SQLite: those of failures hold nothing else.
 fn failures(filter: &CaptureFilter) -> Option<&'static str> {
-    let only = !filter.statuses.is_empty() && filter.statuses.iter().all(|(low, _)| *low >= FAILURES);
+    let only =
+        !filter.statuses.is_empty() && filter.statuses.iter().all(|(low, _)| *low >= FAILURES);
     let only = only && filter.replay_of.is_none() && filter.shadow_of.is_none();
-    only.then_some(if filter.owner.is_some() { " INDEXED BY captures_owner_failed" } else { " INDEXED BY captures_failed" })
+    only.then_some(if filter.owner.is_some() {
+        " INDEXED BY captures_owner_failed"
+    } else {
+        " INDEXED BY captures_failed"
+    })
 }
 
 /// Statuses from here on are failures, as the indexes of them say.
@@ -92,14 +110,20 @@ const FAILURES: u16 = 400;
 
 /// Rows that one page may look at.
 pub(super) fn budget(filter: &CaptureFilter) -> usize {
-    if filter.owner.is_some() || failures(filter).is_some() { bounds::LIST_LOOKUPS } else { bounds::LIST_ROWS }
+    if filter.owner.is_some() || failures(filter).is_some() {
+        bounds::LIST_LOOKUPS
+    } else {
+        bounds::LIST_ROWS
+    }
 }
 
 /// What an index leads to: an owner's, copies of one, and a span of time, as ids are in its order.
 fn indexed(filter: &CaptureFilter, after: Option<&RequestId>) -> Conditions {
     let mut conditions = Conditions::default();
     let oldest = filter.since_us.and_then(RequestId::first_at);
-    let newest = filter.until_us.and_then(|until_us| RequestId::first_at(until_us.saturating_add(bounds::ID_PRECISION_US)));
+    let newest = filter
+        .until_us
+        .and_then(|until_us| RequestId::first_at(until_us.saturating_add(bounds::ID_PRECISION_US)));
     conditions.texts([
         ("id < ?", after.map(RequestId::as_str)),
         ("id >= ?", oldest.as_ref().map(RequestId::as_str)),
@@ -128,14 +152,20 @@ fn others(filter: &CaptureFilter) -> Conditions {
         ("decided_model = ?", filter.decided_model.as_deref()),
         ("state = ?", filter.state.as_deref()),
     ]);
-    for (condition, value) in [("created_at >= ?", filter.since_us), ("created_at < ?", filter.until_us)] {
+    for (condition, value) in
+        [("created_at >= ?", filter.since_us), ("created_at < ?", filter.until_us)]
+    {
         if let Some(value) = value {
             conditions.add(condition, [Value::Integer(value)]);
         }
     }
     if !filter.statuses.is_empty() {
         let ranges: Vec<&str> = filter.statuses.iter().map(|_| "status BETWEEN ? AND ?").collect();
-        let values = filter.statuses.iter().flat_map(|(low, high)| [*low, *high]).map(|status| Value::Integer(status.into()));
+        let values = filter
+            .statuses
+            .iter()
+            .flat_map(|(low, high)| [*low, *high])
+            .map(|status| Value::Integer(status.into()));
         conditions.add(&format!("({})", ranges.join(" OR ")), values);
     }
     conditions

@@ -24,8 +24,12 @@ impl<'a> CaptureIndex<'a> {
     }
 
     /// One transaction; commits survive the end of the process, and the loss of power after a while.
-    fn change<T>(&mut self, change: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let changed = change(&transaction)?;
         transaction.commit()?;
         Ok(changed)
@@ -33,7 +37,8 @@ impl<'a> CaptureIndex<'a> {
 
     /// All segments, the oldest first.
     pub fn segments(&self) -> Result<Vec<SegmentRow>, StoreError> {
-        let mut statement = self.connection.prepare_cached("SELECT * FROM segments ORDER BY number")?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT * FROM segments ORDER BY number")?;
         let rows = statement.query_map([], |row| {
             Ok(SegmentRow {
                 number: row.get("number")?,
@@ -52,7 +57,13 @@ impl<'a> CaptureIndex<'a> {
         if self.has_old()? {
             return Ok(0);
         }
-        let pragma = |name: &str| Ok::<_, StoreError>(unsigned(self.connection.pragma_query_value(None, name, |row| row.get(0))?));
+        let pragma = |name: &str| {
+            Ok::<_, StoreError>(unsigned(self.connection.pragma_query_value(
+                None,
+                name,
+                |row| row.get(0),
+            )?))
+        };
         let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
         Ok(used.saturating_sub(EMPTY_PAGES) * pragma("page_size")?)
     }
@@ -60,7 +71,12 @@ impl<'a> CaptureIndex<'a> {
     /// Enters captures and what is known of their segment then: all or none. One that is there already stays as it is; one
     /// that is in a grave stays there, and the grave learns where it is. What lies in a second place is to leave that, as what was
     /// deleted does: it was written, and could not be taken back before it was written once more. `between` is called every few rows.
-    pub fn append(&mut self, segment: &SegmentRow, rows: &[(CaptureRow, Place)], between: impl Fn()) -> Result<(), StoreError> {
+    pub fn append(
+        &mut self,
+        segment: &SegmentRow,
+        rows: &[(CaptureRow, Place)],
+        between: impl Fn(),
+    ) -> Result<(), StoreError> {
         self.change(|transaction| {
             put_segment(transaction, segment)?;
             insert(transaction, rows, between)
@@ -74,7 +90,11 @@ impl<'a> CaptureIndex<'a> {
 
     /// Takes captures out of the index and keeps where they are until their segment is made anew. What is not in the index
     /// yet is kept from entering it. The segment is the one that says so.
-    pub fn bury(&mut self, segment: Option<&SegmentRow>, graves: &[(RequestId, i64)]) -> Result<(), StoreError> {
+    pub fn bury(
+        &mut self,
+        segment: Option<&SegmentRow>,
+        graves: &[(RequestId, i64)],
+    ) -> Result<(), StoreError> {
         self.change(|transaction| {
             if let Some(segment) = segment {
                 put_segment(transaction, segment)?;
@@ -94,7 +114,9 @@ impl<'a> CaptureIndex<'a> {
 
     /// Forgets graves whose captures are nowhere: every segment has been looked at.
     pub fn forget_empty_graves(&mut self) -> Result<(), StoreError> {
-        self.change(|transaction| Ok(transaction.execute("DELETE FROM graves WHERE segment IS NULL", []).map(|_| ())?))
+        self.change(|transaction| {
+            Ok(transaction.execute("DELETE FROM graves WHERE segment IS NULL", []).map(|_| ())?)
+        })
     }
 
     /// What was deleted of a segment is somewhere else now: in the one that stands for it, which is yet to be entered.
@@ -107,9 +129,11 @@ impl<'a> CaptureIndex<'a> {
 
     /// The deleted captures whose bytes are still in a segment: where the block with their head begins, and their position.
     pub fn graves(&self, segment: i64) -> Result<Vec<(u64, u32)>, StoreError> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT heads, position FROM graves WHERE segment = ?1 ORDER BY heads, position")?;
-        let rows = statement.query_map([segment], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT heads, position FROM graves WHERE segment = ?1 ORDER BY heads, position",
+        )?;
+        let rows =
+            statement.query_map([segment], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
@@ -128,15 +152,23 @@ impl<'a> CaptureIndex<'a> {
     /// behind, is none of them any more.
     pub fn note_ahead(&mut self, now_us: i64) -> Result<(), StoreError> {
         self.change(|transaction| {
-            transaction.execute("UPDATE segments SET ahead = NULL WHERE ahead IS NOT NULL AND newest <= ?1", [now_us])?;
-            transaction.execute("UPDATE segments SET ahead = ?1 WHERE ahead IS NULL AND newest > ?1 AND sealed", [now_us])?;
+            transaction.execute(
+                "UPDATE segments SET ahead = NULL WHERE ahead IS NOT NULL AND newest <= ?1",
+                [now_us],
+            )?;
+            transaction.execute(
+                "UPDATE segments SET ahead = ?1 WHERE ahead IS NULL AND newest > ?1 AND sealed",
+                [now_us],
+            )?;
             Ok(())
         })
     }
 
     /// Those of them that are [noted](CaptureIndex::note_ahead), and when that was first seen of each.
     pub fn ahead(&self, now_us: i64) -> Result<HashMap<i64, i64>, StoreError> {
-        let mut statement = self.connection.prepare_cached("SELECT number, ahead FROM segments WHERE ahead IS NOT NULL AND newest > ?1")?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT number, ahead FROM segments WHERE ahead IS NOT NULL AND newest > ?1",
+        )?;
         let rows = statement.query_map([now_us], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<HashMap<_, _>>>()?)
     }
@@ -144,7 +176,12 @@ impl<'a> CaptureIndex<'a> {
     /// The shadow and replays of a capture, and theirs, without itself: some of them, the newest first, as each is newer than
     /// what it repeats. Of one owner, where one is given; what is somebody else's leads no further. It ends whatever captures
     /// say of each other.
-    pub fn family(&self, id: &RequestId, owner: Option<&UserId>, most: usize) -> Result<Vec<RequestId>, StoreError> {
+    pub fn family(
+        &self,
+        id: &RequestId,
+        owner: Option<&UserId>,
+        most: usize,
+    ) -> Result<Vec<RequestId>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "WITH RECURSIVE replays (id) AS (
                SELECT id FROM captures WHERE (replay_of = ?1 OR shadow_of = ?1) AND (?3 IS NULL OR owner = ?3)
@@ -154,13 +191,16 @@ impl<'a> CaptureIndex<'a> {
         )?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![id.as_str(), most, owner.map(UserId::as_str)], |row| Ok(RequestId::known(&row.get::<_, String>(0)?)))?;
+            .query_map(params![id.as_str(), most, owner.map(UserId::as_str)], |row| {
+                Ok(RequestId::known(&row.get::<_, String>(0)?))
+            })?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
     /// Whether a capture is in the index.
     pub fn holds(&self, id: &RequestId) -> Result<bool, StoreError> {
-        let mut statement = self.connection.prepare_cached("SELECT 1 FROM captures WHERE id = ?1")?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT 1 FROM captures WHERE id = ?1")?;
         Ok(statement.exists([id.as_str()])?)
     }
 
@@ -183,7 +223,10 @@ impl<'a> CaptureIndex<'a> {
     /// Takes captures out of the index that are said to be in a segment from `offset` on, where nothing is. Gives how many.
     pub fn cut(&mut self, segment: i64, offset: u64) -> Result<usize, StoreError> {
         self.change(|transaction| {
-            Ok(transaction.execute("DELETE FROM captures WHERE segment = ?1 AND heads >= ?2", params![segment, signed(offset)])?)
+            Ok(transaction.execute(
+                "DELETE FROM captures WHERE segment = ?1 AND heads >= ?2",
+                params![segment, signed(offset)],
+            )?)
         })
     }
 
@@ -208,7 +251,12 @@ impl<'a> CaptureIndex<'a> {
 
     /// Puts a segment in another's place, whose captures were [placed anew](CaptureIndex::place_anew). What was deleted since
     /// then lies in the new one now; what is not in that is gone.
-    pub fn replace(&mut self, old: i64, new: &SegmentRow, places: &HashMap<RequestId, Place>) -> Result<(), StoreError> {
+    pub fn replace(
+        &mut self,
+        old: i64,
+        new: &SegmentRow,
+        places: &HashMap<RequestId, Place>,
+    ) -> Result<(), StoreError> {
         self.change(|transaction| {
             put_segment(transaction, new)?;
             let ahead = "UPDATE segments SET ahead = (SELECT ahead FROM segments WHERE number = ?1) WHERE number = ?2";
@@ -228,12 +276,16 @@ impl<'a> CaptureIndex<'a> {
 
     /// Empties the write-ahead log, where deleted rows lie until then. Whether that worked: a reader may be in the way.
     pub fn empty_log(&self) -> Result<bool, StoreError> {
-        Ok(self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))? == 0)
+        Ok(self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))?
+            == 0)
     }
 
     /// Whether there are captures from before there were segments.
     pub fn has_old(&self) -> Result<bool, StoreError> {
-        let mut statement = self.connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'old_captures'")?;
+        let mut statement =
+            self.connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'old_captures'")?;
         Ok(statement.exists([])?)
     }
 
@@ -243,15 +295,21 @@ impl<'a> CaptureIndex<'a> {
             .connection
             .prepare("SELECT c.*, b.sealed FROM old_captures c LEFT JOIN old_bodies b ON b.id = c.id ORDER BY c.id DESC LIMIT ?1")?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows =
-            statement.query_map([most], |row| Ok(OldCapture { row: capture(row)?, head: row.get("head")?, bodies: row.get("sealed")? }))?;
+        let rows = statement.query_map([most], |row| {
+            Ok(OldCapture {
+                row: capture(row)?,
+                head: row.get("head")?,
+                bodies: row.get("sealed")?,
+            })
+        })?;
         Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
     /// Deletes some of those, which are in segments now; the tables too when they are empty then.
     pub fn forget_old(&mut self, ids: &[RequestId]) -> Result<(), StoreError> {
         self.change(|transaction| {
-            let mut statement = transaction.prepare_cached("DELETE FROM old_captures WHERE id = ?1")?;
+            let mut statement =
+                transaction.prepare_cached("DELETE FROM old_captures WHERE id = ?1")?;
             for id in ids {
                 statement.execute([id.as_str()])?;
             }
@@ -267,12 +325,15 @@ impl<'a> CaptureIndex<'a> {
 /// Whose a capture is.
 pub(super) fn owner(connection: &Connection, id: &RequestId) -> Result<Option<UserId>, StoreError> {
     let mut statement = connection.prepare_cached("SELECT owner FROM captures WHERE id = ?1")?;
-    Ok(statement.query_row([id.as_str()], |row| Ok(UserId::known(&row.get::<_, String>(0)?))).optional()?)
+    Ok(statement
+        .query_row([id.as_str()], |row| Ok(UserId::known(&row.get::<_, String>(0)?)))
+        .optional()?)
 }
 
 /// Where a capture is.
 pub(super) fn locate(connection: &Connection, id: &RequestId) -> Result<Option<Place>, StoreError> {
-    let mut statement = connection.prepare_cached("SELECT segment, heads, bodies, position FROM captures WHERE id = ?1")?;
+    let mut statement = connection
+        .prepare_cached("SELECT segment, heads, bodies, position FROM captures WHERE id = ?1")?;
     Ok(statement.query_row([id.as_str()], place).optional()?)
 }
 
@@ -324,18 +385,34 @@ fn forget_segment(transaction: &Transaction<'_>, segment: i64) -> Result<(), Sto
 /// Rows that take about a tenth of a millisecond.
 const ROWS_BETWEEN: usize = 8;
 
-fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)], between: impl Fn()) -> Result<(), StoreError> {
+fn insert(
+    transaction: &Transaction<'_>,
+    rows: &[(CaptureRow, Place)],
+    between: impl Fn(),
+) -> Result<(), StoreError> {
     let graves = transaction.prepare_cached("SELECT 1 FROM graves LIMIT 1")?.exists([])?;
-    let mut grave = transaction.prepare_cached("SELECT at, segment, heads, NULL AS bodies, position FROM graves WHERE id = ?1")?;
-    let mut buried = transaction.prepare_cached("UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1")?;
+    let mut grave = transaction.prepare_cached(
+        "SELECT at, segment, heads, NULL AS bodies, position FROM graves WHERE id = ?1",
+    )?;
+    let mut buried = transaction.prepare_cached(
+        "UPDATE graves SET segment = ?2, heads = ?3, position = ?4 WHERE id = ?1",
+    )?;
     // Under a name that no capture has, and each place its own.
     let mut copied = transaction.prepare_cached(
         "INSERT INTO graves (id, at, segment, heads, position) VALUES (?1 || '@' || ?3 || '.' || ?4 || '.' || ?5, ?2, ?3, ?4, ?5)
          ON CONFLICT (id) DO NOTHING",
     )?;
     let mut is_copy = |row: &CaptureRow, place: &Place, known: Place, at_us: i64| {
-        if (known.segment, known.heads, known.position) != (place.segment, place.heads, place.position) {
-            copied.execute(params![row.id.as_str(), at_us, place.segment, signed(place.heads), place.position])?;
+        if (known.segment, known.heads, known.position)
+            != (place.segment, place.heads, place.position)
+        {
+            copied.execute(params![
+                row.id.as_str(),
+                at_us,
+                place.segment,
+                signed(place.heads),
+                place.position
+            ])?;
         }
         Ok::<_, StoreError>(())
     };
@@ -348,10 +425,19 @@ fn insert(transaction: &Transaction<'_>, rows: &[(CaptureRow, Place)], between: 
         if at % ROWS_BETWEEN == 0 {
             between();
         }
-        if graves && let Some((at_us, known)) = grave.query_row([row.id.as_str()], lies).optional()? {
+        if graves
+            && let Some((at_us, known)) = grave.query_row([row.id.as_str()], lies).optional()?
+        {
             match known {
                 Some(known) => is_copy(row, place, known, at_us)?,
-                None => _ = buried.execute(params![row.id.as_str(), place.segment, signed(place.heads), place.position])?,
+                None => {
+                    _ = buried.execute(params![
+                        row.id.as_str(),
+                        place.segment,
+                        signed(place.heads),
+                        place.position
+                    ])?
+                }
             }
             continue;
         }

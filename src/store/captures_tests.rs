@@ -30,7 +30,13 @@ fn row(second: i64, random: &Random) -> CaptureRow {
 }
 
 fn segment(number: i64) -> SegmentRow {
-    SegmentRow { number, sealed: true, newest_us: at(9).as_microsecond(), bytes: 4_000, synced: 4_000 }
+    SegmentRow {
+        number,
+        sealed: true,
+        newest_us: at(9).as_microsecond(),
+        bytes: 4_000,
+        synced: 4_000,
+    }
 }
 
 fn placed(rows: &[CaptureRow], segment: i64) -> Vec<(CaptureRow, Place)> {
@@ -60,23 +66,62 @@ async fn captures_are_listed_newest_first_and_by_filter() {
     let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
     let list = async |filter: CaptureFilter, limit: usize, after: Option<&RequestId>| {
         let page = store.list_captures(filter, limit, after.cloned()).await.unwrap();
-        page.found.into_iter().map(|(id, _)| ids.iter().position(|known| *known == id).unwrap()).collect::<Vec<_>>()
+        page.found
+            .into_iter()
+            .map(|(id, _)| ids.iter().position(|known| *known == id).unwrap())
+            .collect::<Vec<_>>()
     };
     let all = CaptureFilter::default;
     assert_eq!(list(all(), 10, None).await, [3, 2, 1, 0]);
     assert_eq!(list(all(), 2, Some(&ids[3])).await, [2, 1]);
-    assert_eq!(list(CaptureFilter { owner: Some(rows[0].owner.clone()), ..all() }, 10, None).await, [2, 1, 0]);
-    assert_eq!(list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..all() }, 10, None).await, [2, 1]);
-    assert_eq!(list(CaptureFilter { replay_of: Some(ids[0].clone()), ..all() }, 10, None).await, [2]);
-    assert_eq!(list(CaptureFilter { shadows: Shadows::With, ..all() }, 10, None).await, [4, 3, 2, 1, 0]);
-    assert_eq!(list(CaptureFilter { shadows: Shadows::Only, shadow_of: Some(ids[1].clone()), ..all() }, 10, None).await, [4]);
+    assert_eq!(
+        list(CaptureFilter { owner: Some(rows[0].owner.clone()), ..all() }, 10, None).await,
+        [2, 1, 0]
+    );
+    assert_eq!(
+        list(CaptureFilter { statuses: vec![(404, 404), (500, 599)], ..all() }, 10, None).await,
+        [2, 1]
+    );
+    assert_eq!(
+        list(CaptureFilter { replay_of: Some(ids[0].clone()), ..all() }, 10, None).await,
+        [2]
+    );
+    assert_eq!(
+        list(CaptureFilter { shadows: Shadows::With, ..all() }, 10, None).await,
+        [4, 3, 2, 1, 0]
+    );
+    assert_eq!(
+        list(
+            CaptureFilter { shadows: Shadows::Only, shadow_of: Some(ids[1].clone()), ..all() },
+            10,
+            None
+        )
+        .await,
+        [4]
+    );
     let us = |second: i64| Some(at(second).as_microsecond());
-    assert_eq!(list(CaptureFilter { since_us: us(1), until_us: us(3), ..all() }, 10, None).await, [2, 1]);
-    assert_eq!(list(CaptureFilter { until_us: us(2).map(|us| us + 1), ..all() }, 10, None).await, [2, 1, 0]);
-    assert_eq!(list(CaptureFilter { since_us: us(3).map(|us| us + 1), ..all() }, 10, None).await, [0_usize; 0]);
-    assert_eq!(list(CaptureFilter { alias: Some("' OR 1 --".into()), ..all() }, 10, None).await, [0_usize; 0]);
+    assert_eq!(
+        list(CaptureFilter { since_us: us(1), until_us: us(3), ..all() }, 10, None).await,
+        [2, 1]
+    );
+    assert_eq!(
+        list(CaptureFilter { until_us: us(2).map(|us| us + 1), ..all() }, 10, None).await,
+        [2, 1, 0]
+    );
+    assert_eq!(
+        list(CaptureFilter { since_us: us(3).map(|us| us + 1), ..all() }, 10, None).await,
+        [0_usize; 0]
+    );
+    assert_eq!(
+        list(CaptureFilter { alias: Some("' OR 1 --".into()), ..all() }, 10, None).await,
+        [0_usize; 0]
+    );
     let first = store.locate_capture(&ids[0]).await.unwrap();
-    assert_eq!(first, Some(Place { segment: 1, heads: 200, bodies: Some(300), position: 0 }), "the first to say so is believed");
+    assert_eq!(
+        first,
+        Some(Place { segment: 1, heads: 200, bodies: Some(300), position: 0 }),
+        "the first to say so is believed"
+    );
     assert_eq!(store.capture_owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
     assert_eq!(store.locate_capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
 }
@@ -93,14 +138,21 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };
     let page = async |after: Option<RequestId>| {
         let filter = filter.clone();
-        sqlite.reader.run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10)).await.unwrap()
+        sqlite
+            .reader
+            .run(move |connection| capture_list::list(connection, &filter, 2, after.as_ref(), 10))
+            .await
+            .unwrap()
     };
     let first = page(None).await;
     assert_eq!((first.found.len(), first.next.as_ref()), (0, Some(&rows[15].id)));
     let second = page(first.next).await;
     assert_eq!((second.found.len(), second.next.as_ref()), (0, Some(&rows[5].id)));
     let last = page(second.next).await;
-    assert_eq!((last.found.len(), last.found[0].0.clone(), last.next), (1, rows[2].id.clone(), None));
+    assert_eq!(
+        (last.found.len(), last.found[0].0.clone(), last.next),
+        (1, rows[2].id.clone(), None)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,14 +173,23 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     });
     let (mut pages, mut newest) = (0, None);
     while !writing.is_finished() {
-        let list = |connection: &mut rusqlite::Connection| capture_list::list(connection, &CaptureFilter::default(), 20, None, 10);
+        let list = |connection: &mut rusqlite::Connection| {
+            capture_list::list(connection, &CaptureFilter::default(), 20, None, 10)
+        };
         let page = sqlite.reader.run(list).await.unwrap();
-        assert_eq!(page.next.as_ref(), page.found.last().map(|(id, _)| id), "the next page begins where this one ends");
+        assert_eq!(
+            page.next.as_ref(),
+            page.found.last().map(|(id, _)| id),
+            "the next page begins where this one ends"
+        );
         newest = page.found.first().cloned();
         pages += 1;
     }
     writing.await.unwrap();
-    assert!(pages > 10 && newest.is_some_and(|(id, _)| id > rows[100].id), "lists and writes were at once");
+    assert!(
+        pages > 10 && newest.is_some_and(|(id, _)| id > rows[100].id),
+        "lists and writes were at once"
+    );
 }
 
 #[tokio::test]
@@ -138,22 +199,39 @@ async fn what_is_buried_stays_out_and_its_place_is_known() {
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..4).map(|second| row(second, &random)).collect();
     append(&store, &rows[..2], 1).await;
-    let graves: Vec<(RequestId, i64)> = [&rows[1], &rows[3]].map(|row| (row.id.clone(), 7)).to_vec();
+    let graves: Vec<(RequestId, i64)> =
+        [&rows[1], &rows[3]].map(|row| (row.id.clone(), 7)).to_vec();
     store.write_captures(move |index| index.bury(Some(&segment(3)), &graves)).await.unwrap();
     assert_eq!(store.locate_capture(&rows[1].id).await.unwrap(), None);
     append(&store, &rows[2..], 2).await;
-    assert_eq!(store.locate_capture(&rows[3].id).await.unwrap(), None, "it was buried before it came");
+    assert_eq!(
+        store.locate_capture(&rows[3].id).await.unwrap(),
+        None,
+        "it was buried before it came"
+    );
     assert!(store.locate_capture(&rows[2].id).await.unwrap().is_some());
-    let (graves, due) = store.write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7, 7)?))).await.unwrap();
+    let (graves, due) = store
+        .write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7, 7)?)))
+        .await
+        .unwrap();
     assert_eq!((graves, due), ([vec![(200, 1)], vec![(200, 1)]], vec![1, 2]));
     assert_eq!(store.write_captures(|index| index.due(6, 7)).await.unwrap(), Vec::<i64>::new());
     let moved = (rows[0].id.clone(), Place { segment: 9, heads: 1, bodies: None, position: 0 });
     let placed = moved.clone();
     store.write_captures(move |index| index.place_anew(1, &[placed])).await.unwrap();
-    store.write_captures(move |index| index.replace(1, &segment(9), &HashMap::from([moved]))).await.unwrap();
+    store
+        .write_captures(move |index| index.replace(1, &segment(9), &HashMap::from([moved])))
+        .await
+        .unwrap();
     assert_eq!(store.locate_capture(&rows[0].id).await.unwrap().unwrap().segment, 9);
-    let left = store.write_captures(|index| Ok((index.graves(1)?, index.segments()?, index.forget(2, 10)?))).await.unwrap();
-    assert_eq!((left.0, left.1.iter().map(|row| row.number).collect::<Vec<_>>(), left.2), (Vec::new(), vec![2, 3, 9], 1));
+    let left = store
+        .write_captures(|index| Ok((index.graves(1)?, index.segments()?, index.forget(2, 10)?)))
+        .await
+        .unwrap();
+    assert_eq!(
+        (left.0, left.1.iter().map(|row| row.number).collect::<Vec<_>>(), left.2),
+        (Vec::new(), vec![2, 3, 9], 1)
+    );
 }
 
 #[tokio::test]
@@ -164,7 +242,8 @@ async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
     let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &random)).collect();
     append(&store, &rows, 1).await;
     let place = |position| Place { segment: 9, heads: 100, bodies: None, position };
-    let places: Vec<(RequestId, Place)> = rows.iter().map(|row| row.id.clone()).zip((0..).map(place)).collect();
+    let places: Vec<(RequestId, Place)> =
+        rows.iter().map(|row| row.id.clone()).zip((0..).map(place)).collect();
     let bury = async |row: &CaptureRow| {
         let grave = (row.id.clone(), 7);
         store.write_captures(move |index| index.bury(None, &[grave])).await.unwrap();
@@ -173,7 +252,10 @@ async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
     let step = places.clone();
     store.write_captures(move |index| index.place_anew(1, &step)).await.unwrap();
     bury(&rows[1]).await;
-    store.write_captures(move |index| index.replace(1, &segment(9), &places.into_iter().collect())).await.unwrap();
+    store
+        .write_captures(move |index| index.replace(1, &segment(9), &places.into_iter().collect()))
+        .await
+        .unwrap();
     assert_eq!(store.write_captures(|index| index.graves(9)).await.unwrap(), [(100, 0), (100, 1)]);
     assert_eq!(store.locate_capture(&rows[2].id).await.unwrap(), Some(place(2)));
 }
@@ -197,10 +279,22 @@ async fn failures_are_found_among_any_number_of_others() {
         (Some("usr_ann"), vec![(400, 499)], vec![2]),
         (Some("usr_bob"), vec![(400, 599)], vec![3]),
     ] {
-        let filter = CaptureFilter { owner: owner.map(UserId::known), statuses: statuses.clone(), ..Default::default() };
-        let page = sqlite.reader.run(move |connection| capture_list::list(connection, &filter, 9, None, 10)).await.unwrap();
+        let filter = CaptureFilter {
+            owner: owner.map(UserId::known),
+            statuses: statuses.clone(),
+            ..Default::default()
+        };
+        let page = sqlite
+            .reader
+            .run(move |connection| capture_list::list(connection, &filter, 9, None, 10))
+            .await
+            .unwrap();
         let found: Vec<&RequestId> = page.found.iter().map(|(id, _)| id).collect();
-        assert_eq!(found, expected.iter().map(|at: &usize| &rows[*at].id).collect::<Vec<_>>(), "{owner:?} {statuses:?}");
+        assert_eq!(
+            found,
+            expected.iter().map(|at: &usize| &rows[*at].id).collect::<Vec<_>>(),
+            "{owner:?} {statuses:?}"
+        );
         assert_eq!(page.next, None);
     }
 }
@@ -235,14 +329,18 @@ async fn a_damaged_index_is_put_aside() {
     let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
     for damage in 0..4 {
         let store = Store::open(dir.path(), b"master").await.unwrap();
-        store.write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) }).await.unwrap();
+        store
+            .write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) })
+            .await
+            .unwrap();
         append(&store, &rows, 1).await;
         drop(store);
         let whole = std::fs::read(&path).unwrap();
         match damage {
             0 => std::fs::write(&path, &whole[..whole.len() / 2]).unwrap(),
             1 => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
-            2 => std::fs::write(&path, [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat()).unwrap(),
+            2 => std::fs::write(&path, [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat())
+                .unwrap(),
             _ => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
         }
         if damage == 3 {
@@ -256,10 +354,17 @@ async fn a_damaged_index_is_put_aside() {
             std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap();
         }
         let store = Store::open(dir.path(), b"master").await.unwrap();
-        assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty(), "{damage}");
+        assert!(
+            store.write_captures(|index| index.segments()).await.unwrap().is_empty(),
+            "{damage}"
+        );
         assert!(!dir.path().join("captures.db-damaged").exists());
         let aside = dir.path().join("captures.damaged");
-        assert_eq!(aside.exists(), damage != 1, "where nobody can say what it was it has another name: {damage}");
+        assert_eq!(
+            aside.exists(),
+            damage != 1,
+            "where nobody can say what it was it has another name: {damage}"
+        );
         store.captures_complete();
         assert!(!aside.exists(), "{damage}");
         append(&store, &rows[..1], 1).await;
@@ -270,14 +375,22 @@ async fn a_damaged_index_is_put_aside() {
 }
 
 /// A file of captures as it was before there were segments, with what `fill` inserts.
-pub(crate) fn make_captures_of_the_second_schema(path: &Path, fill: impl FnOnce(&dyn Fn(&CaptureRow, &[u8], &[u8]))) {
+pub(crate) fn make_captures_of_the_second_schema(
+    path: &Path,
+    fill: impl FnOnce(&dyn Fn(&CaptureRow, &[u8], &[u8])),
+) {
     let file = rusqlite::Connection::open(path).unwrap();
     file.execute_batch(&schema::CAPTURES[..2].concat()).unwrap();
     file.pragma_update(None, "user_version", 2).unwrap();
     fill(&|row, head, bodies| {
         let captures = "INSERT INTO captures (id, created_at, owner, status, state, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        file.execute(captures, (row.id.as_str(), row.created_at_us, row.owner.as_str(), row.status, &row.state, head)).unwrap();
-        file.execute("INSERT INTO bodies (id, sealed) VALUES (?1, ?2)", (row.id.as_str(), bodies)).unwrap();
+        file.execute(
+            captures,
+            (row.id.as_str(), row.created_at_us, row.owner.as_str(), row.status, &row.state, head),
+        )
+        .unwrap();
+        file.execute("INSERT INTO bodies (id, sealed) VALUES (?1, ?2)", (row.id.as_str(), bodies))
+            .unwrap();
     });
 }
 
@@ -312,7 +425,9 @@ async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
 
 /// The ids in a file that is no index, as whoever finds it reads them.
 fn rows_of(path: &Path) -> i64 {
-    let count = |file: rusqlite::Connection| file.query_row("SELECT count(*) FROM captures", [], |row| row.get(0));
+    let count = |file: rusqlite::Connection| {
+        file.query_row("SELECT count(*) FROM captures", [], |row| row.get(0))
+    };
     rusqlite::Connection::open(path).and_then(count).unwrap()
 }
 
@@ -321,9 +436,13 @@ async fn a_damaged_file_of_before_there_were_segments_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("captures.db");
     let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &Random::seeded(5))).collect();
-    make_captures_of_the_second_schema(&path, |insert| rows.iter().for_each(|row| insert(row, b"{}", b"\0")));
+    make_captures_of_the_second_schema(&path, |insert| {
+        rows.iter().for_each(|row| insert(row, b"{}", b"\0"))
+    });
     let whole = std::fs::read(&path).unwrap();
-    for (damage, kept) in [(0, "captures-damaged-1.db"), (1, "captures-damaged-2.db"), (2, "captures-damaged-3.db")] {
+    for (damage, kept) in
+        [(0, "captures-damaged-1.db"), (1, "captures-damaged-2.db"), (2, "captures-damaged-3.db")]
+    {
         match damage {
             0 => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
             1 => std::fs::write(&path, &whole[..whole.len() - 4096]).unwrap(),

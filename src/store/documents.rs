@@ -10,11 +10,17 @@ use crate::id::Random;
 use crate::secret::{SecretBytes, open, seal};
 
 /// The document that was made live last.
-const LIVE: &str = "SELECT revision, sealed FROM documents WHERE ?1 IS NULL ORDER BY live_at DESC LIMIT 1";
+const LIVE: &str =
+    "SELECT revision, sealed FROM documents WHERE ?1 IS NULL ORDER BY live_at DESC LIMIT 1";
 
 impl Store {
     /// Keeps the text of a routing document as the one that is live from now on.
-    pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<(), StoreError> {
+    pub async fn keep_document(
+        &self,
+        revision: &str,
+        text: &str,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let sealed = sealed(&self.documents, revision, text)?;
         let (revision, event) = (revision.to_owned(), self.event.clone());
@@ -28,7 +34,8 @@ impl Store {
 
     /// The text of a routing document that was kept.
     pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
-        self.text("SELECT revision, sealed FROM documents WHERE revision = ?1", Some(revision)).await
+        self.text("SELECT revision, sealed FROM documents WHERE revision = ?1", Some(revision))
+            .await
     }
 
     /// The text of the routing document that was made live last.
@@ -36,7 +43,11 @@ impl Store {
         self.text(LIVE, None).await
     }
 
-    async fn text(&self, select: &'static str, revision: Option<&str>) -> Result<Option<String>, StoreError> {
+    async fn text(
+        &self,
+        select: &'static str,
+        revision: Option<&str>,
+    ) -> Result<Option<String>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let revision = revision.map(str::to_owned);
         let read = move |connection: &mut Connection| {
@@ -49,9 +60,16 @@ impl Store {
 
     /// Routing documents, the one that was made live last first, those after the revision `after`,
     /// up to `limit`.
-    pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>, StoreError> {
+    pub async fn documents(
+        &self,
+        limit: usize,
+        after: Option<String>,
+    ) -> Result<Vec<DocumentRow>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts.read(&self.faults, move |connection| list(connection, limit, after.as_deref())).await
+        sqlite
+            .accounts
+            .read(&self.faults, move |connection| list(connection, limit, after.as_deref()))
+            .await
     }
 }
 
@@ -67,9 +85,14 @@ impl Masters<'_> {
     /// nobody could read it before.
     pub fn reseal_documents(&self, from: &SecretBytes, to: &SecretBytes) -> Result<(), StoreError> {
         let transaction = self.transaction();
-        for revision in revisions(transaction, "SELECT revision FROM documents WHERE sealed IS NOT NULL")? {
-            let found =
-                transaction.query_row("SELECT sealed FROM documents WHERE revision = ?1", [&revision], |row| row.get::<_, Vec<u8>>(0))?;
+        for revision in
+            revisions(transaction, "SELECT revision FROM documents WHERE sealed IS NOT NULL")?
+        {
+            let found = transaction.query_row(
+                "SELECT sealed FROM documents WHERE revision = ?1",
+                [&revision],
+                |row| row.get::<_, Vec<u8>>(0),
+            )?;
             match opened(from, &revision, &found) {
                 Ok(text) => put(transaction, &revision, &sealed(to, &revision, &text)?)?,
                 Err(why) => log::error!("{why}"),
@@ -104,13 +127,21 @@ fn revisions(connection: &Connection, select: &str) -> Result<Vec<String>, Store
 }
 
 fn put(connection: &Connection, revision: &str, sealed: &[u8]) -> Result<(), StoreError> {
-    connection.execute("UPDATE documents SET text = '', sealed = ?2 WHERE revision = ?1", params![revision, sealed])?;
+    connection.execute(
+        "UPDATE documents SET text = '', sealed = ?2 WHERE revision = ?1",
+        params![revision, sealed],
+    )?;
     Ok(())
 }
 
 /// The newest wording of a revision is kept: it differs in comments and spelling only. Made live
 /// twice at one moment, it still comes after what was live before.
-fn insert(connection: &Connection, revision: &str, sealed: &[u8], at: Timestamp) -> Result<(), StoreError> {
+fn insert(
+    connection: &Connection,
+    revision: &str,
+    sealed: &[u8],
+    at: Timestamp,
+) -> Result<(), StoreError> {
     connection.execute(
         "INSERT INTO documents (revision, text, sealed, created_at, live_at)
          VALUES (?1, '', ?2, ?3, max(?3, 1 + (SELECT coalesce(max(live_at), 0) FROM documents)))
@@ -121,7 +152,11 @@ fn insert(connection: &Connection, revision: &str, sealed: &[u8], at: Timestamp)
 }
 
 /// Documents from the one that was made live last on, those after `after` in that order.
-fn list(connection: &Connection, limit: usize, after: Option<&str>) -> Result<Vec<DocumentRow>, StoreError> {
+fn list(
+    connection: &Connection,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<Vec<DocumentRow>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT revision, created_at, live_at FROM documents
          WHERE ?1 IS NULL OR live_at < (SELECT live_at FROM documents WHERE revision = ?1)
@@ -129,9 +164,14 @@ fn list(connection: &Connection, limit: usize, after: Option<&str>) -> Result<Ve
     )?;
     let read = |row: &Row<'_>| {
         let time = |at: i64| Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
-        Ok(DocumentRow { revision: row.get(0)?, created_at: time(row.get(1)?), live_at: time(row.get(2)?) })
+        Ok(DocumentRow {
+            revision: row.get(0)?,
+            created_at: time(row.get(1)?),
+            live_at: time(row.get(2)?),
+        })
     };
-    let rows = statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], read)?;
+    let rows =
+        statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -142,12 +182,15 @@ fn context(revision: &str) -> Vec<u8> {
 
 fn sealed(key: &SecretBytes, revision: &str, text: &str) -> Result<Vec<u8>, StoreError> {
     let sealed = seal(key, &context(revision), text.as_bytes(), &Random::System);
-    sealed.ok_or_else(|| StoreError::unavailable(format!("document {revision} could not be sealed")))
+    sealed
+        .ok_or_else(|| StoreError::unavailable(format!("document {revision} could not be sealed")))
 }
 
 fn opened(key: &SecretBytes, revision: &str, sealed: &[u8]) -> Result<String, StoreError> {
     let text = open(key, &context(revision), sealed).and_then(|text| String::from_utf8(text).ok());
-    text.ok_or_else(|| StoreError::Damaged(format!("the text of document {revision} does not open")))
+    text.ok_or_else(|| {
+        StoreError::Damaged(format!("the text of document {revision} does not open"))
+    })
 }
 
 #[cfg(test)]

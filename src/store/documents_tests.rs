@@ -11,8 +11,13 @@ const CANARY: &str = "sk-canary-8277e0910d750195";
 /// The files of the store that hold the canary.
 fn in_clear(dir: &Path) -> Vec<String> {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-    let holds = |path: &Path| memchr::memmem::find(&std::fs::read(path).unwrap(), CANARY.as_bytes()).is_some();
-    files.filter(|file| holds(&file.path())).map(|file| file.file_name().into_string().unwrap()).collect()
+    let holds = |path: &Path| {
+        memchr::memmem::find(&std::fs::read(path).unwrap(), CANARY.as_bytes()).is_some()
+    };
+    files
+        .filter(|file| holds(&file.path()))
+        .map(|file| file.file_name().into_string().unwrap())
+        .collect()
 }
 
 /// None.
@@ -41,7 +46,9 @@ async fn a_text_opens_under_its_key_and_for_its_revision_only() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     store.keep_document("0123456789ab", "one", at(1)).await.unwrap();
     let other = Store { documents: SecretBytes::new([6; 32]), ..store.clone() };
-    assert!(matches!(other.document("0123456789ab").await, Err(StoreError::Damaged(why)) if why.contains("0123456789ab")));
+    assert!(
+        matches!(other.document("0123456789ab").await, Err(StoreError::Damaged(why)) if why.contains("0123456789ab"))
+    );
     let key = SecretBytes::new([5; 32]);
     assert!(opened(&key, "ba9876543210", &sealed(&key, "0123456789ab", "one").unwrap()).is_err());
 }
@@ -55,7 +62,8 @@ async fn texts_that_a_build_kept_in_clear_are_sealed_at_the_next_start() {
     let mut old = worker::open(&path, worker::Durability::Full).unwrap();
     schema::migrate(&mut old, before).unwrap();
     for number in 1..=3 {
-        let insert = "INSERT INTO documents (revision, text, created_at, live_at) VALUES (?1, ?2, ?3, ?3)";
+        let insert =
+            "INSERT INTO documents (revision, text, created_at, live_at) VALUES (?1, ?2, ?3, ?3)";
         old.execute(insert, params![format!("{number:012}"), text, number]).unwrap();
     }
     // As a process leaves it that is killed: with its journal.

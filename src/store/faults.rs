@@ -229,17 +229,29 @@ impl Faults {
             return Err(StoreError::Full("on demand".into()));
         }
         let fails = || !spend(&self.0.writes_spared) && spend(&self.0.writes_left);
-        if self.broken() || fails() { Err(StoreError::Unavailable("write failed on demand".into())) } else { Ok(()) }
+        if self.broken() || fails() {
+            Err(StoreError::Unavailable("write failed on demand".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// On the thread of a connection, before something is asked.
     pub(super) fn before_read(&self) -> Result<(), StoreError> {
-        if self.0.every_read.load(Ordering::Acquire) { Err(StoreError::Unavailable("read failed on demand".into())) } else { Ok(()) }
+        if self.0.every_read.load(Ordering::Acquire) {
+            Err(StoreError::Unavailable("read failed on demand".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Before a mark of a node.
     pub(super) fn before_mark(&self) -> Result<(), StoreError> {
-        if self.0.marks_fail.load(Ordering::Acquire) { Err(StoreError::Unavailable("mark failed on demand".into())) } else { Ok(()) }
+        if self.0.marks_fail.load(Ordering::Acquire) {
+            Err(StoreError::Unavailable("mark failed on demand".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Before a write into a segment: after how many bytes it breaks off, if it does.
@@ -249,28 +261,49 @@ impl Faults {
 
     /// Before a segment is cut back.
     pub fn before_truncation(&self) -> io::Result<()> {
-        if spend(&self.0.truncations_left) { Err(io::Error::other("truncation failed on demand")) } else { Ok(()) }
+        if spend(&self.0.truncations_left) {
+            Err(io::Error::other("truncation failed on demand"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Before a segment is made to survive the loss of power.
     pub fn before_sync(&self) -> io::Result<()> {
-        if spend(&self.0.syncs_left) { Err(io::Error::other("sync failed on demand")) } else { Ok(()) }
+        if spend(&self.0.syncs_left) {
+            Err(io::Error::other("sync failed on demand"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Before the captures of a segment leave the index.
     pub fn before_forgetting(&self) -> Result<(), StoreError> {
-        if spend(&self.0.index_full_left) { Err(StoreError::Full("on demand".into())) } else { Ok(()) }
+        if spend(&self.0.index_full_left) {
+            Err(StoreError::Full("on demand".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Before it is noted which segments are ahead of the clock.
     pub fn before_noting(&self) -> Result<(), StoreError> {
-        if self.0.notes_full.load(Ordering::Acquire) { Err(StoreError::Full("on demand".into())) } else { Ok(()) }
+        if self.0.notes_full.load(Ordering::Acquire) {
+            Err(StoreError::Full("on demand".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Where a request comes to `place`.
     #[allow(clippy::panic)] // it is the fault
     pub fn pass(&self, place: Place) {
-        if self.0.panics.get(place as usize).is_some_and(|left| left.load(Ordering::Acquire) > 0 && spend(left)) {
+        if self
+            .0
+            .panics
+            .get(place as usize)
+            .is_some_and(|left| left.load(Ordering::Acquire) > 0 && spend(left))
+        {
             let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
             std::panic::panic_any(said);
         }

@@ -18,10 +18,17 @@ async fn a_panic_ends_a_mutation_and_one_of_what_follows_ends_them_all() {
         ear.lock().unwrap().push(committed.rev);
         assert!(committed.rev < 3, "the canary");
     }));
-    let (ann, bob, cat, dan) = (user("a@b.c", &random), user("b@b.c", &random), user("c@b.c", &random), user("d@b.c", &random));
+    let (ann, bob, cat, dan) = (
+        user("a@b.c", &random),
+        user("b@b.c", &random),
+        user("c@b.c", &random),
+        user("d@b.c", &random),
+    );
     for place in [FaultPlace::Store, FaultPlace::Commit] {
         faults.panic_at(place, 1, "the canary");
-        assert!(matches!(store.create_user(ann.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary")));
+        assert!(
+            matches!(store.create_user(ann.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary"))
+        );
         assert!(store.check().is_ok() && store.healthy().await);
         assert!(store.load().await.unwrap().users.is_empty(), "{place:?}: it is rolled back");
     }
@@ -29,13 +36,19 @@ async fn a_panic_ends_a_mutation_and_one_of_what_follows_ends_them_all() {
     store.create_user(bob.clone()).await.unwrap();
     assert!(store.check().is_ok());
     // Of the third it is heard, and no more than that.
-    assert!(matches!(store.create_user(cat.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary")));
+    assert!(
+        matches!(store.create_user(cat.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary"))
+    );
     for _ in 0..2 {
         assert!(store.check().is_err() && !store.healthy().await);
         assert!(matches!(store.create_user(dan.clone()).await, Err(StoreError::Unavailable(_))));
     }
     assert_eq!(*heard.lock().unwrap(), [1, 2, 3]);
-    assert_eq!(store.load().await.unwrap().users, [ann, bob, cat.clone()], "it is durable, and nothing after it");
+    assert_eq!(
+        store.load().await.unwrap().users,
+        [ann, bob, cat.clone()],
+        "it is durable, and nothing after it"
+    );
     drop(store);
     let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
     assert!(store.check().is_ok() && store.load().await.unwrap().users.contains(&cat));

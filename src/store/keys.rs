@@ -16,7 +16,9 @@ impl Store {
     /// was seen of it, by its generation.
     pub async fn create_child(&self, key: KeyRow, seen: u32) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| accounts::insert_key(transaction, key, Some(seen))).await
+        sqlite
+            .mutate(self, move |transaction| accounts::insert_key(transaction, key, Some(seen)))
+            .await
     }
 
     /// Adds many keys in one transaction, all of them or none; each as [`Store::create_key`].
@@ -36,7 +38,12 @@ impl Store {
     /// had its old ones. [`StoreError::KeyRevoked`] when it has ended, [`StoreError::Conflict`] when it, or what else the change was
     /// decided on, is no more what was `seen`, [`StoreError::LimitReached`] when one that is vouched for finds no room among its
     /// owner's.
-    pub async fn patch_key(&self, id: &KeyId, patch: KeyPatch, seen: Seen) -> Result<Committed, StoreError> {
+    pub async fn patch_key(
+        &self,
+        id: &KeyId,
+        patch: KeyPatch,
+        seen: Seen,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
         sqlite.mutate(self, move |transaction| self::patch(transaction, &id, patch, &seen)).await
@@ -57,22 +64,38 @@ impl Store {
 }
 
 /// Whether a change of `key` was decided on what is here now.
-pub(super) fn still_seen(transaction: &Transaction<'_>, key: &KeyRow, seen: &Seen) -> Result<(), StoreError> {
-    let mut now = transaction.prepare_cached("SELECT generation FROM keys WHERE id = ?1 AND (revoked_at IS NULL OR ?2)")?;
+pub(super) fn still_seen(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    seen: &Seen,
+) -> Result<(), StoreError> {
+    let mut now = transaction.prepare_cached(
+        "SELECT generation FROM keys WHERE id = ?1 AND (revoked_at IS NULL OR ?2)",
+    )?;
     let mut same = |other: &Option<(KeyId, u32)>, ended_too: bool| -> rusqlite::Result<bool> {
         let Some((id, generation)) = other else { return Ok(true) };
-        Ok(now.query_row(params![id.as_str(), ended_too], |row| row.get::<_, u32>(0)).optional()? == Some(*generation))
+        Ok(now.query_row(params![id.as_str(), ended_too], |row| row.get::<_, u32>(0)).optional()?
+            == Some(*generation))
     };
     // What its maker has bounds a key also when the maker has ended.
-    let same = key.generation == seen.generation && same(&seen.by, false)? && same(&seen.maker, true)?;
+    let same =
+        key.generation == seen.generation && same(&seen.by, false)? && same(&seen.maker, true)?;
     if same { Ok(()) } else { Err(StoreError::Conflict) }
 }
 
 fn read(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
-    transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key).optional()?.ok_or(StoreError::NotFound)
+    transaction
+        .query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)
+        .optional()?
+        .ok_or(StoreError::NotFound)
 }
 
-fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen) -> Result<Vec<Change>, StoreError> {
+fn patch(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    patch: KeyPatch,
+    seen: &Seen,
+) -> Result<Vec<Change>, StoreError> {
     let old = read(transaction, id)?;
     if old.revoked_at.is_some() {
         return Err(StoreError::KeyRevoked);
@@ -94,13 +117,16 @@ fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen
     if let Some(at) = patch.vouched_at.filter(|_| new.made_open != old.made_open) {
         accounts::room_for_key(transaction, &new, at, None)?;
     }
-    let followed = new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
+    let followed =
+        new.limits != old.limits || new.expires_at != old.expires_at || new.labels != old.labels;
     let mut changes = vec![write(transaction, new)?];
     // Of each change the labels before it.
     let mut labels = vec![old.labels];
     // From parent to child. One that has no need to change bounds its own as it did before.
     let mut next = 0;
-    while let (true, Some(Change::Key(above)), Some(before)) = (followed, changes.get(next), labels.get(next)) {
+    while let (true, Some(Change::Key(above)), Some(before)) =
+        (followed, changes.get(next), labels.get(next))
+    {
         let (above, before) = (std::sync::Arc::clone(above), before.clone());
         for child in children(transaction, &above.id)? {
             let own = child.labels.clone();
@@ -115,7 +141,8 @@ fn patch(transaction: &Transaction<'_>, id: &KeyId, patch: KeyPatch, seen: &Seen
 }
 
 fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
-    let mut children = transaction.prepare_cached("SELECT * FROM keys WHERE parent = ?1 ORDER BY id")?;
+    let mut children =
+        transaction.prepare_cached("SELECT * FROM keys WHERE parent = ?1 ORDER BY id")?;
     Ok(children.query_map([id.as_str()], key)?.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -161,7 +188,11 @@ fn write(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreErro
     Ok(Change::Key(row.into()))
 }
 
-fn end_descent(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) -> Result<Vec<Change>, StoreError> {
+fn end_descent(
+    transaction: &Transaction<'_>,
+    id: &KeyId,
+    at: Timestamp,
+) -> Result<Vec<Change>, StoreError> {
     read(transaction, id)?;
     let mut end = transaction.prepare_cached(
         "WITH RECURSIVE descent (id) AS (SELECT ?1 UNION SELECT keys.id FROM keys JOIN descent ON keys.parent = descent.id)
@@ -171,7 +202,10 @@ fn end_descent(transaction: &Transaction<'_>, id: &KeyId, at: Timestamp) -> Resu
     Ok(ended.map(|row| row.map(|row| Change::Key(row.into()))).collect::<rusqlite::Result<_>>()?)
 }
 
-fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<Vec<Change>, StoreError> {
+fn note_used(
+    transaction: &Transaction<'_>,
+    used: &[(KeyId, Timestamp)],
+) -> Result<Vec<Change>, StoreError> {
     let mut note =
         transaction.prepare_cached("UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)")?;
     for (id, at) in used {

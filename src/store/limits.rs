@@ -77,7 +77,11 @@ fn to_dollars<S: Serializer>(nano: &NanoUsd, serializer: S) -> Result<S::Ok, S::
 
 fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D::Error> {
     let usd = f64::deserialize(deserializer)?;
-    if usd.is_finite() && usd > 0.0 { Ok(nano_usd(usd)) } else { Err(serde::de::Error::custom("not a sum of money")) }
+    if usd.is_finite() && usd > 0.0 {
+        Ok(nano_usd(usd))
+    } else {
+        Err(serde::de::Error::custom("not a sum of money"))
+    }
 }
 
 /// What a key or user may use up. A limit that is not set does not limit.
@@ -112,7 +116,10 @@ impl Limits {
 
     /// Whether anything is counted for it: requests, tokens or money.
     pub fn are_counted(&self) -> bool {
-        self.rpm.is_some() || self.tpm.is_some() || self.concurrency.is_some() || self.budget.is_some()
+        self.rpm.is_some()
+            || self.tpm.is_some()
+            || self.concurrency.is_some()
+            || self.budget.is_some()
     }
 
     /// Fills what is not set from `outer`.
@@ -154,12 +161,17 @@ impl Limits {
 
     /// The first limit by which these allow what `outer` refuses.
     pub fn beyond(&self, outer: &Limits) -> Option<&'static str> {
-        let most = |inner: Option<u64>, outer: Option<u64>| outer.is_none_or(|outer| inner.is_some_and(|inner| inner <= outer));
-        let budget = outer.budget.is_none_or(|outer| self.budget.is_some_and(|inner| inner.within(outer)));
+        let most = |inner: Option<u64>, outer: Option<u64>| {
+            outer.is_none_or(|outer| inner.is_some_and(|inner| inner <= outer))
+        };
+        let budget =
+            outer.budget.is_none_or(|outer| self.budget.is_some_and(|inner| inner.within(outer)));
         let models = match (&self.models, &outer.models) {
             (_, None) => true,
             (None, Some(_)) => false,
-            (Some(inner), Some(outer)) => inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name))),
+            (Some(inner), Some(outer)) => {
+                inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name)))
+            }
         };
         let fits = [
             ("rpm", most(self.rpm, outer.rpm)),
@@ -191,7 +203,11 @@ impl fmt::Display for Budget {
 /// The patterns for what both lists match. Never more than a list may have: leaving some out only narrows it.
 fn common(one: &[String], other: &[String]) -> Vec<String> {
     let covered = |names: &[String], by: &[String]| -> Vec<String> {
-        names.iter().filter(|name| by.iter().any(|pattern| covers(pattern, name))).cloned().collect()
+        names
+            .iter()
+            .filter(|name| by.iter().any(|pattern| covers(pattern, name)))
+            .cloned()
+            .collect()
     };
     let mut both = covered(one, other);
     for name in covered(other, one) {
@@ -216,7 +232,10 @@ mod tests {
     use super::*;
 
     fn models(names: &[&str]) -> Limits {
-        Limits { models: Some(names.iter().map(|name| (*name).to_owned()).collect()), ..Limits::default() }
+        Limits {
+            models: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..Limits::default()
+        }
     }
 
     #[test]
@@ -235,7 +254,9 @@ mod tests {
     #[test]
     fn limits_that_are_counted_nest() {
         let limits = |text: &str| serde_json::from_str::<Limits>(text).unwrap();
-        let outer = limits(r#"{"rpm":10,"tpm":1000,"concurrency":2,"budget":{"usd":2.5,"per":"day"},"keys_per_user":3}"#);
+        let outer = limits(
+            r#"{"rpm":10,"tpm":1000,"concurrency":2,"budget":{"usd":2.5,"per":"day"},"keys_per_user":3}"#,
+        );
         assert_eq!(Limits::default().beyond(&outer), Some("rpm"));
         let mut inner = limits(r#"{"rpm":9}"#);
         inner.inherit(&outer);
@@ -293,7 +314,8 @@ mod tests {
     #[test]
     fn what_is_clamped_is_within_and_keeps_what_it_may() {
         let limits = |text: &str| serde_json::from_str::<Limits>(text).unwrap();
-        let outer = limits(r#"{"rpm":10,"budget":{"usd":2,"per":"day"},"models":["auto","openai/*"]}"#);
+        let outer =
+            limits(r#"{"rpm":10,"budget":{"usd":2,"per":"day"},"models":["auto","openai/*"]}"#);
         for (inner, expected) in [
             (r#"{}"#, r#"{"rpm":10,"budget":{"usd":2,"per":"day"},"models":["auto","openai/*"]}"#),
             (
@@ -314,13 +336,24 @@ mod tests {
 
     #[test]
     fn money_is_written_as_it_was_read() {
-        for text in [r#"{"budget":{"usd":0.1,"per":"month"}}"#, r#"{"budget":{"usd":1000000.0,"per":"day"}}"#] {
+        for text in [
+            r#"{"budget":{"usd":0.1,"per":"month"}}"#,
+            r#"{"budget":{"usd":1000000.0,"per":"day"}}"#,
+        ] {
             let limits: Limits = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&limits).unwrap(), text);
         }
-        assert_eq!((nano_usd(0.1), nano_usd(3e-10), nano_usd(0.0), nano_usd(f64::NAN)), (100_000_000, 1, 0, 0));
+        assert_eq!(
+            (nano_usd(0.1), nano_usd(3e-10), nano_usd(0.0), nano_usd(f64::NAN)),
+            (100_000_000, 1, 0, 0)
+        );
         for bad in ["0", "-1", "\"1\"", "null"] {
-            assert!(serde_json::from_str::<Limits>(&format!(r#"{{"budget":{{"usd":{bad},"per":"day"}}}}"#)).is_err());
+            assert!(
+                serde_json::from_str::<Limits>(&format!(
+                    r#"{{"budget":{{"usd":{bad},"per":"day"}}}}"#
+                ))
+                .is_err()
+            );
         }
     }
 }

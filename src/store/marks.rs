@@ -59,7 +59,9 @@ impl Marks {
                 let slots = read(&path, &file)?;
                 (Some(file), slots)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (make(&path).ok(), HashMap::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (make(&path).ok(), HashMap::new())
+            }
             Err(error) => return Err(error.into()),
         };
         Ok(Marks { path, state: Mutex::new(State { file, slots }) })
@@ -68,7 +70,11 @@ impl Marks {
     /// All marks.
     pub(super) fn all(&self) -> Vec<NodeMark> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.slots.iter().map(|(node, slot)| NodeMark { node: node.clone(), until: slot.until }).collect()
+        state
+            .slots
+            .iter()
+            .map(|(node, slot)| NodeMark { node: node.clone(), until: slot.until })
+            .collect()
     }
 
     /// Moves a node's mark to `until`, durably; one that is there already stays.
@@ -80,14 +86,17 @@ impl Marks {
         }
         let next = match before {
             Some(before) => Slot { copy: 1 - before.copy, until, ..before },
-            None => state.free(until).ok_or_else(|| StoreError::unavailable("there is no room for another node's mark"))?,
+            None => state.free(until).ok_or_else(|| {
+                StoreError::unavailable("there is no room for another node's mark")
+            })?,
         };
         let file = match state.file.take() {
             Some(file) => file,
             None => make(&self.path)?,
         };
         let place = u64::try_from(next.number * SLOT + next.copy * SECTOR).unwrap_or(u64::MAX);
-        let written = file.write_all_at(&encode(node, until), place).and_then(|()| file.sync_data());
+        let written =
+            file.write_all_at(&encode(node, until), place).and_then(|()| file.sync_data());
         state.file = Some(file);
         written?;
         state.slots.retain(|_, slot| slot.number != next.number);
@@ -106,15 +115,28 @@ impl State {
         let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
         let oldest = self.slots.values().min_by_key(|slot| slot.until)?;
         // Nodes that were deleted; each of the others has a slot.
-        (oldest.until < until.saturating_sub(4 * skew)).then_some(Slot { copy: 1 - oldest.copy, until, ..*oldest })
+        (oldest.until < until.saturating_sub(4 * skew)).then_some(Slot {
+            copy: 1 - oldest.copy,
+            until,
+            ..*oldest
+        })
     }
 }
 
 /// Makes the file with all of its bytes in their places, under its name only when it is whole.
 fn make(path: &Path) -> io::Result<File> {
     let draft = path.with_extension("new");
-    let file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    let made = file.write_all_at(&vec![0; SIZE], 0).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&draft, path));
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    let made = file
+        .write_all_at(&vec![0; SIZE], 0)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&draft, path));
     if let Err(error) = made {
         // It takes room that others need.
         let _left = std::fs::remove_file(&draft);
@@ -139,7 +161,9 @@ fn read(path: &Path, file: &File) -> Result<HashMap<NodeId, Slot>, StoreError> {
     let mut slots: HashMap<NodeId, Slot> = HashMap::new();
     for (number, slot) in bytes.chunks_exact(SLOT).enumerate() {
         let copies = slot.chunks_exact(SECTOR).enumerate();
-        let newest = copies.filter_map(|(copy, bytes)| decode(bytes).map(|(node, until)| (until, copy, node))).max_by_key(|found| found.0);
+        let newest = copies
+            .filter_map(|(copy, bytes)| decode(bytes).map(|(node, until)| (until, copy, node)))
+            .max_by_key(|found| found.0);
         if let Some((until, copy, node)) = newest {
             slots.insert(node, Slot { number, copy, until });
         }
@@ -164,7 +188,10 @@ fn decode(bytes: &[u8]) -> Option<(NodeId, i64)> {
     }
     let (id, until) = told.split_at(ID);
     let id = id.get(1..1 + usize::from(*id.first()?))?;
-    Some((NodeId::parse(std::str::from_utf8(id).ok()?)?, i64::from_le_bytes(until.try_into().ok()?)))
+    Some((
+        NodeId::parse(std::str::from_utf8(id).ok()?)?,
+        i64::from_le_bytes(until.try_into().ok()?),
+    ))
 }
 
 #[cfg(test)]
@@ -199,7 +226,8 @@ mod tests {
         let again = Marks::open(path.clone()).unwrap();
         let slot = again.state.lock().unwrap().slots[&a];
         let file = File::options().write(true).open(&path).unwrap();
-        file.write_all_at(&[7; 20], (slot.number * SLOT + (1 - slot.copy) * SECTOR) as u64).unwrap();
+        file.write_all_at(&[7; 20], (slot.number * SLOT + (1 - slot.copy) * SECTOR) as u64)
+            .unwrap();
         assert_eq!(all(&Marks::open(path.clone()).unwrap()), written);
         again.put(&a, 20).unwrap();
         assert_eq!(all(&Marks::open(path).unwrap())[1].until, 20);

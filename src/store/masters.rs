@@ -73,7 +73,10 @@ pub struct MovedDigest {
 
 impl std::fmt::Debug for MovedDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MovedDigest").field("of", &self.of).field("pepper", &self.pepper).finish_non_exhaustive()
+        f.debug_struct("MovedDigest")
+            .field("of", &self.of)
+            .field("pepper", &self.pepper)
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,7 +88,8 @@ pub struct Masters<'a> {
 impl Masters<'_> {
     /// All of them, the last one first; none where the store is new.
     pub fn rows(&self) -> Result<Vec<MasterRow>, StoreError> {
-        let mut statement = self.transaction.prepare("SELECT * FROM master_keys ORDER BY number DESC")?;
+        let mut statement =
+            self.transaction.prepare("SELECT * FROM master_keys ORDER BY number DESC")?;
         Ok(statement.query_map([], master)?.collect::<rusqlite::Result<_>>()?)
     }
 
@@ -104,14 +108,24 @@ impl Masters<'_> {
     }
 
     /// Adds one, which is the last from now on.
-    pub fn begin(&self, number: u32, fingerprint: &[u8], since: Timestamp) -> Result<(), StoreError> {
+    pub fn begin(
+        &self,
+        number: u32,
+        fingerprint: &[u8],
+        since: Timestamp,
+    ) -> Result<(), StoreError> {
         let insert = "INSERT INTO master_keys (number, fingerprint, since) VALUES (?1, ?2, ?3)";
         self.transaction.execute(insert, params![number, fingerprint, since.as_microsecond()])?;
         Ok(())
     }
 
     /// Writes down what is left of one, sealed under the one that is to be the last.
-    pub fn retire(&self, number: u32, pepper: Option<&[u8]>, captures: Option<&[u8]>) -> Result<(), StoreError> {
+    pub fn retire(
+        &self,
+        number: u32,
+        pepper: Option<&[u8]>,
+        captures: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
         let update = "UPDATE master_keys SET pepper = ?2, captures = ?3 WHERE number = ?1";
         self.transaction.execute(update, params![number, pepper, captures])?;
         Ok(())
@@ -142,7 +156,10 @@ impl Masters<'_> {
 /// Has `look` read a store that is there, and changes nothing, also beside a process that has it.
 /// None where there is no store, or one that cannot be read without writing: one of an earlier
 /// build, which a start brings up to date first, or what a crash has left.
-pub fn look<T, E>(dir: &Path, look: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<Option<T>, E>
+pub fn look<T, E>(
+    dir: &Path,
+    look: impl FnOnce(&Masters<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E>
 where
     E: From<StoreError>,
 {
@@ -155,8 +172,13 @@ where
 }
 
 /// Has `claim` look at the master keys, and holds what it does to them if it is well.
-pub(super) fn claim<T, E: From<StoreError>>(connection: &mut Connection, claim: impl FnOnce(&Masters<'_>) -> Result<T, E>) -> Result<T, E> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+pub(super) fn claim<T, E: From<StoreError>>(
+    connection: &mut Connection,
+    claim: impl FnOnce(&Masters<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(StoreError::from)?;
     let claimed = claim(&Masters { transaction: &transaction })?;
     transaction.commit().map_err(StoreError::from)?;
     Ok(claimed)
@@ -179,7 +201,16 @@ impl Store {
         let opened = blocking(move || Sqlite::open(dir, claim)).await;
         let (sqlite, documents, claimed) = opened.map_err(StoreError::from)??;
         let backend = Arc::new(Backend::Sqlite(sqlite));
-        Ok((Store { backend, faults: Faults::default(), probe: Default::default(), event: None, documents }, claimed))
+        Ok((
+            Store {
+                backend,
+                faults: Faults::default(),
+                probe: Default::default(),
+                event: None,
+                documents,
+            },
+            claimed,
+        ))
     }
 
     /// Puts digests of another pepper in the place of those that are known, where they still are: no key or session is another
@@ -199,7 +230,10 @@ impl Store {
     /// How much is known by the pepper of this master key. Looks at every key.
     pub async fn known_by_pepper(&self, number: u32, now: Timestamp) -> Result<Left, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts_reader.read(&self.faults, move |connection| left(connection, number, now)).await
+        sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| left(connection, number, now))
+            .await
     }
 
     /// Forgets the pepper of a master key before the last: no secret is known by it.
@@ -215,15 +249,17 @@ impl Store {
     async fn forget_of(&self, number: u32, update: &'static str) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         // No table in memory follows them.
-        let write =
-            move |transaction: &Transaction<'_>| transaction.execute(update, [number]).map(|_| Vec::new()).map_err(StoreError::from);
+        let write = move |transaction: &Transaction<'_>| {
+            transaction.execute(update, [number]).map(|_| Vec::new()).map_err(StoreError::from)
+        };
         sqlite.mutate(self, write).await.map(|_| ())
     }
 }
 
 fn left(connection: &Connection, number: u32, now: Timestamp) -> Result<Left, StoreError> {
     let count = |what: &str| {
-        let count = connection.query_row(what, params![number, now.as_microsecond()], |row| row.get::<_, i64>(0))?;
+        let count = connection
+            .query_row(what, params![number, now.as_microsecond()], |row| row.get::<_, i64>(0))?;
         Ok::<_, StoreError>(u64::try_from(count).unwrap_or(0))
     };
     Ok(Left {
@@ -236,7 +272,10 @@ fn left(connection: &Connection, number: u32, now: Timestamp) -> Result<Left, St
 }
 
 /// A digest that is no more what it was, since its secret was replaced or has ended, stays what it is.
-fn move_digest(transaction: &Transaction<'_>, moved: &MovedDigest) -> Result<Option<Change>, StoreError> {
+fn move_digest(
+    transaction: &Transaction<'_>,
+    moved: &MovedDigest,
+) -> Result<Option<Change>, StoreError> {
     let (statements, id): (&[&str], &str) = match &moved.of {
         DigestOf::Key(id) => (
             &[
@@ -246,16 +285,27 @@ fn move_digest(transaction: &Transaction<'_>, moved: &MovedDigest) -> Result<Opt
             ],
             id.as_str(),
         ),
-        DigestOf::Cookie(id) => {
-            (&["UPDATE OR IGNORE sessions SET cookie_digest = ?3, cookie_pepper = ?4 WHERE id = ?1 AND cookie_digest = ?2"], id.as_str())
-        }
-        DigestOf::Token(id) => {
-            (&["UPDATE OR IGNORE sessions SET token_digest = ?3, token_pepper = ?4 WHERE id = ?1 AND token_digest = ?2"], id.as_str())
-        }
+        DigestOf::Cookie(id) => (
+            &[
+                "UPDATE OR IGNORE sessions SET cookie_digest = ?3, cookie_pepper = ?4 WHERE id = ?1 AND cookie_digest = ?2",
+            ],
+            id.as_str(),
+        ),
+        DigestOf::Token(id) => (
+            &[
+                "UPDATE OR IGNORE sessions SET token_digest = ?3, token_pepper = ?4 WHERE id = ?1 AND token_digest = ?2",
+            ],
+            id.as_str(),
+        ),
     };
     let mut done = 0;
     for statement in statements {
-        done += transaction.prepare_cached(statement)?.execute(params![id, moved.from, moved.to, moved.pepper])?;
+        done += transaction.prepare_cached(statement)?.execute(params![
+            id,
+            moved.from,
+            moved.to,
+            moved.pepper
+        ])?;
     }
     if done == 0 {
         return Ok(None);

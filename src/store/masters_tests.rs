@@ -43,18 +43,30 @@ async fn what_a_claim_does_holds_or_has_not_happened() {
 async fn a_store_from_before_master_keys_had_numbers_has_its_first() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(3);
-    let (ann, login) = (user("ann@example.com", &random), session(&user("ann@example.com", &random).id, 1, &random));
+    let (ann, login) = (
+        user("ann@example.com", &random),
+        session(&user("ann@example.com", &random).id, 1, &random),
+    );
     let login = SessionRow { user: ann.id.clone(), ..login };
     {
         let file = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
-        let before = schema::ACCOUNTS.iter().position(|step| step.contains("CREATE TABLE master_keys")).unwrap();
+        let before = schema::ACCOUNTS
+            .iter()
+            .position(|step| step.contains("CREATE TABLE master_keys"))
+            .unwrap();
         schema::ACCOUNTS[..before].iter().for_each(|step| file.execute_batch(step).unwrap());
         file.pragma_update(None, "user_version", u32::try_from(before).unwrap()).unwrap();
-        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"one"[..]]).unwrap();
-        let insert_user =
-            "INSERT INTO users (id, email, role, password, disabled, labels, created_at) VALUES (?1, ?2, 'user', 'x', 0, '{}', 0)";
+        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"one"[..]])
+            .unwrap();
+        let insert_user = "INSERT INTO users (id, email, role, password, disabled, labels, created_at) VALUES (?1, ?2, 'user', 'x', 0, '{}', 0)";
         file.execute(insert_user, params![ann.id.as_str(), ann.email]).unwrap();
-        let values = params![login.id.as_str(), ann.id.as_str(), login.cookie_digest, login.token_digest, at(1).as_microsecond()];
+        let values = params![
+            login.id.as_str(),
+            ann.id.as_str(),
+            login.cookie_digest,
+            login.token_digest,
+            at(1).as_microsecond()
+        ];
         let insert = "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen)
                       VALUES (?1, ?2, ?3, ?4, ?5, ?5 + 100000000, ?5)";
         file.execute(insert, values).unwrap();
@@ -81,14 +93,23 @@ async fn digests_of_keys_move_where_they_are_and_nothing_else_changes() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(4);
     let store = Store::open(dir.path(), b"one").await.unwrap();
-    let [own, graced, ended] = [0; 3].map(|_| KeyRow { expires_at: None, ..key(&UserId::admin(), &random) });
+    let [own, graced, ended] =
+        [0; 3].map(|_| KeyRow { expires_at: None, ..key(&UserId::admin(), &random) });
     for key in [&own, &graced, &ended] {
         store.create_key(key.clone()).await.unwrap();
     }
     let of = |key: &KeyRow| DigestOf::Key(key.id.clone());
     // Between the use and the move the secret was replaced, and has a grace.
-    let secret = NewSecret { redacted: "rtr_new…".into(), digest: [7; 32], pepper: 2, grace_ends: Some(at(60)) };
-    store.rotate_key(&graced.id, secret, Seen { generation: 1, ..Seen::default() }, at(3)).await.unwrap();
+    let secret = NewSecret {
+        redacted: "rtr_new…".into(),
+        digest: [7; 32],
+        pepper: 2,
+        grace_ends: Some(at(60)),
+    };
+    store
+        .rotate_key(&graced.id, secret, Seen { generation: 1, ..Seen::default() }, at(3))
+        .await
+        .unwrap();
     store.revoke_key(&ended.id, at(3)).await.unwrap();
     let left = |keys, sessions| Left { keys, sessions };
     assert_eq!(store.known_by_pepper(1, at(4)).await.unwrap(), left(2, 0));
@@ -102,8 +123,11 @@ async fn digests_of_keys_move_where_they_are_and_nothing_else_changes() {
         moved(of(&own), own.digest, 15),
     ];
     let committed = store.move_digests(batch.clone()).await.unwrap();
-    let changed: Vec<&KeyId> =
-        committed.changes.iter().map(|change| if let Change::Key(key) = change { &key.id } else { panic!() }).collect();
+    let changed: Vec<&KeyId> = committed
+        .changes
+        .iter()
+        .map(|change| if let Change::Key(key) = change { &key.id } else { panic!() })
+        .collect();
     assert_eq!(changed, [&own.id, &graced.id]);
     assert_eq!(row(&store, &own.id).await, KeyRow { digest: [11; 32], pepper: 2, ..own.clone() });
     let previous = row(&store, &graced.id).await.previous.unwrap();
@@ -126,13 +150,19 @@ async fn a_session_s_two_secrets_move_one_by_one() {
     store.create_user(ann.clone()).await.unwrap();
     store.create_session(login.clone(), ann.password, 20).await.unwrap();
     let sessions = |sessions| Left { keys: 0, sessions };
-    store.move_digests(vec![moved(DigestOf::Token(login.id.clone()), login.token_digest, 21)]).await.unwrap();
+    store
+        .move_digests(vec![moved(DigestOf::Token(login.id.clone()), login.token_digest, 21)])
+        .await
+        .unwrap();
     let half = SessionRow { token_digest: [21; 32], token_pepper: 2, ..login.clone() };
     assert_eq!(store.load().await.unwrap().sessions, std::slice::from_ref(&half));
     assert_eq!(store.known_by_pepper(1, at(4)).await.unwrap(), sessions(1));
     let wrong = moved(DigestOf::Token(login.id.clone()), login.cookie_digest, 22);
     assert!(store.move_digests(vec![wrong]).await.unwrap().changes.is_empty());
-    let committed = store.move_digests(vec![moved(DigestOf::Cookie(login.id.clone()), login.cookie_digest, 22)]).await.unwrap();
+    let committed = store
+        .move_digests(vec![moved(DigestOf::Cookie(login.id.clone()), login.cookie_digest, 22)])
+        .await
+        .unwrap();
     let whole = SessionRow { cookie_digest: [22; 32], cookie_pepper: 2, ..half };
     assert_eq!(committed.changes, [Change::Session(whole)]);
     assert_eq!(store.known_by_pepper(1, at(4)).await.unwrap(), sessions(0));

@@ -49,8 +49,9 @@ pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest, look};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
-    OldCapture, Place, PreviousSecret, Role, Seen, SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
+    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow,
+    KeyPatch, KeyRow, KeyStatus, NewSecret, OldCapture, Place, PreviousSecret, Role, Seen,
+    SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 pub use users::ChangeUser;
@@ -124,9 +125,13 @@ impl From<rusqlite::Error> for StoreError {
 impl From<std::io::Error> for StoreError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                StoreError::Full(error.to_string())
+            }
             // The process may not write larger files: for what it keeps that is a full disk.
-            std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => StoreError::Full(error.to_string()),
+            std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => {
+                StoreError::Full(error.to_string())
+            }
             _ => StoreError::unavailable(error),
         }
     }
@@ -162,13 +167,17 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Conflict => Error::new(Kind::Conflict, "It exists already."),
-            StoreError::LimitReached => Error::new(Kind::KeyLimitReached, "The owner has as many live keys as one may have; revoke some."),
+            StoreError::LimitReached => Error::new(
+                Kind::KeyLimitReached,
+                "The owner has as many live keys as one may have; revoke some.",
+            ),
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
             StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
             StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
-            StoreError::LastAdmin => {
-                Error::new(Kind::Conflict, "This is the last admin; make another one first, or do it by ADMIN_API_KEY.")
-            }
+            StoreError::LastAdmin => Error::new(
+                Kind::Conflict,
+                "This is the last admin; make another one first, or do it by ADMIN_API_KEY.",
+            ),
             StoreError::NotFound => Error::not_found("object"),
             other => Error::store_unavailable(other),
         }
@@ -202,7 +211,9 @@ impl Store {
     #[doc(hidden)]
     pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
         let fingerprint = master_fingerprint.to_owned();
-        let claim = move |masters: &Masters<'_>| masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()));
+        let claim = move |masters: &Masters<'_>| {
+            masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()))
+        };
         Ok(Store::open_in(DataDir::take(data_dir)?, claim).await?.0)
     }
 
@@ -227,15 +238,27 @@ impl Store {
     /// Writes a row of the audit by itself, of what this database does not hold; it is durable when this answers.
     pub async fn note(&self, event: Event) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        let write = move |transaction: &rusqlite::Transaction<'_>| audit::insert(transaction, &event).map(|()| Vec::new());
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            audit::insert(transaction, &event).map(|()| Vec::new())
+        };
         sqlite.mutate(&Store { event: None, ..self.clone() }, write).await.map(|_| ())
     }
 
     /// Rows of the audit in the order of commits, the last first, those before `after`, up to `limit`; none when `after` never was
     /// a row. Of one that has left since, what was done in its millisecond may come once more.
-    pub async fn audit(&self, filter: AuditFilter, limit: usize, after: Option<AuditId>) -> Result<Option<Vec<AuditRow>>, StoreError> {
+    pub async fn audit(
+        &self,
+        filter: AuditFilter,
+        limit: usize,
+        after: Option<AuditId>,
+    ) -> Result<Option<Vec<AuditRow>>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.accounts_reader.read(&self.faults, move |connection| audit::list(connection, &filter, limit, after.as_ref())).await
+        sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| {
+                audit::list(connection, &filter, limit, after.as_ref())
+            })
+            .await
     }
 
     /// Has `follower` called with every mutation from now on, in the order of revisions; `false` when one is set.
@@ -252,7 +275,10 @@ impl Store {
 
     /// Gives every row of all tables to `take`, one after another, and then the revision at which that was: what is not kept of
     /// them takes no memory.
-    pub async fn each<F: FnMut(Change) + Send + 'static>(&self, take: F) -> Result<u64, StoreError> {
+    pub async fn each<F: FnMut(Change) + Send + 'static>(
+        &self,
+        take: F,
+    ) -> Result<u64, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.accounts.run(move |connection| accounts::each(connection, take)).await
     }
@@ -263,7 +289,11 @@ impl Store {
     }
 
     /// The same, made by an admin; [`StoreError::Stale`] when `by` is none any more.
-    pub async fn create_user_by(&self, user: UserRow, by: Option<UserId>) -> Result<Committed, StoreError> {
+    pub async fn create_user_by(
+        &self,
+        user: UserRow,
+        by: Option<UserId>,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let insert = move |transaction: &rusqlite::Transaction<'_>| {
             by.map_or(Ok(()), |by| users::check_admin(transaction, &by))?;
@@ -274,10 +304,17 @@ impl Store {
 
     /// Changes a user as `change` says, and ends the sessions of one who is disabled then; [`StoreError::LastAdmin`] when no admin
     /// would be left, unless `last_may_go`.
-    pub async fn update_user(&self, id: &UserId, last_may_go: bool, change: ChangeUser) -> Result<Committed, StoreError> {
+    pub async fn update_user(
+        &self,
+        id: &UserId,
+        last_may_go: bool,
+        change: ChangeUser,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(self, move |transaction| users::update(transaction, &id, last_may_go, &*change)).await
+        sqlite
+            .mutate(self, move |transaction| users::update(transaction, &id, last_may_go, &*change))
+            .await
     }
 
     /// Adds a key; [`StoreError::LimitReached`] when its owner has too many, [`StoreError::KeyRevoked`] when its parent has ended.
@@ -295,10 +332,20 @@ impl Store {
 
     /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] when it is over,
     /// [`StoreError::Conflict`] when it, or the key that acts, is no more what was `seen`.
-    pub async fn rotate_key(&self, id: &KeyId, secret: NewSecret, seen: Seen, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn rotate_key(
+        &self,
+        id: &KeyId,
+        secret: NewSecret,
+        seen: Seen,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(self, move |transaction| accounts::rotate_key(transaction, &id, &secret, &seen, at)).await
+        sqlite
+            .mutate(self, move |transaction| {
+                accounts::rotate_key(transaction, &id, &secret, &seen, at)
+            })
+            .await
     }
 
     /// Ends a session; again is no change.
@@ -308,10 +355,20 @@ impl Store {
 
     /// Exchanges a user's password hash for another and ends all sessions but `keep`; [`StoreError::Conflict`] when
     /// `old` is no longer the hash.
-    pub async fn change_password(&self, user: &UserId, old: String, new: String, keep: &SessionId) -> Result<Committed, StoreError> {
+    pub async fn change_password(
+        &self,
+        user: &UserId,
+        old: String,
+        new: String,
+        keep: &SessionId,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (user, keep) = (user.clone(), keep.clone());
-        sqlite.mutate(self, move |transaction| accounts::change_password(transaction, &user, &old, &new, &keep)).await
+        sqlite
+            .mutate(self, move |transaction| {
+                accounts::change_password(transaction, &user, &old, &new, &keep)
+            })
+            .await
     }
 
     /// Adds an agent; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
@@ -322,35 +379,67 @@ impl Store {
 
     /// Writes an agent over the one that had the entity tag `seen`; [`StoreError::Stale`] when it has another now,
     /// [`StoreError::Conflict`] when its new name is taken.
-    pub async fn update_agent(&self, agent: AgentRow, seen: String) -> Result<Committed, StoreError> {
+    pub async fn update_agent(
+        &self,
+        agent: AgentRow,
+        seen: String,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| agents::update(transaction, agent, &seen)).await
     }
 
     /// Deletes an agent, if it still has the entity tag `seen` where one is given ([`StoreError::Stale`]); again is no change.
-    pub async fn delete_agent(&self, id: &AgentId, seen: Option<String>) -> Result<Committed, StoreError> {
+    pub async fn delete_agent(
+        &self,
+        id: &AgentId,
+        seen: Option<String>,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(self, move |transaction| agents::delete(transaction, &id, seen.as_deref())).await
+        sqlite
+            .mutate(self, move |transaction| agents::delete(transaction, &id, seen.as_deref()))
+            .await
     }
 
     /// Begins a session and ends the user's oldest beyond `keep`; [`StoreError::Conflict`] when the user is disabled, or has
     /// another `password` hash than the one that was verified.
-    pub async fn create_session(&self, session: SessionRow, password: String, keep: usize) -> Result<Committed, StoreError> {
+    pub async fn create_session(
+        &self,
+        session: SessionRow,
+        password: String,
+        keep: usize,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| accounts::insert_session(transaction, session, &password, keep)).await
+        sqlite
+            .mutate(self, move |transaction| {
+                accounts::insert_session(transaction, session, &password, keep)
+            })
+            .await
     }
 
     /// Notes when sessions were last used and ends those that are over.
-    pub async fn sweep_sessions(&self, seen: Vec<(SessionId, Timestamp)>, over: Vec<SessionId>) -> Result<Committed, StoreError> {
+    pub async fn sweep_sessions(
+        &self,
+        seen: Vec<(SessionId, Timestamp)>,
+        over: Vec<SessionId>,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| accounts::sweep_sessions(transaction, &seen, &over)).await
+        sqlite
+            .mutate(self, move |transaction| accounts::sweep_sessions(transaction, &seen, &over))
+            .await
     }
 
     /// Writes what counts as spent and adds to what was used: all or none.
-    pub async fn keep_books(&self, spend: Vec<SpendRow>, usage: Vec<(UsageKey, UsageSums)>) -> Result<(), StoreError> {
+    pub async fn keep_books(
+        &self,
+        spend: Vec<SpendRow>,
+        usage: Vec<(UsageKey, UsageSums)>,
+    ) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| books::write(transaction, &spend, &usage)).await.map(|_| ())
+        sqlite
+            .mutate(self, move |transaction| books::write(transaction, &spend, &usage))
+            .await
+            .map(|_| ())
     }
 
     /// What counts as spent in the periods from `since` on.
@@ -368,7 +457,10 @@ impl Store {
     /// Forgets the spend of periods, and the usage of days, before these.
     pub async fn trim_books(&self, period: i64, day: i64) -> Result<(), StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.mutate(self, move |transaction| books::trim(transaction, period, day)).await.map(|_| ())
+        sqlite
+            .mutate(self, move |transaction| books::trim(transaction, period, day))
+            .await
+            .map(|_| ())
     }
 
     /// Waits until every gateway that shares the store has applied `rev`: alone, that is already so.
@@ -388,7 +480,11 @@ impl Store {
         let backend = Arc::clone(&self.backend);
         let question = || async move {
             let Backend::Sqlite(sqlite) = &*backend;
-            sqlite.check().is_ok() && matches!(tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await, Ok(Ok(())))
+            sqlite.check().is_ok()
+                && matches!(
+                    tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await,
+                    Ok(Ok(()))
+                )
         };
         !self.faults.broken() && self.probe.ask(question).await
     }
@@ -427,15 +523,31 @@ impl Store {
     pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.marked(sqlite.reader.read(&self.faults, move |connection| captures::owner(connection, &id)).await)
+        sqlite.marked(
+            sqlite
+                .reader
+                .read(&self.faults, move |connection| captures::owner(connection, &id))
+                .await,
+        )
     }
 
     /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at,
     /// or [`crate::bounds::LIST_LOOKUPS`].
-    pub async fn list_captures(&self, filter: CaptureFilter, limit: usize, after: Option<RequestId>) -> Result<CapturePage, StoreError> {
+    pub async fn list_captures(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<CapturePage, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let list = move |connection: &mut rusqlite::Connection| {
-            capture_list::list(connection, &filter, limit, after.as_ref(), capture_list::budget(&filter))
+            capture_list::list(
+                connection,
+                &filter,
+                limit,
+                after.as_ref(),
+                capture_list::budget(&filter),
+            )
         };
         sqlite.marked(sqlite.reader.read(&self.faults, list).await)
     }
@@ -444,7 +556,12 @@ impl Store {
     pub async fn locate_capture(&self, id: &RequestId) -> Result<Option<Place>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.marked(sqlite.reader.read(&self.faults, move |connection| captures::locate(connection, &id)).await)
+        sqlite.marked(
+            sqlite
+                .reader
+                .read(&self.faults, move |connection| captures::locate(connection, &id))
+                .await,
+        )
     }
 }
 

@@ -41,7 +41,10 @@ pub struct NodeRow {
 
 impl fmt::Debug for NodeRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeRow").field("id", &self.id).field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("NodeRow")
+            .field("id", &self.id)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
     }
 }
 
@@ -90,7 +93,10 @@ impl Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("epoch", &self.epoch).field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Registration")
+            .field("epoch", &self.epoch)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -124,8 +130,13 @@ pub struct SpentNonce {
 }
 
 /// Adds a node whose name is free, while there are not too many.
-pub(super) fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
-    let taken = transaction.query_row("SELECT 1 FROM nodes WHERE name = ?1", [&node.name], |_| Ok(())).optional()?;
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    node: NodeRow,
+) -> Result<Vec<Change>, StoreError> {
+    let taken = transaction
+        .query_row("SELECT 1 FROM nodes WHERE name = ?1", [&node.name], |_| Ok(()))
+        .optional()?;
     if taken.is_some() {
         return Err(StoreError::Conflict);
     }
@@ -149,7 +160,10 @@ pub(super) fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec
 }
 
 /// Deletes a node and what it spent; one that is not there is no change.
-pub(super) fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, StoreError> {
+pub(super) fn delete(
+    transaction: &Transaction<'_>,
+    id: &NodeId,
+) -> Result<Vec<Change>, StoreError> {
     transaction.execute("DELETE FROM node_nonces WHERE node = ?1", [id.as_str()])?;
     transaction.execute("DELETE FROM node_events WHERE node = ?1", [id.as_str()])?;
     match transaction.execute("DELETE FROM nodes WHERE id = ?1", [id.as_str()])? {
@@ -160,7 +174,10 @@ pub(super) fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<C
 
 /// Gives a node its next secret, sealed for that generation; the one before stays until then. [`StoreError::Conflict`] when
 /// another rotation was first.
-pub(super) fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>, StoreError> {
+pub(super) fn rotate(
+    transaction: &Transaction<'_>,
+    next: &NodeRow,
+) -> Result<Vec<Change>, StoreError> {
     let old = find(transaction, &next.id)?;
     if old.generation + 1 != next.generation {
         return Err(StoreError::Conflict);
@@ -171,7 +188,10 @@ pub(super) fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Ve
 /// Spends a nonce: [`StoreError::NotFound`] when the generation is not taken any more, [`StoreError::Conflict`] when the nonce
 /// was spent before or may have been, [`StoreError::LimitReached`] when too many were of late. The first use of a generation ends
 /// the one before.
-pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>, StoreError> {
+pub(super) fn spend(
+    transaction: &Transaction<'_>,
+    spent: &SpentNonce,
+) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, &spent.node)?;
     let graced = node.previous.as_ref().is_some_and(|previous| previous.expires_at > spent.at);
     if spent.generation != node.generation && !(graced && spent.generation + 1 == node.generation) {
@@ -182,13 +202,20 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
     if first_use {
         // Nothing that another secret signed is good any more, nor does what was forgotten of that bar anything.
         transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1")?.execute([id])?;
-        transaction.prepare_cached("UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1")?.execute([id])?;
+        transaction
+            .prepare_cached("UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1")?
+            .execute([id])?;
     }
     // What is older than that can come no more, whichever of the two clocks was ahead; unless ours is set back.
     let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
     let before = spent.at.as_second() - 2 * skew;
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
-    if transaction.prepare_cached(known)?.query_row(params![id, spent.nonce], |_| Ok(())).optional()?.is_some() {
+    if transaction
+        .prepare_cached(known)?
+        .query_row(params![id, spent.nonce], |_| Ok(()))
+        .optional()?
+        .is_some()
+    {
         return Err(StoreError::Conflict);
     }
     if spent.created <= newest_forgotten(transaction, id)? {
@@ -213,14 +240,20 @@ pub(super) fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result
 /// They are kept for longer than they can come again by a clock that goes on, so that a clock that is set back by an hour shuts nobody
 /// out: what was spent at that time is still known.
 fn make_room(transaction: &Transaction<'_>, id: &str, before: i64) -> Result<(), StoreError> {
-    let count: i64 = transaction.prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?.query_row([id], |row| row.get(0))?;
+    let count: i64 = transaction
+        .prepare_cached("SELECT count(*) FROM node_nonces WHERE node = ?1")?
+        .query_row([id], |row| row.get(0))?;
     let over = 1 + count - i64::try_from(bounds::NODE_NONCES).unwrap_or(i64::MAX);
     if over > 0 {
         let oldest = "SELECT created FROM node_nonces WHERE node = ?1 AND created < ?2 ORDER BY created LIMIT 1 OFFSET ?3";
-        let newest: Option<i64> =
-            transaction.prepare_cached(oldest)?.query_row(params![id, before, over - 1], |row| row.get(0)).optional()?;
+        let newest: Option<i64> = transaction
+            .prepare_cached(oldest)?
+            .query_row(params![id, before, over - 1], |row| row.get(0))
+            .optional()?;
         let newest = newest.ok_or(StoreError::LimitReached)?;
-        transaction.prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2")?.execute(params![id, newest])?;
+        transaction
+            .prepare_cached("DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2")?
+            .execute(params![id, newest])?;
         let note = "UPDATE nodes SET nonces_forgotten = max(nonces_forgotten, ?2) WHERE id = ?1";
         transaction.prepare_cached(note)?.execute(params![id, newest])?;
     }
@@ -234,41 +267,70 @@ fn newest_forgotten(transaction: &Transaction<'_>, id: &str) -> Result<i64, Stor
 }
 
 /// Whether a nonce was spent, or may have been.
-pub(super) fn is_known(connection: &Connection, node: &NodeId, nonce: &str, created: i64) -> Result<bool, StoreError> {
+pub(super) fn is_known(
+    connection: &Connection,
+    node: &NodeId,
+    nonce: &str,
+    created: i64,
+) -> Result<bool, StoreError> {
     let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
-    let forgotten: Option<i64> = connection.prepare_cached(forgotten)?.query_row([node.as_str()], |row| row.get(0)).optional()?;
+    let forgotten: Option<i64> = connection
+        .prepare_cached(forgotten)?
+        .query_row([node.as_str()], |row| row.get(0))
+        .optional()?;
     let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
-    let known = connection.prepare_cached(known)?.query_row(params![node.as_str(), nonce], |_| Ok(())).optional()?;
+    let known = connection
+        .prepare_cached(known)?
+        .query_row(params![node.as_str(), nonce], |_| Ok(()))
+        .optional()?;
     // Of a node that is not there nothing is known.
     Ok(known.is_some() || forgotten.is_none_or(|forgotten| created <= forgotten))
 }
 
 /// Remembers ids of a node's events and gives which of them are new. The oldest beyond [`bounds::NODE_EVENT_IDS`] are forgotten.
-pub(super) fn note_events(transaction: &Transaction<'_>, node: &NodeId, ids: &[String]) -> Result<Vec<bool>, StoreError> {
+pub(super) fn note_events(
+    transaction: &Transaction<'_>,
+    node: &NodeId,
+    ids: &[String],
+) -> Result<Vec<bool>, StoreError> {
     find(transaction, node)?;
     let mut new = Vec::with_capacity(ids.len());
     {
-        let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO node_events (node, id) VALUES (?1, ?2)")?;
+        let mut insert = transaction
+            .prepare_cached("INSERT OR IGNORE INTO node_events (node, id) VALUES (?1, ?2)")?;
         for id in ids {
             new.push(insert.execute(params![node.as_str(), id])? > 0);
         }
     }
     if new.contains(&true) {
-        let oldest = "SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2";
+        let oldest =
+            "SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2";
         let most = i64::try_from(bounds::NODE_EVENT_IDS).unwrap_or(i64::MAX);
-        let over: Option<i64> = transaction.prepare_cached(oldest)?.query_row(params![node.as_str(), most], |row| row.get(0)).optional()?;
+        let over: Option<i64> = transaction
+            .prepare_cached(oldest)?
+            .query_row(params![node.as_str(), most], |row| row.get(0))
+            .optional()?;
         if let Some(over) = over {
-            transaction.prepare_cached("DELETE FROM node_events WHERE node = ?1 AND seq <= ?2")?.execute(params![node.as_str(), over])?;
+            transaction
+                .prepare_cached("DELETE FROM node_events WHERE node = ?1 AND seq <= ?2")?
+                .execute(params![node.as_str(), over])?;
         }
     }
     Ok(new)
 }
 
 /// Notes what a node registers as: a new epoch, whatever the one in `registration`.
-pub(super) fn register(transaction: &Transaction<'_>, id: &NodeId, registration: Registration) -> Result<Vec<Change>, StoreError> {
+pub(super) fn register(
+    transaction: &Transaction<'_>,
+    id: &NodeId,
+    registration: Registration,
+) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, id)?;
     let epoch = node.registration.as_ref().map_or(1, |before| before.epoch + 1);
-    write(transaction, NodeRow { registration: Some(Registration { epoch, ..registration }), ..node })
+    write(
+        transaction,
+        NodeRow { registration: Some(Registration { epoch, ..registration }), ..node },
+    )
 }
 
 /// Notes the models of an epoch that goes on, or, with none, its end. [`StoreError::Conflict`] when there is another epoch by now.
@@ -279,20 +341,33 @@ pub(super) fn amend(
     models: Option<Vec<NodeModel>>,
 ) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, id)?;
-    let Some(before) = node.registration.clone().filter(|before| before.epoch == epoch) else { return Err(StoreError::Conflict) };
+    let Some(before) = node.registration.clone().filter(|before| before.epoch == epoch) else {
+        return Err(StoreError::Conflict);
+    };
     let after = match models {
         Some(models) => Registration { models, ..before.clone() },
         None => Registration { ended: true, ..before.clone() },
     };
-    if after == before { Ok(Vec::new()) } else { write(transaction, NodeRow { registration: Some(after), ..node }) }
+    if after == before {
+        Ok(Vec::new())
+    } else {
+        write(transaction, NodeRow { registration: Some(after), ..node })
+    }
 }
 
 fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow, StoreError> {
     let found = "SELECT * FROM nodes WHERE id = ?1";
-    transaction.prepare_cached(found)?.query_row([id.as_str()], node).optional()?.ok_or(StoreError::NotFound)
+    transaction
+        .prepare_cached(found)?
+        .query_row([id.as_str()], node)
+        .optional()?
+        .ok_or(StoreError::NotFound)
 }
 
-pub(super) fn write(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    node: NodeRow,
+) -> Result<Vec<Change>, StoreError> {
     transaction.execute(
         "UPDATE nodes SET generation = ?2, secret = ?3, previous = ?4, previous_expires_at = ?5, rotated_at = ?6, registration = ?7
          WHERE id = ?1",
@@ -369,7 +444,11 @@ mod tests {
     fn fill(transaction: &Transaction<'_>, node: &NodeId, second: i64) {
         for number in 0..bounds::NODE_NONCES {
             let (nonce, created) = (format!("{second} {number}"), at(second).as_second());
-            spend(transaction, &SpentNonce { node: node.clone(), generation: 1, nonce, created, at: at(second) }).unwrap();
+            spend(
+                transaction,
+                &SpentNonce { node: node.clone(), generation: 1, nonce, created, at: at(second) },
+            )
+            .unwrap();
         }
     }
 
@@ -386,7 +465,10 @@ mod tests {
         spend("b", 10).unwrap();
         spend("c", 40_000).unwrap();
         for (nonce, second) in [("a", 0), ("b", 10), ("c", 40_000)] {
-            assert!(matches!(spend(nonce, second), Err(StoreError::Conflict)), "{nonce}: spent, whatever the clock is");
+            assert!(
+                matches!(spend(nonce, second), Err(StoreError::Conflict)),
+                "{nonce}: spent, whatever the clock is"
+            );
         }
         spend("d", 0).unwrap();
         spend("e", 11).unwrap();
@@ -405,19 +487,28 @@ mod tests {
             let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
             spend(&transaction, &SpentNonce { node: id.clone(), generation, nonce, created, at })
         };
-        let known = |nonce: &str, second: i64| is_known(&transaction, &id, nonce, at(second).as_second()).unwrap();
+        let known = |nonce: &str, second: i64| {
+            is_known(&transaction, &id, nonce, at(second).as_second()).unwrap()
+        };
         assert!(!known("a", 0));
         spend(1, "a", 0).unwrap();
         assert!(known("a", 0) && !known("b", 0));
         fill(&transaction, &id, 200);
         assert!(known("a", 0) && known("b", 0) && !known("b", 1), "a is forgotten");
         for nonce in ["a", "b"] {
-            assert!(matches!(spend(1, nonce, 0), Err(StoreError::Conflict)), "{nonce} was spent, or may have been");
+            assert!(
+                matches!(spend(1, nonce, 0), Err(StoreError::Conflict)),
+                "{nonce} was spent, or may have been"
+            );
         }
-        assert!(is_known(&transaction, &NodeId::new(at(0), &Random::seeded(2)), "b", i64::MAX).unwrap());
+        assert!(
+            is_known(&transaction, &NodeId::new(at(0), &Random::seeded(2)), "b", i64::MAX).unwrap()
+        );
         let node = find(&transaction, &id).unwrap();
-        let previous = Some(PreviousNodeSecret { secret: node.secret.clone(), expires_at: at(9_000) });
-        rotate(&transaction, &NodeRow { generation: 2, secret: vec![2], previous, ..node }).unwrap();
+        let previous =
+            Some(PreviousNodeSecret { secret: node.secret.clone(), expires_at: at(9_000) });
+        rotate(&transaction, &NodeRow { generation: 2, secret: vec![2], previous, ..node })
+            .unwrap();
         spend(2, "n", 400).unwrap();
         spend(2, "b", 0).unwrap();
         assert!(matches!(spend(1, "a", 0), Err(StoreError::NotFound)));
@@ -428,17 +519,28 @@ mod tests {
         let mut connection = accounts();
         let transaction = connection.transaction().unwrap();
         let id = enrolled(&transaction);
-        let note = |ids: &[&str]| note_events(&transaction, &id, &ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
+        let note = |ids: &[&str]| {
+            note_events(
+                &transaction,
+                &id,
+                &ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>(),
+            )
+        };
         assert_eq!(note(&["x", "y", "x"]).unwrap(), [true, true, false]);
         assert_eq!(note(&["y", "z"]).unwrap(), [false, true]);
-        let many: Vec<String> = (0..bounds::NODE_EVENT_IDS).map(|number| number.to_string()).collect();
+        let many: Vec<String> =
+            (0..bounds::NODE_EVENT_IDS).map(|number| number.to_string()).collect();
         assert!(note_events(&transaction, &id, &many[1..]).unwrap().iter().all(|new| *new));
         assert_eq!(note(&["z", "x"]).unwrap(), [false, true], "x was among the oldest");
-        let kept: i64 = transaction.query_row("SELECT count(*) FROM node_events", [], |row| row.get(0)).unwrap();
+        let kept: i64 = transaction
+            .query_row("SELECT count(*) FROM node_events", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(kept, bounds::NODE_EVENT_IDS as i64);
         delete(&transaction, &id).unwrap();
         assert!(matches!(note(&["x"]), Err(StoreError::NotFound)));
-        let kept: i64 = transaction.query_row("SELECT count(*) FROM node_events", [], |row| row.get(0)).unwrap();
+        let kept: i64 = transaction
+            .query_row("SELECT count(*) FROM node_events", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(kept, 0);
     }
 
@@ -448,15 +550,29 @@ mod tests {
         let transaction = connection.transaction().unwrap();
         let id = enrolled(&transaction);
         let spend = |nonce: String, second: i64| {
-            spend(&transaction, &SpentNonce { node: id.clone(), generation: 1, nonce, created: at(second).as_second(), at: at(second) })
+            spend(
+                &transaction,
+                &SpentNonce {
+                    node: id.clone(),
+                    generation: 1,
+                    nonce,
+                    created: at(second).as_second(),
+                    at: at(second),
+                },
+            )
         };
         for number in 0..bounds::NODE_NONCES {
             spend(number.to_string(), 0).unwrap();
         }
         assert!(matches!(spend("one more".into(), 120), Err(StoreError::LimitReached)));
-        assert!(matches!(spend("0".into(), 120), Err(StoreError::Conflict)), "what came before is known all the same");
+        assert!(
+            matches!(spend("0".into(), 120), Err(StoreError::Conflict)),
+            "what came before is known all the same"
+        );
         spend("one more".into(), 121).unwrap();
-        let left: i64 = transaction.query_row("SELECT count(*) FROM node_nonces", [], |row| row.get(0)).unwrap();
+        let left: i64 = transaction
+            .query_row("SELECT count(*) FROM node_nonces", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(left, 1, "those of one second are forgotten together");
     }
 }

@@ -7,7 +7,10 @@ use crate::blocking::blocking;
 use crate::bounds;
 use crate::id::NodeId;
 
-use super::{Backend, Committed, NodeMark, NodeModel, NodeRow, Registration, SpentNonce, Store, StoreError, nodes};
+use super::{
+    Backend, Committed, NodeMark, NodeModel, NodeRow, Registration, SpentNonce, Store, StoreError,
+    nodes,
+};
 
 impl Store {
     /// Adds a node; [`StoreError::Conflict`] when its name is taken, [`StoreError::LimitReached`] when there are too many.
@@ -38,10 +41,20 @@ impl Store {
     }
 
     /// Whether a nonce that a node signed at `created` was spent, or may have been: reads only, also while nothing can be written.
-    pub async fn nonce_is_known(&self, node: &NodeId, nonce: &str, created: i64) -> Result<bool, StoreError> {
+    pub async fn nonce_is_known(
+        &self,
+        node: &NodeId,
+        nonce: &str,
+        created: i64,
+    ) -> Result<bool, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (node, nonce) = (node.clone(), nonce.to_owned());
-        sqlite.accounts_reader.read(&self.faults, move |connection| nodes::is_known(connection, &node, &nonce, created)).await
+        sqlite
+            .accounts_reader
+            .read(&self.faults, move |connection| {
+                nodes::is_known(connection, &node, &nonce, created)
+            })
+            .await
     }
 
     /// Notes that a node's signatures made until this second may have been taken, though their nonces are kept nowhere else.
@@ -64,12 +77,17 @@ impl Store {
 
     /// Remembers the ids of a node's events, durably, and gives for each whether it is new. The newest
     /// [`bounds::NODE_EVENT_IDS`] of a node are kept; [`StoreError::NotFound`] when there is no such node.
-    pub async fn note_events(&self, node: &NodeId, ids: Vec<String>) -> Result<Vec<bool>, StoreError> {
+    pub async fn note_events(
+        &self,
+        node: &NodeId,
+        ids: Vec<String>,
+    ) -> Result<Vec<bool>, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let (node, told) = (node.clone(), Arc::new(Mutex::new(Vec::new())));
         let telling = Arc::clone(&told);
         let note = move |transaction: &rusqlite::Transaction<'_>| {
-            *telling.lock().unwrap_or_else(PoisonError::into_inner) = nodes::note_events(transaction, &node, &ids)?;
+            *telling.lock().unwrap_or_else(PoisonError::into_inner) =
+                nodes::note_events(transaction, &node, &ids)?;
             // No table in memory follows them.
             Ok(Vec::new())
         };
@@ -78,14 +96,25 @@ impl Store {
     }
 
     /// Notes what a node registers as, which begins its next epoch.
-    pub async fn register_node(&self, id: &NodeId, registration: Registration) -> Result<Committed, StoreError> {
+    pub async fn register_node(
+        &self,
+        id: &NodeId,
+        registration: Registration,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
-        sqlite.mutate(self, move |transaction| nodes::register(transaction, &id, registration)).await
+        sqlite
+            .mutate(self, move |transaction| nodes::register(transaction, &id, registration))
+            .await
     }
 
     /// Notes the models of a node's epoch, or, with none, its end; [`StoreError::Conflict`] when there is another by now.
-    pub async fn amend_node(&self, id: &NodeId, epoch: u64, models: Option<Vec<NodeModel>>) -> Result<Committed, StoreError> {
+    pub async fn amend_node(
+        &self,
+        id: &NodeId,
+        epoch: u64,
+        models: Option<Vec<NodeModel>>,
+    ) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         let id = id.clone();
         sqlite.mutate(self, move |transaction| nodes::amend(transaction, &id, epoch, models)).await

@@ -16,7 +16,10 @@ pub(super) struct Probe(Arc<Mutex<Asked>>);
 
 impl Probe {
     /// The answer to the question that is under way, or to this one where none is. It goes on when who asked leaves.
-    pub(super) async fn ask<F: Future<Output = bool> + Send + 'static>(&self, question: impl FnOnce() -> F) -> bool {
+    pub(super) async fn ask<F: Future<Output = bool> + Send + 'static>(
+        &self,
+        question: impl FnOnce() -> F,
+    ) -> bool {
         let answer = {
             let mut under_way = self.lock();
             match under_way.as_ref() {
@@ -60,7 +63,8 @@ mod tests {
 
     #[tokio::test]
     async fn many_share_one_question_and_who_comes_after_the_answer_asks_anew() {
-        let (probe, asked, gate) = (Probe::default(), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (probe, asked, gate) =
+            (Probe::default(), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let ask = || {
             let (probe, asked, gate) = (probe.clone(), asked.clone(), gate.clone());
             tokio::spawn(async move {

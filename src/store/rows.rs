@@ -64,7 +64,11 @@ pub struct UserRow {
 
 impl fmt::Debug for UserRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserRow").field("id", &self.id).field("role", &self.role).field("disabled", &self.disabled).finish_non_exhaustive()
+        f.debug_struct("UserRow")
+            .field("id", &self.id)
+            .field("role", &self.role)
+            .field("disabled", &self.disabled)
+            .finish_non_exhaustive()
     }
 }
 
@@ -210,7 +214,11 @@ pub struct KeyRow {
 impl fmt::Debug for KeyRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeyRow");
-        shown.field("id", &self.id).field("interface", &self.interface).field("owner", &self.owner).field("revoked_at", &self.revoked_at);
+        shown
+            .field("id", &self.id)
+            .field("interface", &self.interface)
+            .field("owner", &self.owner)
+            .field("revoked_at", &self.revoked_at);
         shown.finish_non_exhaustive()
     }
 }
@@ -240,7 +248,10 @@ pub struct SessionRow {
 
 impl fmt::Debug for SessionRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionRow").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("SessionRow")
+            .field("id", &self.id)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 

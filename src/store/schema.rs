@@ -180,19 +180,27 @@ pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(),
     for step in steps.iter().skip(seen) {
         transaction.execute_batch(step)?;
     }
-    transaction.pragma_update(None, "user_version", u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
+    transaction.pragma_update(
+        None,
+        "user_version",
+        u32::try_from(steps.len()).unwrap_or(u32::MAX),
+    )?;
     transaction.commit()?;
     Ok(())
 }
 
 /// Whether a file has seen all the steps, and no more.
-pub(super) fn is_of_this_build(connection: &Connection, steps: &[&str]) -> Result<bool, StoreError> {
+pub(super) fn is_of_this_build(
+    connection: &Connection,
+    steps: &[&str],
+) -> Result<bool, StoreError> {
     Ok(seen(connection, steps)? == steps.len())
 }
 
 /// How many of the steps a file has seen.
 fn seen(connection: &Connection, steps: &[&str]) -> Result<usize, StoreError> {
-    let found = connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))? as usize;
+    let found =
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))? as usize;
     if found > steps.len() {
         return Err(StoreError::NewerSchema { found, known: steps.len() });
     }

@@ -75,7 +75,9 @@ impl Sqlite {
     /// good, and a later mutation would not mend them: from then on nobody is let in, and nothing is written.
     pub(super) async fn mutate<F>(&self, by: &Store, write: F) -> Result<Committed, StoreError>
     where
-        F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError> + Send + 'static,
+        F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError>
+            + Send
+            + 'static,
     {
         let (faults, event) = (by.faults.clone(), by.event.clone());
         let (follower, behind) = (Arc::clone(&self.follower), Arc::clone(&self.behind));
@@ -93,7 +95,9 @@ impl Sqlite {
                 };
                 if catch_unwind(AssertUnwindSafe(follow)).is_err() {
                     behind.store(true, Ordering::Release);
-                    log::error!("the tables in memory could not follow a change that is durable: nobody is let in until the next start");
+                    log::error!(
+                        "the tables in memory could not follow a change that is durable: nobody is let in until the next start"
+                    );
                     return Err(left_behind());
                 }
             }
@@ -103,7 +107,11 @@ impl Sqlite {
     }
 
     /// Does `work` on the capture writer's thread, after what was sent there before.
-    pub(super) async fn write_captures<T, F>(&self, faults: &Faults, work: F) -> Result<T, StoreError>
+    pub(super) async fn write_captures<T, F>(
+        &self,
+        faults: &Faults,
+        work: F,
+    ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&mut CaptureIndex<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -121,7 +129,9 @@ impl Sqlite {
         if let Err(StoreError::Damaged(what)) = &done {
             let mark = self.dir.path().join(DAMAGED);
             if !mark.exists() {
-                log::error!("the index of captures is damaged ({what}): the next start makes it again");
+                log::error!(
+                    "the index of captures is damaged ({what}): the next start makes it again"
+                );
                 // A later failure tries again.
                 let _unmarked = File::create(mark);
             }
@@ -137,7 +147,8 @@ impl Sqlite {
 
     /// Moves what is in the write-ahead logs into the databases.
     pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
-        let (accounts, captures) = tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
+        let (accounts, captures) =
+            tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
         accounts.and(self.marked(captures))
     }
 
@@ -148,7 +159,9 @@ impl Sqlite {
 }
 
 fn left_behind() -> StoreError {
-    StoreError::unavailable("the tables in memory do not know all that is durable; the next start reads them again")
+    StoreError::unavailable(
+        "the tables in memory do not know all that is durable; the next start reads them again",
+    )
 }
 
 /// A file that says that the index is damaged, which is not seen in every file at the start.
@@ -157,7 +170,11 @@ const DAMAGED: &str = "captures.db-damaged";
 /// Opens the index of captures, or makes it. One that is damaged is put aside, as it can be made again.
 fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let mark = path.with_file_name(DAMAGED);
-    let opened = if mark.exists() { Err(StoreError::Damaged("as was seen before".into())) } else { open_whole(path) };
+    let opened = if mark.exists() {
+        Err(StoreError::Damaged("as was seen before".into()))
+    } else {
+        open_whole(path)
+    };
     let Err(StoreError::Damaged(why)) = opened else { return opened };
     if path.exists() {
         put_aside(path, &why)?;
@@ -173,7 +190,10 @@ fn put_aside(path: &Path, why: &str) -> Result<(), StoreError> {
     let journals = ["db-wal", "db-shm"];
     if is_index(path)? {
         let aside = path.with_file_name(ASIDE);
-        log::error!("the index of captures is damaged ({why}) and is made again; what it was is {} until then", aside.display());
+        log::error!(
+            "the index of captures is damaged ({why}) and is made again; what it was is {} until then",
+            aside.display()
+        );
         std::fs::rename(path, &aside)?;
         for journal in journals {
             // They belong to what was put aside, and may not be there.
@@ -182,7 +202,10 @@ fn put_aside(path: &Path, why: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     let named = |number: u32| path.with_file_name(format!("captures-damaged-{number}.db"));
-    let aside = (1..).map(named).find(|name| !name.exists()).ok_or_else(|| StoreError::Damaged("it cannot be put aside".into()))?;
+    let aside = (1..)
+        .map(named)
+        .find(|name| !name.exists())
+        .ok_or_else(|| StoreError::Damaged("it cannot be put aside".into()))?;
     log::error!(
         "captures.db is damaged ({why}), and captures of an earlier build may be in it that are nowhere else: it is kept as {}. \
          Captures go into a new one",
@@ -213,16 +236,21 @@ const ASIDE: &str = "captures.damaged";
 
 fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
     let mut index = open(path, Durability::Process)?;
-    let whole = |found: bool, why: &str| if found { Ok(()) } else { Err(StoreError::Damaged(why.into())) };
+    let whole =
+        |found: bool, why: &str| if found { Ok(()) } else { Err(StoreError::Damaged(why.into())) };
     // Rows that were deleted leave the file with the transaction that does it.
     index.pragma_update(None, "secure_delete", true)?;
-    let moved = index.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(StoreError::from);
+    let moved = index
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .map_err(StoreError::from);
     if let Err(StoreError::Damaged(why)) = moved {
         return Err(StoreError::Damaged(why));
     }
-    let size: u64 = index.query_row("SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s", [], |row| {
-        Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))
-    })?;
+    let size: u64 = index.query_row(
+        "SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s",
+        [],
+        |row| Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0)),
+    )?;
     let length = std::fs::metadata(path).map_err(StoreError::unavailable)?.len();
     // What could not be moved there, for want of room, is in the journal still.
     whole(length >= size || moved.is_err(), "it is cut off")?;
@@ -241,13 +269,23 @@ pub struct DataDir {
 }
 
 /// The files of the directory that a start writes to.
-const FILES: [&str; 8] =
-    ["lock", "accounts.db", "accounts.db-wal", "accounts.db-shm", "captures.db", "captures.db-wal", "captures.db-shm", "nodes.marks"];
+const FILES: [&str; 8] = [
+    "lock",
+    "accounts.db",
+    "accounts.db-wal",
+    "accounts.db-shm",
+    "captures.db",
+    "captures.db-wal",
+    "captures.db-shm",
+    "nodes.marks",
+];
 
 impl DataDir {
     /// Makes the directory, for this user only, and takes it; [`StoreError::Locked`] when another has it.
     pub fn take(path: &Path) -> Result<DataDir, StoreError> {
-        let named = |error: std::io::Error| StoreError::Unavailable(format!("data directory {}: {error}", path.display()));
+        let named = |error: std::io::Error| {
+            StoreError::Unavailable(format!("data directory {}: {error}", path.display()))
+        };
         make(path).map_err(named)?;
         let lock = |file: File| match file.try_lock() {
             Ok(()) => Ok(file),
@@ -260,17 +298,28 @@ impl DataDir {
             Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
             dir => dir.ok(),
         };
-        let file = File::options().create(true).truncate(false).write(true).open(path.join("lock")).map_err(named)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(named)?;
         Ok(DataDir { path: path.to_owned(), _locks: (dir, lock(file)?) })
     }
 
     /// Whether the directory can be made, and it and its files be written to; else why not. Leaves
     /// nothing behind, also beside a process that has it.
     pub fn try_out(path: &Path) -> Result<(), String> {
-        let why = |path: &Path, error: std::io::Error| format!("cannot write to {}: {error}", path.display());
-        let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+        let why = |path: &Path, error: std::io::Error| {
+            format!("cannot write to {}: {error}", path.display())
+        };
+        let missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
+            .collect();
         let draft = path.join(format!("check-{}", std::process::id()));
-        let tried = make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
+        let tried =
+            make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
         // It may not have come to that.
         let _none = std::fs::remove_file(&draft);
         for made in missing {
@@ -279,7 +328,9 @@ impl DataDir {
         tried.map_err(|error| why(path, error))?;
         for file in FILES.map(|name| path.join(name)) {
             match File::options().append(true).open(&file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(why(&file, error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(why(&file, error));
+                }
                 _ => {}
             }
         }

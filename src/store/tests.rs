@@ -90,7 +90,10 @@ async fn what_was_answered_is_there_after_reopening() {
     {
         let store = Store::open(dir.path(), b"master").await.unwrap();
         assert_eq!(store.create_user(ann.clone()).await.unwrap().rev, 1);
-        assert_eq!(store.create_key(live.clone()).await.unwrap().changes, [Change::Key(live.clone().into())]);
+        assert_eq!(
+            store.create_key(live.clone()).await.unwrap().changes,
+            [Change::Key(live.clone().into())]
+        );
         store.create_key(ended.clone()).await.unwrap();
         store.create_session(login.clone(), ann.password.clone(), 20).await.unwrap();
         assert_eq!(store.revoke_key(&ended.id, at(9)).await.unwrap().rev, 5);
@@ -105,11 +108,18 @@ async fn what_was_answered_is_there_after_reopening() {
     assert_eq!(read.keys.len(), 2);
     assert!(read.keys.contains(&live));
     assert!(read.keys.contains(&KeyRow { revoked_at: Some(at(9)), ..ended.clone() }));
-    assert_eq!(store.document("0123456789ab").await.unwrap().as_deref(), Some("other"), "the newest wording");
+    assert_eq!(
+        store.document("0123456789ab").await.unwrap().as_deref(),
+        Some("other"),
+        "the newest wording"
+    );
     assert_eq!(store.document("ba9876543210").await.unwrap(), None);
     let again = store.revoke_key(&ended.id, at(50)).await.unwrap();
     assert_eq!((again.rev, again.changes.len()), (5, 0));
-    assert!(matches!(store.revoke_key(&KeyId::new(at(0), &random), at(1)).await, Err(StoreError::NotFound)));
+    assert!(matches!(
+        store.revoke_key(&KeyId::new(at(0), &random), at(1)).await,
+        Err(StoreError::NotFound)
+    ));
 }
 
 #[tokio::test]
@@ -119,7 +129,10 @@ async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
-    assert!(matches!(store.create_user(user("ann@example.com", &random)).await, Err(StoreError::Conflict)));
+    assert!(matches!(
+        store.create_user(user("ann@example.com", &random)).await,
+        Err(StoreError::Conflict)
+    ));
 
     let parent = key(&ann.id, &random);
     store.create_key(parent.clone()).await.unwrap();
@@ -127,9 +140,16 @@ async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
     let child = KeyRow { parent: Some(parent.id.clone()), ..key(&ann.id, &random) };
     assert!(matches!(store.create_key(child).await, Err(StoreError::KeyRevoked)));
 
-    let made = futures::future::join_all((0..crate::bounds::KEYS_PER_OWNER + 5).map(|_| store.create_key(key(&ann.id, &random)))).await;
+    let made = futures::future::join_all(
+        (0..crate::bounds::KEYS_PER_OWNER + 5).map(|_| store.create_key(key(&ann.id, &random))),
+    )
+    .await;
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), crate::bounds::KEYS_PER_OWNER);
-    assert!(made.iter().filter_map(|made| made.as_ref().err()).all(|error| matches!(error, StoreError::LimitReached)));
+    assert!(
+        made.iter()
+            .filter_map(|made| made.as_ref().err())
+            .all(|error| matches!(error, StoreError::LimitReached))
+    );
     store.create_key(key(&UserId::admin(), &random)).await.unwrap();
 }
 
@@ -140,7 +160,10 @@ async fn another_master_key_a_newer_schema_and_a_second_process_are_refused() {
     assert!(matches!(refused(dir.path(), b"master").await, StoreError::Locked(_)));
     drop(first);
     assert!(matches!(refused(dir.path(), b"other").await, StoreError::OtherMasterKey));
-    rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    rusqlite::Connection::open(dir.path().join("accounts.db"))
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     let error = refused(dir.path(), b"master").await;
     assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("schema 99"));
@@ -153,17 +176,27 @@ async fn a_user_keeps_the_newest_sessions() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
-    let sessions: Vec<SessionRow> = (0..4).map(|second| session(&ann.id, second, &random)).collect();
+    let sessions: Vec<SessionRow> =
+        (0..4).map(|second| session(&ann.id, second, &random)).collect();
     for login in &sessions[..3] {
         store.create_session(login.clone(), ann.password.clone(), 3).await.unwrap();
     }
     let last = store.create_session(sessions[3].clone(), ann.password.clone(), 3).await.unwrap();
-    assert_eq!(last.changes, [Change::SessionEnded(sessions[0].id.clone()), Change::Session(sessions[3].clone())]);
-    let swept = store.sweep_sessions(vec![(sessions[2].id.clone(), at(60))], vec![sessions[1].id.clone()]).await.unwrap();
+    assert_eq!(
+        last.changes,
+        [Change::SessionEnded(sessions[0].id.clone()), Change::Session(sessions[3].clone())]
+    );
+    let swept = store
+        .sweep_sessions(vec![(sessions[2].id.clone(), at(60))], vec![sessions[1].id.clone()])
+        .await
+        .unwrap();
     assert_eq!(swept.changes, [Change::SessionEnded(sessions[1].id.clone())]);
     let mut left = store.load().await.unwrap().sessions;
     left.sort_by_key(|row| row.created_at);
-    assert_eq!(left, [SessionRow { last_seen: at(60), ..sessions[2].clone() }, sessions[3].clone()]);
+    assert_eq!(
+        left,
+        [SessionRow { last_seen: at(60), ..sessions[2].clone() }, sessions[3].clone()]
+    );
 }
 
 #[tokio::test]
@@ -173,7 +206,9 @@ async fn a_session_begins_only_with_the_password_that_is_and_for_a_user_who_is_l
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
-    let begin = async |password: &str| store.create_session(session(&ann.id, 1, &random), password.to_owned(), 20).await;
+    let begin = async |password: &str| {
+        store.create_session(session(&ann.id, 1, &random), password.to_owned(), 20).await
+    };
     let first = session(&ann.id, 0, &random);
     store.create_session(first.clone(), ann.password.clone(), 20).await.unwrap();
     store.change_password(&ann.id, ann.password.clone(), "new".into(), &first.id).await.unwrap();
@@ -191,7 +226,10 @@ async fn a_session_begins_only_with_the_password_that_is_and_for_a_user_who_is_l
     store.update_user(&ann.id, true, disable(false)).await.unwrap();
     begin("new").await.unwrap();
     let other = session(&UserId::known("usr_nobody"), 1, &random);
-    assert!(matches!(store.create_session(other, "new".into(), 20).await, Err(StoreError::Conflict)));
+    assert!(matches!(
+        store.create_session(other, "new".into(), 20).await,
+        Err(StoreError::Conflict)
+    ));
 }
 
 #[tokio::test]
@@ -206,7 +244,10 @@ async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durab
     assert!(!store.follow(Box::new(|_| ())));
 
     faults.fail_writes(1);
-    assert!(matches!(store.create_user(user("a@b.c", &random)).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(
+        store.create_user(user("a@b.c", &random)).await,
+        Err(StoreError::Unavailable(_))
+    ));
     store.create_user(user("a@b.c", &random)).await.unwrap();
     faults.fail_every_write();
     assert!(store.create_user(user("d@e.f", &random)).await.is_err());
@@ -244,8 +285,10 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         let file = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
         file.execute_batch(schema::ACCOUNTS[0]).unwrap();
         file.pragma_update(None, "user_version", 1).unwrap();
-        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"master"[..]]).unwrap();
-        let values = (row.id.as_str(), row.digest, row.owner.as_str(), row.created_at.as_microsecond());
+        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"master"[..]])
+            .unwrap();
+        let values =
+            (row.id.as_str(), row.digest, row.owner.as_str(), row.created_at.as_microsecond());
         file.execute(
             "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
                created_at, metadata)
@@ -255,7 +298,12 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         )
         .unwrap();
     }
-    let secret = NewSecret { redacted: "rtr_new…".into(), digest: [9; 32], pepper: 1, grace_ends: Some(at(60)) };
+    let secret = NewSecret {
+        redacted: "rtr_new…".into(),
+        digest: [9; 32],
+        pepper: 1,
+        grace_ends: Some(at(60)),
+    };
     let rotated = {
         let store = Store::open(dir.path(), b"master").await.unwrap();
         assert_eq!(store.load().await.unwrap().keys, std::slice::from_ref(&row));
@@ -264,17 +312,32 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         KeyRow::clone(rotated)
     };
     let previous = Some(PreviousSecret { digest: row.digest, pepper: 1, expires_at: at(60) });
-    let expected =
-        KeyRow { redacted: "rtr_new…".into(), digest: [9; 32], rotated_at: Some(at(3)), generation: 2, previous, ..row.clone() };
+    let expected = KeyRow {
+        redacted: "rtr_new…".into(),
+        digest: [9; 32],
+        rotated_at: Some(at(3)),
+        generation: 2,
+        previous,
+        ..row.clone()
+    };
     assert!(rotated == expected, "{rotated:?}");
     let store = Store::open(dir.path(), b"master").await.unwrap();
     assert!(store.load().await.unwrap().keys == [expected]);
     store.revoke_key(&row.id, at(4)).await.unwrap();
-    assert!(matches!(store.rotate_key(&row.id, secret.clone(), seen(2), at(5)).await, Err(StoreError::KeyRevoked)));
+    assert!(matches!(
+        store.rotate_key(&row.id, secret.clone(), seen(2), at(5)).await,
+        Err(StoreError::KeyRevoked)
+    ));
     let short = KeyRow { expires_at: Some(at(6)), ..key(&UserId::admin(), &random) };
     store.create_key(short.clone()).await.unwrap();
-    assert!(matches!(store.rotate_key(&short.id, secret.clone(), seen(1), at(6)).await, Err(StoreError::KeyExpired)));
-    assert!(matches!(store.rotate_key(&KeyId::new(at(0), &random), secret, seen(1), at(6)).await, Err(StoreError::NotFound)));
+    assert!(matches!(
+        store.rotate_key(&short.id, secret.clone(), seen(1), at(6)).await,
+        Err(StoreError::KeyExpired)
+    ));
+    assert!(matches!(
+        store.rotate_key(&KeyId::new(at(0), &random), secret, seen(1), at(6)).await,
+        Err(StoreError::NotFound)
+    ));
 }
 
 /// A rotation by nobody's key of one in this generation.
@@ -291,16 +354,34 @@ async fn of_two_rotations_on_one_look_one_is_refused() {
     for key in [&own, &other] {
         store.create_key(key.clone()).await.unwrap();
     }
-    let secret = |digest| NewSecret { redacted: "rtr_new…".into(), digest: [digest; 32], pepper: 1, grace_ends: None };
+    let secret = |digest| NewSecret {
+        redacted: "rtr_new…".into(),
+        digest: [digest; 32],
+        pepper: 1,
+        grace_ends: None,
+    };
     store.rotate_key(&own.id, secret(1), seen(1), at(2)).await.unwrap();
-    let by = |generation| Seen { generation: 1, by: Some((own.id.clone(), generation)), ..Seen::default() };
+    let by = |generation| Seen {
+        generation: 1,
+        by: Some((own.id.clone(), generation)),
+        ..Seen::default()
+    };
     for (id, seen) in [(&own.id, seen(1)), (&other.id, seen(2)), (&other.id, by(1))] {
-        assert!(matches!(store.rotate_key(id, secret(2), seen, at(3)).await, Err(StoreError::Conflict)));
+        assert!(matches!(
+            store.rotate_key(id, secret(2), seen, at(3)).await,
+            Err(StoreError::Conflict)
+        ));
     }
     store.rotate_key(&other.id, secret(3), by(2), at(4)).await.unwrap();
     store.revoke_key(&own.id, at(5)).await.unwrap();
     let late = Seen { generation: 2, by: Some((own.id.clone(), 2)), ..Seen::default() };
-    assert!(matches!(store.rotate_key(&other.id, secret(4), late, at(6)).await, Err(StoreError::Conflict)), "who acts has ended");
+    assert!(
+        matches!(
+            store.rotate_key(&other.id, secret(4), late, at(6)).await,
+            Err(StoreError::Conflict)
+        ),
+        "who acts has ended"
+    );
 }
 
 #[tokio::test]
@@ -330,12 +411,20 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
     }
     let live = made(most + 20, None);
     let changes = store.create_key(live.clone()).await.unwrap().changes;
-    assert_eq!(changes, [Change::KeyForgotten(second.id.clone()), Change::Key(live.clone().into())], "a child keeps those it draws on");
+    assert_eq!(
+        changes,
+        [Change::KeyForgotten(second.id.clone()), Change::Key(live.clone().into())],
+        "a child keeps those it draws on"
+    );
     drop(store);
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let keys = store.load().await.unwrap().keys;
     assert_eq!(keys.len(), crate::bounds::DEAD_KEYS_PER_OWNER + 3);
-    assert!(keys.contains(&child) && keys.contains(&live) && !keys.iter().any(|key| key.id == second.id));
+    assert!(
+        keys.contains(&child)
+            && keys.contains(&live)
+            && !keys.iter().any(|key| key.id == second.id)
+    );
     assert!(keys.iter().any(|key| key.id == first.id));
 }
 
@@ -346,17 +435,22 @@ async fn of_two_changes_of_a_password_one_is_refused() {
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
-    let sessions: Vec<SessionRow> = (0..3).map(|second| session(&ann.id, second, &random)).collect();
+    let sessions: Vec<SessionRow> =
+        (0..3).map(|second| session(&ann.id, second, &random)).collect();
     for login in &sessions {
         store.create_session(login.clone(), ann.password.clone(), 20).await.unwrap();
     }
-    let committed = store.change_password(&ann.id, ann.password.clone(), "new".into(), &sessions[1].id).await.unwrap();
+    let committed = store
+        .change_password(&ann.id, ann.password.clone(), "new".into(), &sessions[1].id)
+        .await
+        .unwrap();
     let changed = UserRow { password: "new".into(), ..ann.clone() };
     assert!(committed.changes.contains(&Change::User(changed.clone().into())));
     for ended in [0, 2] {
         assert!(committed.changes.contains(&Change::SessionEnded(sessions[ended].id.clone())));
     }
-    let late = store.change_password(&ann.id, ann.password.clone(), "other".into(), &sessions[1].id).await;
+    let late =
+        store.change_password(&ann.id, ann.password.clone(), "other".into(), &sessions[1].id).await;
     assert!(matches!(late, Err(StoreError::Conflict)));
     let read = store.load().await.unwrap();
     assert_eq!((read.users, read.sessions), (vec![changed], vec![sessions[1].clone()]));
@@ -384,22 +478,35 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
         let store = Store::open(dir.path(), b"master").await.unwrap();
         store.create_agent(first.clone()).await.unwrap();
         assert!(matches!(store.create_agent(agent("first")).await, Err(StoreError::Conflict)));
-        let surplus = (1..crate::bounds::AGENTS).map(|n| store.create_agent(agent(&format!("a-{n}"))));
+        let surplus =
+            (1..crate::bounds::AGENTS).map(|n| store.create_agent(agent(&format!("a-{n}"))));
         assert!(futures::future::join_all(surplus).await.iter().all(Result::is_ok));
         assert!(matches!(store.create_agent(agent("last")).await, Err(StoreError::LimitReached)));
     }
     let store = Store::open(dir.path(), b"master").await.unwrap();
     assert!(store.load().await.unwrap().agents.contains(&first));
     let renamed = AgentRow { name: "renamed".into(), updated_at: at(3), ..first.clone() };
-    assert_eq!(store.update_agent(renamed.clone(), first.etag()).await.unwrap().changes, [Change::Agent(renamed.clone().into())]);
-    assert!(matches!(store.update_agent(first.clone(), first.etag()).await, Err(StoreError::Stale)));
+    assert_eq!(
+        store.update_agent(renamed.clone(), first.etag()).await.unwrap().changes,
+        [Change::Agent(renamed.clone().into())]
+    );
+    assert!(matches!(
+        store.update_agent(first.clone(), first.etag()).await,
+        Err(StoreError::Stale)
+    ));
     let taken = AgentRow { name: "a-1".into(), ..renamed.clone() };
     assert!(matches!(store.update_agent(taken, renamed.etag()).await, Err(StoreError::Conflict)));
     let absent = AgentRow { id: AgentId::new(at(9), &random), ..renamed.clone() };
     assert!(matches!(store.update_agent(absent, renamed.etag()).await, Err(StoreError::NotFound)));
     assert!(store.load().await.unwrap().agents.contains(&renamed));
-    assert!(matches!(store.delete_agent(&first.id, Some(first.etag())).await, Err(StoreError::Stale)));
-    assert_eq!(store.delete_agent(&first.id, None).await.unwrap().changes, [Change::AgentDeleted(first.id.clone())]);
+    assert!(matches!(
+        store.delete_agent(&first.id, Some(first.etag())).await,
+        Err(StoreError::Stale)
+    ));
+    assert_eq!(
+        store.delete_agent(&first.id, None).await.unwrap().changes,
+        [Change::AgentDeleted(first.id.clone())]
+    );
     assert_eq!(store.delete_agent(&first.id, None).await.unwrap().changes, []);
     store.create_agent(agent("last")).await.unwrap();
 }
@@ -424,27 +531,58 @@ async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_be
     store.create_node(node.clone()).await.unwrap();
     assert!(matches!(store.create_node(node.clone()).await, Err(StoreError::Conflict)));
     let spend = async |store: &Store, generation: u32, nonce: &str, second: i64| {
-        let spent = SpentNonce { node: id.clone(), generation, nonce: nonce.into(), created: at(second).as_second(), at: at(second) };
+        let spent = SpentNonce {
+            node: id.clone(),
+            generation,
+            nonce: nonce.into(),
+            created: at(second).as_second(),
+            at: at(second),
+        };
         match store.spend_nonce(spent).await {
             Ok(committed) => format!("{} change(s)", committed.changes.len()),
             Err(error) => format!("{error:?}"),
         }
     };
-    assert_eq!((spend(&store, 1, "a", 0).await, spend(&store, 1, "a", 0).await), ("0 change(s)".into(), "Conflict".into()));
+    assert_eq!(
+        (spend(&store, 1, "a", 0).await, spend(&store, 1, "a", 0).await),
+        ("0 change(s)".into(), "Conflict".into())
+    );
     drop(store);
     let store = Store::open(dir.path(), b"master").await.unwrap();
-    assert_eq!(spend(&store, 1, "a", 120).await, "Conflict", "after a restart, for as long as it could come again");
+    assert_eq!(
+        spend(&store, 1, "a", 120).await,
+        "Conflict",
+        "after a restart, for as long as it could come again"
+    );
     assert_eq!(spend(&store, 1, "a", 241).await, "Conflict", "and longer: a clock may be set back");
     assert_eq!(spend(&store, 2, "b", 0).await, "NotFound");
 
     let previous = Some(PreviousNodeSecret { secret: vec![1], expires_at: at(600) });
-    let next = NodeRow { generation: 2, secret: vec![2], previous, rotated_at: Some(at(0)), ..node.clone() };
+    let next = NodeRow {
+        generation: 2,
+        secret: vec![2],
+        previous,
+        rotated_at: Some(at(0)),
+        ..node.clone()
+    };
     store.rotate_node(next.clone()).await.unwrap();
-    assert!(matches!(store.rotate_node(next).await, Err(StoreError::Conflict)), "one of two at once");
-    assert_eq!((spend(&store, 1, "c", 599).await, spend(&store, 1, "d", 600).await), ("0 change(s)".into(), "NotFound".into()));
-    assert_eq!((spend(&store, 2, "e", 300).await, spend(&store, 1, "f", 300).await), ("1 change(s)".into(), "NotFound".into()));
+    assert!(
+        matches!(store.rotate_node(next).await, Err(StoreError::Conflict)),
+        "one of two at once"
+    );
+    assert_eq!(
+        (spend(&store, 1, "c", 599).await, spend(&store, 1, "d", 600).await),
+        ("0 change(s)".into(), "NotFound".into())
+    );
+    assert_eq!(
+        (spend(&store, 2, "e", 300).await, spend(&store, 1, "f", 300).await),
+        ("1 change(s)".into(), "NotFound".into())
+    );
     let known = store.load().await.unwrap().nodes;
-    assert_eq!((known[0].generation, known[0].previous.is_some(), known[0].secret.clone()), (2, false, vec![2]));
+    assert_eq!(
+        (known[0].generation, known[0].previous.is_some(), known[0].secret.clone()),
+        (2, false, vec![2])
+    );
     store.delete_node(&id).await.unwrap();
     assert!(store.delete_node(&id).await.unwrap().changes.is_empty());
     assert_eq!(spend(&store, 2, "g", 300).await, "NotFound");
@@ -461,9 +599,16 @@ async fn a_patch_is_decided_on_what_is_there() {
         store.create_key(row.clone()).await.unwrap();
     }
     let name = |name: &str| KeyPatch { name: Some(name.into()), ..KeyPatch::default() };
-    let of = |by: u32, maker_at: u32| Seen { generation: 1, by: Some((own.id.clone(), by)), maker: Some((maker.id.clone(), maker_at)) };
+    let of = |by: u32, maker_at: u32| Seen {
+        generation: 1,
+        by: Some((own.id.clone(), by)),
+        maker: Some((maker.id.clone(), maker_at)),
+    };
     for stale in [Seen { generation: 2, ..of(1, 1) }, of(2, 1), of(1, 2)] {
-        assert!(matches!(store.patch_key(&child.id, name("x"), stale).await, Err(StoreError::Conflict)));
+        assert!(matches!(
+            store.patch_key(&child.id, name("x"), stale).await,
+            Err(StoreError::Conflict)
+        ));
     }
     // What a maker has bounds what it made also when it has ended; one that has ended does not act.
     store.revoke_key(&maker.id, at(2)).await.unwrap();
@@ -471,10 +616,16 @@ async fn a_patch_is_decided_on_what_is_there() {
     let expected = KeyRow { name: "x".into(), generation: 2, ..child.clone() };
     assert_eq!(patched.changes, [Change::Key(expected.clone().into())]);
     let same = Seen { generation: 2, ..of(1, 1) };
-    assert_eq!(store.patch_key(&child.id, name("x"), same.clone()).await.unwrap(), Committed { rev: patched.rev, changes: vec![] });
+    assert_eq!(
+        store.patch_key(&child.id, name("x"), same.clone()).await.unwrap(),
+        Committed { rev: patched.rev, changes: vec![] }
+    );
     store.revoke_key(&own.id, at(2)).await.unwrap();
     assert!(matches!(store.patch_key(&child.id, name("y"), same).await, Err(StoreError::Conflict)));
-    assert!(matches!(store.patch_key(&own.id, name("y"), Seen { generation: 1, ..Seen::default() }).await, Err(StoreError::KeyRevoked)));
+    assert!(matches!(
+        store.patch_key(&own.id, name("y"), Seen { generation: 1, ..Seen::default() }).await,
+        Err(StoreError::KeyRevoked)
+    ));
     assert!(store.load().await.unwrap().keys.contains(&expected));
     // A key is made by what its maker was when that was looked at.
     let next = || KeyRow { parent: Some(child.id.clone()), ..key(&UserId::admin(), &random) };

@@ -37,7 +37,10 @@ impl Worker {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(StoreError::unavailable)?;
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)
+            .map_err(StoreError::unavailable)?;
         Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -108,11 +111,20 @@ pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> 
 /// Opens a database for writing, with the settings that hold for all of ours.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
     // Made for this user only, before anything is in it; SQLite gives its journals the same mode.
-    File::options().create(true).append(true).mode(0o600).open(path).map_err(StoreError::unavailable)?;
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(StoreError::unavailable)?;
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", if matches!(durability, Durability::Full) { "FULL" } else { "NORMAL" })?;
+    connection.pragma_update(
+        None,
+        "synchronous",
+        if matches!(durability, Durability::Full) { "FULL" } else { "NORMAL" },
+    )?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
@@ -121,7 +133,10 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, St
 /// Opens a second connection that only reads.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     use rusqlite::OpenFlags;
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
@@ -145,7 +160,9 @@ pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError
                     _ => uri.push_str(&format!("%{byte:02X}")),
                 }
             }
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_URI
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             Ok(Some(Connection::open_with_flags(uri + "?immutable=1", flags)?))
         }
         _ => Ok(None),

@@ -50,19 +50,44 @@ pub fn never_bills_more(endpoint: Endpoint, body: &[u8], request: &ModelRequest)
     let rules = Rules::dearest(1_000_000);
     let Some(bill) = bill(endpoint, body, rules) else { return };
     let prompt = request.ceiling.prompt_tokens(rules.context, rules.image);
-    assert!(bill.prompt <= prompt, "{} tokens of a prompt, and {prompt} are reserved: {}", bill.prompt, String::from_utf8_lossy(body));
+    assert!(
+        bill.prompt <= prompt,
+        "{} tokens of a prompt, and {prompt} are reserved: {}",
+        bill.prompt,
+        String::from_utf8_lossy(body)
+    );
     let answers = request.ceiling.answers;
-    assert!(bill.answers <= answers, "{} tokens of answers, and {answers} are reserved: {}", bill.answers, String::from_utf8_lossy(body));
+    assert!(
+        bill.answers <= answers,
+        "{} tokens of answers, and {answers} are reserved: {}",
+        bill.answers,
+        String::from_utf8_lossy(body)
+    );
 }
 
 /// What limits an answer, by any name under which some server takes it.
-const LIMITS: [&str; 7] =
-    ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "num_predict", "n_predict"];
+const LIMITS: [&str; 7] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_new_tokens",
+    "max_length",
+    "num_predict",
+    "n_predict",
+];
 /// How many answers there are.
 const CHOICES: [&str; 3] = ["n", "candidate_count", "num_return_sequences"];
 /// What is not in the request where one of these is.
-const ELSEWHERE: [&str; 8] =
-    ["previous_response_id", "conversation", "mcp_servers", "web_search_options", "file_id", "file_url", "video_url", "audio_url"];
+const ELSEWHERE: [&str; 8] = [
+    "previous_response_id",
+    "conversation",
+    "mcp_servers",
+    "web_search_options",
+    "file_id",
+    "file_url",
+    "video_url",
+    "audio_url",
+];
 
 /// The dearest bill for a body; nothing where that is no JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
@@ -72,10 +97,18 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     let images = found.images.saturating_mul(rules.image);
     // The marks of a chat's template, for each message.
     let told = found.bytes.div_ceil(rules.bytes_a_token).saturating_add(found.messages * 5);
-    let prompt = if found.elsewhere { rules.context } else { told.saturating_add(images).min(rules.context) };
+    let prompt = if found.elsewhere {
+        rules.context
+    } else {
+        told.saturating_add(images).min(rules.context)
+    };
     let limit = found.limit.filter(|limit| *limit > 0).unwrap_or(rules.answer);
     // Elsewhere than in Anthropic's API some models think before what `max_tokens` limits.
-    let thought = if endpoint.is_anthropic() { limit.max(found.thinking) } else { limit.saturating_add(found.thinking) };
+    let thought = if endpoint.is_anthropic() {
+        limit.max(found.thinking)
+    } else {
+        limit.saturating_add(found.thinking)
+    };
     let one = thought.saturating_add(found.predicted.div_ceil(rules.bytes_a_token));
     let answers = one.saturating_mul(found.choices.max(1)).saturating_mul(found.best_of.max(1));
     Some(match endpoint {
@@ -128,7 +161,8 @@ impl Found {
                     // Written anew, with blanks between all that it holds.
                     self.bytes += 2 * nodes(value);
                 }
-                self.elsewhere |= ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
+                self.elsewhere |=
+                    ELSEWHERE.iter().any(|known| is(known)) && !matches!(value, Node::Null);
                 self.bytes += text(value);
             }
         }
@@ -145,7 +179,10 @@ impl Found {
     fn said(&mut self, value: &Node, is_list_of_messages: bool) {
         match value {
             Node::List(all) => all.iter().for_each(|value| {
-                self.messages += u64::from(is_list_of_messages && matches!(value, Node::Object(members) if members.len() > 1));
+                self.messages += u64::from(
+                    is_list_of_messages
+                        && matches!(value, Node::Object(members) if members.len() > 1),
+                );
                 self.said(value, false);
             }),
             Node::Object(members) => self.part(members),
@@ -155,8 +192,11 @@ impl Found {
 
     /// A message, or a part of one, with the parts in it.
     fn part(&mut self, members: &[(String, Node)]) {
-        let has_type =
-            |text: &str| members.iter().any(|(name, value)| reads(name, "type") && matches!(value, Node::Text(has) if has.contains(text)));
+        let has_type = |text: &str| {
+            members.iter().any(|(name, value)| {
+                reads(name, "type") && matches!(value, Node::Text(has) if has.contains(text))
+            })
+        };
         for (name, value) in members {
             let is = |known: &[&str]| known.iter().any(|known| reads(name, known));
             let has = |known: &str| matches!(value, Node::Object(of) if of.iter().any(|(name, value)| reads(name, known) && !matches!(value, Node::Null)));
@@ -164,7 +204,8 @@ impl Found {
                 continue;
             }
             self.bytes += name.len() as u64;
-            let is_image = is(&["source"]) && has_type("image") || is(&["image_url"]) && !self.dialect.is_anthropic();
+            let is_image = is(&["source"]) && has_type("image")
+                || is(&["image_url"]) && !self.dialect.is_anthropic();
             if is_image && is_image_file(value) || is(&["file_id"]) && has_type("image") {
                 self.images += 1;
             } else if is(&["input_audio"]) {
@@ -175,7 +216,8 @@ impl Found {
             } else {
                 let is_document = is(&["source"]) && has_type("document");
                 self.elsewhere |= is_document && (has("url") || is_pdf(value));
-                self.elsewhere |= !self.dialect.is_anthropic() && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
+                self.elsewhere |= !self.dialect.is_anthropic()
+                    && (is(&ELSEWHERE) || is(&["file", "file_data"]) && is_pdf(value));
                 self.bytes += text(value);
             }
         }
@@ -195,7 +237,9 @@ fn text(value: &Node) -> u64 {
     match value {
         Node::Text(text) => text.len() as u64,
         Node::List(all) => all.iter().map(text).sum(),
-        Node::Object(members) => members.iter().map(|(name, value)| name.len() as u64 + text(value)).sum(),
+        Node::Object(members) => {
+            members.iter().map(|(name, value)| name.len() as u64 + text(value)).sum()
+        }
         Node::Number(_) | Node::Truth(_) | Node::Null => 1,
     }
 }
@@ -219,11 +263,12 @@ fn is_image_file(value: &Node) -> bool {
     match value {
         Node::Text(text) => {
             let begins = ["iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR"];
-            text.starts_with("https://") || begins.iter().any(|begins| data(text).starts_with(begins))
+            text.starts_with("https://")
+                || begins.iter().any(|begins| data(text).starts_with(begins))
         }
-        Node::Object(members) => {
-            members.iter().any(|(name, value)| ["url", "data"].iter().any(|known| reads(name, known)) && is_image_file(value))
-        }
+        Node::Object(members) => members.iter().any(|(name, value)| {
+            ["url", "data"].iter().any(|known| reads(name, known)) && is_image_file(value)
+        }),
         _ => false,
     }
 }

@@ -35,7 +35,10 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     let mut expected = before.clone();
     expected["model"] = "an\"other".into();
     assert_eq!(serde_json::from_slice::<Value>(&renamed).unwrap(), expected);
-    assert!(renamed.starts_with(&body[..request.model_span.start]) && renamed.ends_with(&body[request.model_span.end..]));
+    assert!(
+        renamed.starts_with(&body[..request.model_span.start])
+            && renamed.ends_with(&body[request.model_span.end..])
+    );
     let same = openai::rename_model(body, &request.model_span, &request.model, None);
     assert_eq!(same.len(), body.len() - request.model_span.len() + quoted(&request));
 
@@ -56,16 +59,25 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     }
     expected["stream_options"]["include_usage"] = true.into();
     assert_eq!(serde_json::from_slice::<Value>(&asking).unwrap(), expected);
-    let again = openai::read_request(&asking, Endpoint::ChatCompletions).expect("what was read is read again");
+    let again = openai::read_request(&asking, Endpoint::ChatCompletions)
+        .expect("what was read is read again");
     assert!(again.include_usage && again.ask_usage.is_none());
-    assert_eq!((again.model, again.prompt_tokens, again.messages), (request.model, request.prompt_tokens, request.messages));
+    assert_eq!(
+        (again.model, again.prompt_tokens, again.messages),
+        (request.model, request.prompt_tokens, request.messages)
+    );
 }
 
 /// What an agent adds leaves all else as it was, or is refused with 400.
 fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, before: &Value) {
     let defaults = json!({"temperature": 0.5, "stop": "END", "max_tokens": 9});
     let tools = [json!({"type": "function", "function": {"name": "look"}})];
-    let preset = Preset { model: "auto", instructions: Some("Be \"brief\"."), defaults: defaults.as_object().unwrap(), tools: &tools };
+    let preset = Preset {
+        model: "auto",
+        instructions: Some("Be \"brief\"."),
+        defaults: defaults.as_object().unwrap(),
+        tools: &tools,
+    };
     let made = match agent::apply(&preset, endpoint, body, &request.model_span) {
         Ok(made) => made,
         Err(error) => return assert_eq!(error.status().as_u16(), 400),
@@ -73,7 +85,9 @@ fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, be
     let after = serde_json::from_slice::<Value>(&made).unwrap();
     assert_eq!(after["model"], "auto");
     let touched = ["model", "messages", "system", "instructions", "tools"];
-    for (name, value) in before.as_object().unwrap().iter().filter(|(name, _)| !touched.contains(&name.as_str())) {
+    for (name, value) in
+        before.as_object().unwrap().iter().filter(|(name, _)| !touched.contains(&name.as_str()))
+    {
         assert_eq!(&after[name], value, "{name}");
     }
 }
@@ -122,8 +136,14 @@ fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> Tally {
     stream.chunks(size).for_each(|piece| cut.feed(piece));
     whole.finish();
     cut.finish();
-    assert_eq!((whole.verdict(), whole.usage(), whole.finished()), (cut.verdict(), cut.usage(), cut.finished()));
-    assert_eq!((whole.error(), whole.usage_or_estimate(9)), (cut.error(), cut.usage_or_estimate(9)));
+    assert_eq!(
+        (whole.verdict(), whole.usage(), whole.finished()),
+        (cut.verdict(), cut.usage(), cut.finished())
+    );
+    assert_eq!(
+        (whole.error(), whole.usage_or_estimate(9)),
+        (cut.error(), cut.usage_or_estimate(9))
+    );
     assemble(endpoint, stream);
     whole
 }
@@ -153,12 +173,15 @@ const LIMIT: usize = 256 << 10;
 pub fn coding(data: &[u8]) {
     let Some((size, rest)) = pieces(data) else { return };
     let Some((which, coded)) = rest.split_first() else { return };
-    let coding = [Coding::Gzip, Coding::Deflate, Coding::Zstd, Coding::Brotli][usize::from(which % 4)];
+    let coding =
+        [Coding::Gzip, Coding::Deflate, Coding::Zstd, Coding::Brotli][usize::from(which % 4)];
     let whole = decode(coding, coded, coded.len().max(1));
     assert_eq!(whole, decode(coding, coded, size));
     let Some(whole) = whole else { return };
     let mut other = Vec::new();
-    let mut read = |reader: &mut dyn Read| reader.read_to_end(&mut other).expect("another reader reads it too");
+    let mut read = |reader: &mut dyn Read| {
+        reader.read_to_end(&mut other).expect("another reader reads it too")
+    };
     match coding {
         Coding::Gzip => read(&mut flate2::read::MultiGzDecoder::new(coded)),
         Coding::Deflate => return,

@@ -38,12 +38,19 @@ pub struct Answer {
 impl Answer {
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(found, _)| found.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// Every header line of that name.
     pub fn header_lines(&self, name: &str) -> Vec<&str> {
-        self.headers.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str()).collect()
+        self.headers
+            .iter()
+            .filter(|(found, _)| found.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 
     /// The body as text.
@@ -53,17 +60,26 @@ impl Answer {
 
     /// The body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {} {}", self.status, self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {} {}", self.status, self.text()))
     }
 
     /// Our id of the request.
     pub fn request_id(&self) -> String {
-        self.header("x-request-id").unwrap_or_else(|| panic!("no x-request-id: {self:?}")).to_owned()
+        self.header("x-request-id")
+            .unwrap_or_else(|| panic!("no x-request-id: {self:?}"))
+            .to_owned()
     }
 }
 
 /// A request whose body, if any, has a content-length.
-pub fn request(method: &str, target: &str, host: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Vec<u8> {
+pub fn request(
+    method: &str,
+    target: &str,
+    host: &str,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+) -> Vec<u8> {
     let mut out = head(method, target, host, headers);
     if let Some(body) = body {
         out.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
@@ -75,7 +91,14 @@ pub fn request(method: &str, target: &str, host: &str, headers: &[(&str, &str)],
 }
 
 /// A request whose body goes in chunks of `size`.
-pub fn chunked_request(method: &str, target: &str, host: &str, headers: &[(&str, &str)], body: &[u8], size: usize) -> Vec<u8> {
+pub fn chunked_request(
+    method: &str,
+    target: &str,
+    host: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    size: usize,
+) -> Vec<u8> {
     let mut out = head(method, target, host, headers);
     out.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
     for chunk in body.chunks(size) {
@@ -118,7 +141,8 @@ impl Connection {
 
     /// The same, from an address of this machine.
     pub async fn try_open_from(from: IpAddr, address: SocketAddr) -> Option<Self> {
-        let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
+        let socket =
+            if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
         socket.bind((from, 0).into()).unwrap();
         socket.connect(address).await.ok().map(Connection::over)
     }
@@ -141,7 +165,9 @@ impl Connection {
     /// Sends these bytes and reads the answer; the connection stays open if the other side keeps it.
     pub async fn exchange(&mut self, bytes: &[u8]) -> Answer {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
-        self.try_exchange(bytes).await.unwrap_or_else(|| panic!("closed without an answer to {shown}"))
+        self.try_exchange(bytes)
+            .await
+            .unwrap_or_else(|| panic!("closed without an answer to {shown}"))
     }
 
     /// As [`Connection::exchange`]; `None` when the other side closes without an answer. Writes while it reads: an early
@@ -198,8 +224,13 @@ impl Connection {
         let first = lines.next().unwrap();
         assert!(first.starts_with("HTTP/1.1 "), "not a response: {first}");
         let status: u16 = first[9..12].parse().unwrap();
-        let field = |line: &str| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-        let headers = lines.map(|line| field(line).unwrap_or_else(|| panic!("not a header: {line}"))).collect();
+        let field = |line: &str| {
+            line.split_once(':')
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        };
+        let headers = lines
+            .map(|line| field(line).unwrap_or_else(|| panic!("not a header: {line}")))
+            .collect();
         let answer = Answer { status, headers, body: Vec::new(), whole: false };
         self.framing = if status < 200 || status == 204 || status == 304 {
             Framing::Done { whole: true }
@@ -229,13 +260,16 @@ impl Connection {
                     Some(chunk) => return Some(chunk),
                     None => Some(()),
                 },
-                Framing::UntilClosed if !self.buffer.is_empty() => return Some(std::mem::take(&mut self.buffer)),
+                Framing::UntilClosed if !self.buffer.is_empty() => {
+                    return Some(std::mem::take(&mut self.buffer));
+                }
                 _ => Some(()),
             };
             if found.is_none() {
                 self.framing = Framing::Done { whole: true };
             } else if !self.more().await {
-                self.framing = Framing::Done { whole: matches!(self.framing, Framing::UntilClosed) };
+                self.framing =
+                    Framing::Done { whole: matches!(self.framing, Framing::UntilClosed) };
             }
         }
     }
@@ -251,7 +285,9 @@ impl Connection {
 
     async fn more(&mut self) -> bool {
         let mut piece = vec![0; 64 << 10];
-        let read = timeout(PATIENCE, self.stream.read(&mut piece)).await.expect("no bytes within the bound");
+        let read = timeout(PATIENCE, self.stream.read(&mut piece))
+            .await
+            .expect("no bytes within the bound");
         let n = read.unwrap_or(0);
         self.buffer.extend_from_slice(&piece[..n]);
         n > 0
@@ -301,18 +337,33 @@ impl Tls {
     pub fn make(dir: &Path) -> Self {
         let run = |arguments: &str| {
             let mut command = Command::new("openssl");
-            command.args(arguments.split(' ')).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
-            assert!(command.status().expect("the openssl command").success(), "openssl {arguments}");
+            command
+                .args(arguments.split(' '))
+                .current_dir(dir)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            assert!(
+                command.status().expect("the openssl command").success(),
+                "openssl {arguments}"
+            );
         };
-        std::fs::write(dir.join("leaf.cnf"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").unwrap();
+        std::fs::write(
+            dir.join("leaf.cnf"),
+            "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
+        )
+        .unwrap();
         let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -batch";
         run(&format!("req -x509 {curve} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
         run(&format!("req {curve} -keyout key.pem -out leaf.csr -subj /CN=localhost"));
-        run("x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile leaf.cnf -out cert.pem");
+        run(
+            "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile leaf.cnf -out cert.pem",
+        );
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
         // Each connection sees the certificate: a resumed session shows none.
@@ -331,7 +382,10 @@ impl Tls {
 }
 
 /// The body of an HTTP/2 request: of known length (then there is a content-length), or in frames of unknown number.
-type H2Body = Either<Full<Bytes>, StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>>;
+type H2Body = Either<
+    Full<Bytes>,
+    StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>,
+>;
 
 /// One HTTP/2 connection over TLS; a clone sends on the same.
 #[derive(Clone)]
@@ -350,29 +404,52 @@ impl H2 {
     pub async fn try_open((address, tls): (SocketAddr, &Tls)) -> Option<Self> {
         let stream = TcpStream::connect(address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.0));
-        let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()?;
+        let stream =
+            connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
         tokio::spawn(connection);
         Some(H2 { sender, authority: format!("localhost:{}", address.port()) })
     }
 
     /// One request; `framed` sends the body in frames without a content-length.
-    pub async fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8], framed: bool) -> Answer {
-        let mut builder = http::Request::builder().method(method).uri(format!("https://{}{path}", self.authority));
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        framed: bool,
+    ) -> Answer {
+        let mut builder = http::Request::builder()
+            .method(method)
+            .uri(format!("https://{}{path}", self.authority));
         for (name, value) in headers {
             builder = builder.header(*name, *value);
         }
         let body = if framed {
-            let frames: Vec<_> = body.chunks(10_000).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+            let frames: Vec<_> = body
+                .chunks(10_000)
+                .map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk))))
+                .collect();
             Either::Right(StreamBody::new(futures::stream::iter(frames)))
         } else {
             Either::Left(Full::new(Bytes::copy_from_slice(body)))
         };
         let sending = self.sender.send_request(builder.body(body).unwrap());
-        let response = timeout(PATIENCE, sending).await.expect("an answer within the bound").expect("an HTTP/2 answer");
+        let response = timeout(PATIENCE, sending)
+            .await
+            .expect("an answer within the bound")
+            .expect("an HTTP/2 answer");
         let (head, body) = response.into_parts();
-        let headers = head.headers.iter().map(|(n, v)| (n.to_string(), String::from_utf8_lossy(v.as_bytes()).into_owned())).collect();
+        let headers = head
+            .headers
+            .iter()
+            .map(|(n, v)| (n.to_string(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
+            .collect();
         let body = timeout(PATIENCE, body.collect()).await.expect("a body within the bound");
         let whole = body.is_ok();
         let body = body.map(|all| all.to_bytes().to_vec()).unwrap_or_default();
@@ -389,25 +466,36 @@ async fn the_http2_client_is_understood_over_tls() {
     let tls = Tls::make(dir.path());
     let cert = CertificateDer::from_pem_file(dir.path().join("cert.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(dir.path().join("key.pem")).unwrap();
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions().unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let mut config = builder.with_no_client_auth().with_single_cert(vec![cert], key).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
-        let stream = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(listener.accept().await.unwrap().0).await.unwrap();
-        let echo = hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
-            let length = request.headers().get("content-length").cloned();
-            let body = request.into_body().collect().await.unwrap().to_bytes();
-            let known = if length.is_some() { "known" } else { "unknown" };
-            http::Response::builder().header("length", known).body(Full::new(body))
-        });
-        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), echo).await;
+        let stream = tokio_rustls::TlsAcceptor::from(Arc::new(config))
+            .accept(listener.accept().await.unwrap().0)
+            .await
+            .unwrap();
+        let echo =
+            hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
+                let length = request.headers().get("content-length").cloned();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let known = if length.is_some() { "known" } else { "unknown" };
+                http::Response::builder().header("length", known).body(Full::new(body))
+            });
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), echo)
+            .await;
     });
     let mut client = H2::open((address, &tls)).await;
     for (framed, length) in [(false, "known"), (true, "unknown")] {
         let answer = client.send("POST", "/x", &[("a", "b")], &[7; 200_000], framed).await;
-        assert_eq!((answer.status, answer.header("length"), answer.whole), (200, Some(length), true));
+        assert_eq!(
+            (answer.status, answer.header("length"), answer.whole),
+            (200, Some(length), true)
+        );
         assert!(answer.body == [7; 200_000]);
     }
     serving.abort();

@@ -10,8 +10,12 @@ pub fn provider(name: &str, url: &str, api_key: &str) -> String {
 
 /// Providers in the order given, one recipe `main` that tries `model` on each in that order, and the alias `auto`.
 pub fn in_order(providers: &[(&str, &str)], extra: &str) -> String {
-    let lines: String = providers.iter().map(|(name, url)| provider(name, url, "${UPSTREAM_API_KEY:-sk-upstream}")).collect();
-    let targets: Vec<String> = providers.iter().map(|(name, _)| format!("{{ target: {name}/model }}")).collect();
+    let lines: String = providers
+        .iter()
+        .map(|(name, url)| provider(name, url, "${UPSTREAM_API_KEY:-sk-upstream}"))
+        .collect();
+    let targets: Vec<String> =
+        providers.iter().map(|(name, _)| format!("{{ target: {name}/model }}")).collect();
     format!(
         "providers:\n{lines}recipes:\n  main:\n    rules:\n      - name: default\n        strategy: priority\n        targets: [ {} ]\n    \
          retry: {{ attempts: {}, on: [connect, timeout, 429, 5xx] }}\naliases: {{ auto: main }}\n{extra}",
@@ -22,5 +26,7 @@ pub fn in_order(providers: &[(&str, &str)], extra: &str) -> String {
 
 /// A chat request in one line.
 pub fn chat_body(model: &str, stream: bool) -> String {
-    format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"Say a word."}}],"stream":{stream}}}"#)
+    format!(
+        r#"{{"model":"{model}","messages":[{{"role":"user","content":"Say a word."}}],"stream":{stream}}}"#
+    )
 }

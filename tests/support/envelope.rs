@@ -7,7 +7,12 @@ use serde_json::Value;
 use super::client::Answer;
 
 fn fields(value: &Value) -> BTreeSet<&str> {
-    value.as_object().unwrap_or_else(|| panic!("not an object: {value}")).keys().map(String::as_str).collect()
+    value
+        .as_object()
+        .unwrap_or_else(|| panic!("not an object: {value}"))
+        .keys()
+        .map(String::as_str)
+        .collect()
 }
 
 fn set<const N: usize>(names: [&'static str; N]) -> BTreeSet<&'static str> {
@@ -20,7 +25,10 @@ fn is_sentence(value: &Value) -> bool {
 
 fn is_json(answer: &Answer) {
     let content_type = answer.header("content-type").unwrap_or_default();
-    assert!(content_type.starts_with("application/json"), "content-type {content_type:?}: {answer:?}");
+    assert!(
+        content_type.starts_with("application/json"),
+        "content-type {content_type:?}: {answer:?}"
+    );
     assert!(answer.whole, "cut body: {answer:?}");
 }
 

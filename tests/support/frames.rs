@@ -29,14 +29,20 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A SETTINGS frame.
 pub fn settings(pairs: &[(u16, u32)]) -> Vec<u8> {
-    let payload: Vec<u8> = pairs.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
+    let payload: Vec<u8> = pairs
+        .iter()
+        .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
+        .collect();
     frame(SETTINGS, 0, 0, &payload)
 }
 
 /// A request without a body: a HEADERS frame, and CONTINUATION frames where it is long. Fields are
 /// literals, never Huffman coded.
 pub fn request(stream: u32, fields: &[(&str, &str)]) -> Vec<u8> {
-    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
+    let block: Vec<u8> = fields
+        .iter()
+        .flat_map(|(name, value)| [vec![0], text(name), text(value)].concat())
+        .collect();
     let mut pieces = block.chunks(16_000).peekable();
     let mut out = Vec::new();
     let (mut kind, mut flags) = (HEADERS, END_STREAM);
@@ -127,7 +133,10 @@ impl Frames {
         let mut so_far = Ended { status: None, body: Vec::new(), reset: false };
         let reading = async {
             while let Some((kind, flags, of, payload)) = self.next().await {
-                if kind == SETTINGS && flags & ACK == 0 && !self.send(&frame(SETTINGS, ACK, 0, &[])).await {
+                if kind == SETTINGS
+                    && flags & ACK == 0
+                    && !self.send(&frame(SETTINGS, ACK, 0, &[])).await
+                {
                     return None;
                 }
                 if of != stream {
@@ -139,7 +148,8 @@ impl Frames {
                     RST_STREAM => so_far.reset = true,
                     _ => {}
                 }
-                if kind == RST_STREAM || (matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0) {
+                if kind == RST_STREAM || (matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0)
+                {
                     return Some(so_far);
                 }
             }
@@ -167,7 +177,9 @@ impl Frames {
 /// A), or a literal.
 fn status(block: &[u8]) -> u16 {
     match block {
-        [indexed @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
+        [indexed @ 0x88..=0x8e, ..] => {
+            [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)]
+        }
         [0x08 | 0x18 | 0x48, length, value @ ..] if length & 0x80 == 0 => {
             std::str::from_utf8(&value[..usize::from(*length)]).unwrap().parse().unwrap()
         }
@@ -178,12 +190,14 @@ fn status(block: &[u8]) -> u16 {
 
 /// Three digits in Huffman's code (RFC 7541 appendix B): 0 to 2 have five bits, the others six.
 fn digits(coded: &[u8]) -> u16 {
-    let bits: Vec<u8> = coded.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)).collect();
+    let bits: Vec<u8> =
+        coded.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)).collect();
     let number = |bits: &[u8]| bits.iter().fold(0_u16, |sum, bit| sum << 1 | u16::from(*bit));
     let (mut at, mut found) = (0, 0);
     for _ in 0..3 {
         let five = number(&bits[at..at + 5]);
-        let (digit, length) = if five < 3 { (five, 5) } else { (number(&bits[at..at + 6]) - 25 + 3, 6) };
+        let (digit, length) =
+            if five < 3 { (five, 5) } else { (number(&bits[at..at + 6]) - 25 + 3, 6) };
         found = found * 10 + digit;
         at += length;
     }

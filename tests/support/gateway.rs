@@ -132,14 +132,20 @@ impl Setup {
         let dir = tempfile::Builder::new().prefix("rerouter-test-").tempdir().unwrap();
         let (port, metrics_port) = (free_port(), free_port());
         let tls = self.tls.then(|| (free_port(), Tls::make(dir.path())));
-        let path = |name: &str| serde_json::to_string(dir.path().join(name).to_str().unwrap()).unwrap();
+        let path =
+            |name: &str| serde_json::to_string(dir.path().join(name).to_str().unwrap()).unwrap();
         let mut server = format!("listeners:\n  - address: 127.0.0.1:{port}\n");
         if let Some((port, _)) = &tls {
             let (cert, key) = (path("cert.pem"), path("key.pem"));
-            server.push_str(&format!("  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"));
+            server.push_str(&format!(
+                "  - address: 127.0.0.1:{port}\n    tls: {{ cert: {cert}, key: {key} }}\n"
+            ));
         }
         if self.public {
-            server.push_str(&format!("  - address: 0.0.0.0:{}\n    interfaces: [router]\n", free_port()));
+            server.push_str(&format!(
+                "  - address: 0.0.0.0:{}\n    interfaces: [router]\n",
+                free_port()
+            ));
         }
         let ipv6_port = self.ipv6.then(free_port);
         if let Some(port) = ipv6_port {
@@ -150,7 +156,11 @@ impl Setup {
             self.threads,
             path("data")
         ));
-        let place = if self.stored { "store: true".to_owned() } else { format!("file: {}", path("routing.yaml")) };
+        let place = if self.stored {
+            "store: true".to_owned()
+        } else {
+            format!("file: {}", path("routing.yaml"))
+        };
         server.push_str(&format!("routing: {{ {place}{} }}\n{}", self.routing_keys, self.server));
         let own = dir.path().join("rerouter.yaml");
         std::fs::write(&own, server).unwrap();
@@ -162,15 +172,30 @@ impl Setup {
         let config = self.document.unwrap_or(own);
         let descriptors = self.descriptors;
         let admin_key = format!("admin-canary-{port}-{}-0123456789abcdef", std::process::id());
-        let mut gateway =
-            Gateway { dir, config, child: None, port, metrics_port, tls, ipv6_port, descriptors, environment: self.environment, admin_key };
+        let mut gateway = Gateway {
+            dir,
+            config,
+            child: None,
+            port,
+            metrics_port,
+            tls,
+            ipv6_port,
+            descriptors,
+            environment: self.environment,
+            admin_key,
+        };
         gateway.launch().await;
         gateway
     }
 }
 
 /// What the documents in `conf/` take from the environment.
-fn substitutes(dir: &Path, port: u16, tls_port: Option<u16>, metrics_port: u16) -> Vec<(String, String)> {
+fn substitutes(
+    dir: &Path,
+    port: u16,
+    tls_port: Option<u16>,
+    metrics_port: u16,
+) -> Vec<(String, String)> {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     let at = |port: u16| format!("127.0.0.1:{port}");
     let public = tls_port.unwrap_or(port);
@@ -200,7 +225,10 @@ fn limited(limit: &str, config: &Path, environment: &[(String, String)]) -> Comm
 
 fn serving(mut command: Command, config: &Path, environment: &[(String, String)]) -> Command {
     command.arg("serve").arg("--config").arg(config).env_clear();
-    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_LOG", "info").env("RUST_BACKTRACE", "1");
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("RUST_LOG", "info")
+        .env("RUST_BACKTRACE", "1");
     command.envs(environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
     command
 }
@@ -224,7 +252,13 @@ impl Gateway {
             Some(limit) => limited(limit, &self.config, &self.environment),
         };
         command.env("ADMIN_API_KEY", &self.admin_key).current_dir(self.dir.path());
-        self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the binary starts"));
+        self.child = Some(
+            command
+                .stdout(log.try_clone().unwrap())
+                .stderr(log)
+                .spawn()
+                .expect("the binary starts"),
+        );
     }
 
     /// Until it answers, or has left.
@@ -236,7 +270,11 @@ impl Gateway {
                 self.child = None;
                 return Err(status);
             }
-            assert!(start.elapsed() < PATIENCE, "the gateway does not answer /health:\n{}", self.log());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the gateway does not answer /health:\n{}",
+                self.log()
+            );
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
         Ok(())
@@ -244,7 +282,10 @@ impl Gateway {
 
     /// Whether it answers, and each of its listeners accepts: the services of a process come up one after another.
     async fn is_healthy(&self) -> bool {
-        for port in [Some(self.metrics_port), self.tls.as_ref().map(|(port, _)| *port)].into_iter().flatten() {
+        for port in [Some(self.metrics_port), self.tls.as_ref().map(|(port, _)| *port)]
+            .into_iter()
+            .flatten()
+        {
             if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
                 return false;
             }
@@ -256,7 +297,9 @@ impl Gateway {
         }
         let head = client::request("GET", "/health", &self.host(), &[], None);
         match Connection::try_open(self.address()).await {
-            Some(mut connection) => connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200),
+            Some(mut connection) => {
+                connection.try_exchange(&head).await.is_some_and(|answer| answer.status == 200)
+            }
             None => false,
         }
     }
@@ -320,14 +363,30 @@ impl Gateway {
     }
 
     /// One request on a connection of its own.
-    pub async fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Answer {
-        let answer = self.connect().await.exchange(&client::request(method, target, &self.host(), headers, body)).await;
+    pub async fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) -> Answer {
+        let answer = self
+            .connect()
+            .await
+            .exchange(&client::request(method, target, &self.host(), headers, body))
+            .await;
         openapi::hold(method, target, &answer);
         answer
     }
 
     /// One management request with a Bearer credential.
-    pub async fn manage(&self, method: &str, target: &str, credential: &str, body: Option<&Value>) -> Answer {
+    pub async fn manage(
+        &self,
+        method: &str,
+        target: &str,
+        credential: &str,
+        body: Option<&Value>,
+    ) -> Answer {
         let text = body.map(|value| serde_json::to_vec(value).unwrap());
         let bearer = format!("Bearer {credential}");
         let mut headers = vec![("authorization", bearer.as_str())];
@@ -340,22 +399,33 @@ impl Gateway {
     /// One chat completion with a ROUTER key.
     pub async fn chat(&self, key: &Key, body: &[u8]) -> Answer {
         let bearer = format!("Bearer {}", key.secret);
-        self.send("POST", "/v1/chat/completions", &[("authorization", &bearer), ("content-type", "application/json")], Some(body)).await
+        self.send(
+            "POST",
+            "/v1/chat/completions",
+            &[("authorization", &bearer), ("content-type", "application/json")],
+            Some(body),
+        )
+        .await
     }
 
     /// A ROUTER key made by the API.
     pub async fn create_key(&self) -> Key {
-        let answer = self.manage("POST", "/v1/router/keys", &self.admin_key, Some(&json!({ "name": "test" }))).await;
+        let answer = self
+            .manage("POST", "/v1/router/keys", &self.admin_key, Some(&json!({ "name": "test" })))
+            .await;
         assert_eq!(answer.status, 201, "{}", answer.text());
         let record = answer.json();
-        let text = |field: &str| record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}")).to_owned();
+        let text = |field: &str| {
+            record[field].as_str().unwrap_or_else(|| panic!("no {field} in {record}")).to_owned()
+        };
         Key { id: text("id"), secret: text("key") }
     }
 
     /// The whole capture of a request, once it is durable (an answer may be faster than its capture).
     pub async fn capture(&self, id: &str) -> Value {
         until(&format!("capture {id}"), async || {
-            let answer = self.manage("GET", &format!("/v1/router/replay/{id}"), &self.admin_key, None).await;
+            let answer =
+                self.manage("GET", &format!("/v1/router/replay/{id}"), &self.admin_key, None).await;
             (answer.status == 200).then(|| answer.json())
         })
         .await
@@ -418,7 +488,8 @@ impl Gateway {
         let status = format!("/proc/{}/status", self.process());
         until("SIGHUP to be caught", async || {
             let status = std::fs::read_to_string(&status).unwrap();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("on Linux");
+            let caught =
+                status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("on Linux");
             (u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1).then_some(())
         })
         .await;
@@ -427,7 +498,8 @@ impl Gateway {
 
     fn signal(&self, name: &str) {
         let id = self.child.as_ref().expect("it runs").id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id]).status().unwrap();
+        let sent =
+            Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &id]).status().unwrap();
         assert!(sent.success());
     }
 
@@ -444,7 +516,8 @@ impl Gateway {
         let before = self.revision().await;
         self.replace_routing(text);
         self.hup().await;
-        until("the new revision", async || Some(self.revision().await).filter(|now| *now != before)).await
+        until("the new revision", async || Some(self.revision().await).filter(|now| *now != before))
+            .await
     }
 
     /// The live revision, by the metrics listener.
@@ -453,7 +526,11 @@ impl Gateway {
         let mut live = metrics.lines().filter(|line| line.starts_with("rerouter_routing_info{"));
         let line = live.next().unwrap_or_else(|| panic!("no rerouter_routing_info in {metrics}"));
         assert_eq!(live.next(), None, "one live revision");
-        line.split("revision=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a revision").to_owned()
+        line.split("revision=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .expect("a revision")
+            .to_owned()
     }
 
     /// Where it listens for those who ask for metrics.
@@ -464,8 +541,11 @@ impl Gateway {
     /// `GET /metrics`.
     pub async fn metrics(&self) -> String {
         let address = self.metrics_address();
-        let mut connection = Connection::try_open(address).await.expect("the metrics listener accepts");
-        let answer = connection.exchange(&client::request("GET", "/metrics", &address.to_string(), &[], None)).await;
+        let mut connection =
+            Connection::try_open(address).await.expect("the metrics listener accepts");
+        let answer = connection
+            .exchange(&client::request("GET", "/metrics", &address.to_string(), &[], None))
+            .await;
         assert_eq!(answer.status, 200);
         answer.text()
     }
@@ -476,7 +556,8 @@ impl Gateway {
         let values = metrics.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             let (found, with) = series.split_once('{').unwrap_or((series, ""));
-            (found == name && labels.iter().all(|label| with.contains(label))).then(|| value.parse::<f64>().unwrap())
+            (found == name && labels.iter().all(|label| with.contains(label)))
+                .then(|| value.parse::<f64>().unwrap())
         });
         values.sum()
     }
@@ -488,7 +569,10 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("--- the gateway's last lines ---\n{}\n---", lines[lines.len().saturating_sub(120)..].join("\n"));
+            eprintln!(
+                "--- the gateway's last lines ---\n{}\n---",
+                lines[lines.len().saturating_sub(120)..].join("\n")
+            );
         }
     }
 }

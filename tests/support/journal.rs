@@ -52,7 +52,16 @@ impl Fact {
             Fact::AgentKey(secret) => good(get("/v1/agents", secret).await),
             Fact::Password(email, password) => {
                 let body = json!({"email": email, "password": password}).to_string();
-                good(gateway.send("POST", "/v1/auth/login", &[("content-type", "application/json")], Some(body.as_bytes())).await)
+                good(
+                    gateway
+                        .send(
+                            "POST",
+                            "/v1/auth/login",
+                            &[("content-type", "application/json")],
+                            Some(body.as_bytes()),
+                        )
+                        .await,
+                )
             }
             Fact::Key(path) => {
                 let answer = get(path, by(path, gateway)).await;
@@ -75,7 +84,11 @@ impl Fact {
 
 /// Who sees everything below this path.
 fn by<'a>(path: &str, gateway: &'a Gateway) -> &'a str {
-    if path.starts_with(AGENT) || path.starts_with("/v1/agents") { CLOUD_KEY } else { &gateway.admin_key }
+    if path.starts_with(AGENT) || path.starts_with("/v1/agents") {
+        CLOUD_KEY
+    } else {
+        &gateway.admin_key
+    }
 }
 
 /// What admins change of a user.
@@ -86,14 +99,17 @@ pub fn changeable(record: &Value) -> Value {
 /// What stays of a key, or is changed by calls. Keys that nobody in particular made are not active while AGENT is enforced.
 pub fn held(record: &Value) -> Value {
     const NAMES: [&str; 6] = ["name", "scopes", "labels", "limits", "expires_at", "metadata"];
-    let mut held: Map<String, Value> = NAMES.map(|name| (name.to_owned(), record[name].clone())).into_iter().collect();
+    let mut held: Map<String, Value> =
+        NAMES.map(|name| (name.to_owned(), record[name].clone())).into_iter().collect();
     held.insert("ended".to_owned(), json!(record["status"] == "revoked"));
     Value::Object(held)
 }
 
 /// A merge patch (RFC 7396), as keys are changed by it; what is held of a key has no status.
 fn patched(record: &Value, patch: &Value) -> Value {
-    let (Some(before), Some(patch)) = (record.as_object(), patch.as_object()) else { return patch.clone() };
+    let (Some(before), Some(patch)) = (record.as_object(), patch.as_object()) else {
+        return patch.clone();
+    };
     let mut record = before.clone();
     for (name, value) in patch.iter().filter(|(name, _)| *name != "status") {
         if value.is_null() {
@@ -127,7 +143,16 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     pub fn new(method: &'a str, target: &'a str, by: &'a str) -> Ask<'a> {
-        Ask { method, target, by, named: None, body: None, facts: Vec::new(), others: Vec::new(), noted: true }
+        Ask {
+            method,
+            target,
+            by,
+            named: None,
+            body: None,
+            facts: Vec::new(),
+            others: Vec::new(),
+            noted: true,
+        }
     }
 
     /// The word of the audit for it, and what it is done to where its path says that by id.
@@ -135,14 +160,25 @@ impl<'a> Ask<'a> {
         let path = self.target.split('?').next().unwrap();
         let fits = |pattern: &str| {
             let (mut these, mut those) = (pattern.split('/'), path.split('/'));
-            let same = these.by_ref().zip(those.by_ref()).all(|(this, that)| this == that || this == "{id}");
+            let same = these
+                .by_ref()
+                .zip(those.by_ref())
+                .all(|(this, that)| this == that || this == "{id}");
             same && pattern.split('/').count() == path.split('/').count()
         };
-        let (_, pattern, action) = NOTED.iter().find(|(method, pattern, _)| *method == self.method && fits(pattern)).expect("it is noted");
+        let (_, pattern, action) = NOTED
+            .iter()
+            .find(|(method, pattern, _)| *method == self.method && fits(pattern))
+            .expect("it is noted");
         let at = pattern.split('/').position(|part| part == "{id}");
-        let id = at.and_then(|at| path.split('/').nth(at)).filter(|_| !pattern.starts_with("/v1/agents"));
+        let id = at
+            .and_then(|at| path.split('/').nth(at))
+            .filter(|_| !pattern.starts_with("/v1/agents"));
         let disables = self.body.as_ref().is_some_and(|body| body["disabled"] == true);
-        (if disables { "user.disable".to_owned() } else { action.as_str().to_owned() }, id.map(str::to_owned))
+        (
+            if disables { "user.disable".to_owned() } else { action.as_str().to_owned() },
+            id.map(str::to_owned),
+        )
     }
 }
 
@@ -166,7 +202,9 @@ struct Pending {
 impl Pending {
     /// Whether these are what it is done to; what is made has no name yet.
     fn has(&self, targets: &BTreeSet<String>) -> bool {
-        self.target.as_ref().is_none_or(|id| self.others.iter().chain([id]).cloned().collect::<BTreeSet<_>>() == *targets)
+        self.target.as_ref().is_none_or(|id| {
+            self.others.iter().chain([id]).cloned().collect::<BTreeSet<_>>() == *targets
+        })
     }
 
     /// Whether all that it changes is as it is to be, or as it was.
@@ -211,10 +249,30 @@ struct Staying {
 }
 
 impl Client {
-    pub async fn connect(name: String, host: SocketAddr, admin: String, tenant: &'static str, count: Arc<AtomicUsize>) -> Option<Client> {
+    pub async fn connect(
+        name: String,
+        host: SocketAddr,
+        admin: String,
+        tenant: &'static str,
+        count: Arc<AtomicUsize>,
+    ) -> Option<Client> {
         let connection = Connection::try_open(host).await?;
-        let left = Left { journal: Journal::new(), opened: Vec::new(), acknowledged: Vec::new(), pending: None };
-        Some(Client { name, admin, left, tenant, host: host.to_string(), connection, stay: VecDeque::new(), count })
+        let left = Left {
+            journal: Journal::new(),
+            opened: Vec::new(),
+            acknowledged: Vec::new(),
+            pending: None,
+        };
+        Some(Client {
+            name,
+            admin,
+            left,
+            tenant,
+            host: host.to_string(),
+            connection,
+            stay: VecDeque::new(),
+            count,
+        })
     }
 
     /// Sends something and writes down what that makes of its facts: either before the answer, the new after it. `None` when no whole
@@ -231,20 +289,47 @@ impl Client {
             known.push(new.clone());
         }
         let others = ask.others.clone();
-        self.left.pending = ask.noted.then(|| Pending { action: action.clone(), target: target.clone(), others, facts: before });
+        self.left.pending = ask.noted.then(|| Pending {
+            action: action.clone(),
+            target: target.clone(),
+            others,
+            facts: before,
+        });
         let bearer = format!("Bearer {}", ask.by);
         let mut headers = vec![("content-type", "application/json")];
         headers.extend((!ask.by.is_empty()).then_some(("authorization", bearer.as_str())));
         headers.extend(ask.named.map(|name| ("idempotency-key", name)));
         let body = ask.body.map(|body| body.to_string());
-        let request = client::request(ask.method, ask.target, &self.host, &headers, body.as_deref().map(str::as_bytes));
+        let request = client::request(
+            ask.method,
+            ask.target,
+            &self.host,
+            &headers,
+            body.as_deref().map(str::as_bytes),
+        );
         let answer = self.connection.try_exchange(&request).await.filter(|answer| answer.whole)?;
-        assert!((200..300).contains(&answer.status), "{} {}: {}", ask.method, ask.target, answer.text());
+        assert!(
+            (200..300).contains(&answer.status),
+            "{} {}: {}",
+            ask.method,
+            ask.target,
+            answer.text()
+        );
         self.left.pending = None;
-        let made = || (answer.status == 201).then(|| answer.json()["id"].as_str().map(str::to_owned)).flatten();
+        let made = || {
+            (answer.status == 201)
+                .then(|| answer.json()["id"].as_str().map(str::to_owned))
+                .flatten()
+        };
         let target = target.or_else(made);
         let request = answer.request_id();
-        self.left.acknowledged.push(Acknowledged { request, action, target, others: ask.others, noted: ask.noted });
+        self.left.acknowledged.push(Acknowledged {
+            request,
+            action,
+            target,
+            others: ask.others,
+            noted: ask.noted,
+        });
         for (fact, new) in ask.facts {
             self.know(fact, new);
         }
@@ -312,7 +397,14 @@ impl Client {
     }
 
     /// Changes a key; `secrets` are what that makes of its secrets.
-    pub async fn patch_key(&mut self, path: &str, id: &str, by: &str, body: Value, mut facts: Vec<(Fact, Value)>) -> Option<()> {
+    pub async fn patch_key(
+        &mut self,
+        path: &str,
+        id: &str,
+        by: &str,
+        body: Value,
+        mut facts: Vec<(Fact, Value)>,
+    ) -> Option<()> {
         let target = format!("{path}/{id}");
         let fact = Fact::Key(target.clone());
         let record = patched(&self.left.journal[&fact][0], &body);
@@ -330,7 +422,8 @@ impl Client {
 
     /// Keeps a key and what descends from it until there are too many, and ends the oldest then. All but the key are `others`.
     pub async fn stay(&mut self, path: &str, by: &str, key: &Key, keys: &[&Key]) -> Option<()> {
-        let others: BTreeSet<String> = keys.iter().map(|key| key.id.clone()).filter(|id| *id != key.id).collect();
+        let others: BTreeSet<String> =
+            keys.iter().map(|key| key.id.clone()).filter(|id| *id != key.id).collect();
         let staying = Staying {
             path: format!("{path}/{}?descendants=true", key.id),
             by: by.to_owned(),
@@ -364,7 +457,9 @@ pub async fn newest_row(gateway: &Gateway) -> String {
 pub async fn rows_since(gateway: &Gateway, mark: Option<&str>) -> Vec<Value> {
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
-        let page = gateway.manage("GET", &format!("/v1/audit?limit=100{after}"), &gateway.admin_key, None).await;
+        let page = gateway
+            .manage("GET", &format!("/v1/audit?limit=100{after}"), &gateway.admin_key, None)
+            .await;
         assert_eq!(page.status, 200, "{}", page.text());
         let page = page.json();
         for row in page["data"].as_array().unwrap() {
@@ -379,24 +474,36 @@ pub async fn rows_since(gateway: &Gateway, mark: Option<&str>) -> Vec<Value> {
 }
 
 /// What is listed of what has a row when it is made.
-const MADE: [(&str, &str); 5] =
-    [(PIN, "key.create"), (AGENT, "key.create"), (ROUTER, "key.create"), ("/v1/users", "user.create"), ("/v1/agents", "agent.create")];
+const MADE: [(&str, &str); 5] = [
+    (PIN, "key.create"),
+    (AGENT, "key.create"),
+    (ROUTER, "key.create"),
+    ("/v1/users", "user.create"),
+    ("/v1/agents", "agent.create"),
+];
 
 /// Whatever is there has the row that it was made by: in `rows`, or it is among `known` from an earlier look. All of it is known then.
 pub async fn check_all_made(gateway: &Gateway, rows: &[Value], known: &mut BTreeSet<String>) {
-    let row_of = |row: &Value| Some((row["action"].as_str()?.to_owned(), row["target"]["id"].as_str()?.to_owned()));
+    let row_of = |row: &Value| {
+        Some((row["action"].as_str()?.to_owned(), row["target"]["id"].as_str()?.to_owned()))
+    };
     let made: BTreeSet<(String, String)> = rows.iter().filter_map(row_of).collect();
     for (path, action) in MADE {
         let mut after = String::new();
         loop {
-            let page = gateway.manage("GET", &format!("{path}?limit=100{after}"), by(path, gateway), None).await;
+            let page = gateway
+                .manage("GET", &format!("{path}?limit=100{after}"), by(path, gateway), None)
+                .await;
             assert_eq!(page.status, 200, "{path}: {}", page.text());
             let page = page.json();
             for record in page["data"].as_array().unwrap() {
                 let id = record["id"].as_str().unwrap().to_owned();
                 // Nobody makes the built-in user.
                 if id != "usr_admin" && known.insert(id.clone()) {
-                    assert!(made.contains(&(action.to_owned(), id)), "it is there, and no row says that it was made: {record}");
+                    assert!(
+                        made.contains(&(action.to_owned(), id)),
+                        "it is there, and no row says that it was made: {record}"
+                    );
                 }
             }
             let Some(next) = page["next"].as_str() else { break };
@@ -419,10 +526,22 @@ pub async fn check_audit(gateway: &Gateway, rows: &[Value], all: &[Left]) {
         let found = of_requests.remove(change.request.as_str()).unwrap_or_default();
         let words: Vec<String> = found.iter().map(|row| text(&row["action"])).collect();
         let expected = if change.noted { 1 + change.others.len() } else { 0 };
-        assert_eq!(words, vec![change.action.clone(); expected], "{} {:?}", change.request, change.target);
+        assert_eq!(
+            words,
+            vec![change.action.clone(); expected],
+            "{} {:?}",
+            change.request,
+            change.target
+        );
         if let Some(target) = change.target.as_ref().filter(|_| change.noted) {
-            let targets: BTreeSet<String> = found.iter().map(|row| text(&row["target"]["id"])).collect();
-            assert_eq!(targets, change.others.iter().chain([target]).cloned().collect(), "{}", change.request);
+            let targets: BTreeSet<String> =
+                found.iter().map(|row| text(&row["target"]["id"])).collect();
+            assert_eq!(
+                targets,
+                change.others.iter().chain([target]).cloned().collect(),
+                "{}",
+                change.request
+            );
         }
     }
     let mut pending: Vec<&Pending> = all.iter().filter_map(|left| left.pending.as_ref()).collect();
@@ -438,12 +557,19 @@ pub async fn check_audit(gateway: &Gateway, rows: &[Value], all: &[Left]) {
                 break;
             }
         }
-        let Some(at) = found else { panic!("a row by {request} of what nobody asked for, or of what is not so: {rows:?}") };
+        let Some(at) = found else {
+            panic!("a row by {request} of what nobody asked for, or of what is not so: {rows:?}")
+        };
         pending.remove(at);
         check_made(gateway, rows[0]).await;
     }
     for change in pending {
-        assert!(change.is(gateway, false).await, "{} has no row, and is done: {:?}", change.action, change.facts);
+        assert!(
+            change.is(gateway, false).await,
+            "{} has no row, and is done: {:?}",
+            change.action,
+            change.facts
+        );
     }
 }
 
@@ -457,7 +583,9 @@ async fn check_made(gateway: &Gateway, row: &Value) {
         _ => return,
     };
     for path in paths {
-        if gateway.manage("GET", &format!("{path}/{id}"), by(path, gateway), None).await.status == 200 {
+        if gateway.manage("GET", &format!("{path}/{id}"), by(path, gateway), None).await.status
+            == 200
+        {
             return;
         }
     }

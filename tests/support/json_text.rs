@@ -116,7 +116,8 @@ fn other_spellings_are_the_same_value_in_other_bytes() {
     for other in [compact(text), odd(text)] {
         assert_ne!(other, text);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&other).unwrap(), value);
-        let changed: serde_json::Value = serde_json::from_str(&with_model(&other, "a/\"b")).unwrap();
+        let changed: serde_json::Value =
+            serde_json::from_str(&with_model(&other, "a/\"b")).unwrap();
         assert_eq!(changed["model"], "a/\"b");
         assert_eq!(changed["messages"][0]["model"], "inner");
     }

@@ -34,17 +34,34 @@ impl Node {
     /// Of a record with its secret.
     pub fn of(record: &Value) -> Node {
         let text = |name: &str| record[name].as_str().unwrap().to_owned();
-        Node { id: text("id"), secret: text("secret"), generation: u32::try_from(record["generation"].as_u64().unwrap()).unwrap() }
+        Node {
+            id: text("id"),
+            secret: text("secret"),
+            generation: u32::try_from(record["generation"].as_u64().unwrap()).unwrap(),
+        }
     }
 
     /// The headers of a signed POST, made at `created`.
-    pub fn sign(&self, gateway: &Gateway, path: &str, body: &[u8], created: i64) -> Vec<(&'static str, String)> {
+    pub fn sign(
+        &self,
+        gateway: &Gateway,
+        path: &str,
+        body: &[u8],
+        created: i64,
+    ) -> Vec<(&'static str, String)> {
         self.sign_for(&gateway.host(), path, body, created)
     }
 
     /// The same for a gateway of this name.
-    pub fn sign_for(&self, authority: &str, path: &str, body: &[u8], created: i64) -> Vec<(&'static str, String)> {
-        let signer = Signer { key: self.secret.as_bytes(), node: &self.id, generation: self.generation };
+    pub fn sign_for(
+        &self,
+        authority: &str,
+        path: &str,
+        body: &[u8],
+        created: i64,
+    ) -> Vec<(&'static str, String)> {
+        let signer =
+            Signer { key: self.secret.as_bytes(), node: &self.id, generation: self.generation };
         let method = Method::POST;
         let covered = Covered { method: &method, authority, path, query: None };
         let mut headers = signer.sign(&covered, body, created, &Random::System).to_vec();
@@ -77,7 +94,10 @@ impl Node {
 
     /// What an admin sees of it.
     pub async fn shown(&self, gateway: &Gateway) -> Value {
-        gateway.manage("GET", &format!("/v1/nodes/{}", self.id), &gateway.admin_key, None).await.json()
+        gateway
+            .manage("GET", &format!("/v1/nodes/{}", self.id), &gateway.admin_key, None)
+            .await
+            .json()
     }
 }
 
@@ -87,7 +107,13 @@ pub fn report(seq: u64, status: &str, running: u32) -> Value {
 }
 
 /// A POST with these headers as they are.
-pub async fn send(gateway: &Gateway, path: &str, headers: &[(&'static str, String)], body: &[u8]) -> Answer {
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+pub async fn send(
+    gateway: &Gateway,
+    path: &str,
+    headers: &[(&'static str, String)],
+    body: &[u8],
+) -> Answer {
+    let headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     gateway.send("POST", path, &headers, Some(body)).await
 }

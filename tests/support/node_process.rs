@@ -19,21 +19,44 @@ impl Process {
     }
 
     /// The same, with more of an environment.
-    pub fn start_in(gateway: &Gateway, node: &Node, upstream: &Provider, options: &[&str], environment: &[(&str, &str)]) -> Process {
-        let (url, upstream) = (format!("http://{}", gateway.address()), format!("http://{}", upstream.address()));
-        Process::of(node, &[&["--gateway", &url, "--upstream", &upstream], options].concat(), environment)
+    pub fn start_in(
+        gateway: &Gateway,
+        node: &Node,
+        upstream: &Provider,
+        options: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Process {
+        let (url, upstream) =
+            (format!("http://{}", gateway.address()), format!("http://{}", upstream.address()));
+        Process::of(
+            node,
+            &[&["--gateway", &url, "--upstream", &upstream], options].concat(),
+            environment,
+        )
     }
 
     /// With exactly these options.
     pub fn of(node: &Node, options: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        command.args(["node", "--id", &node.id]).args(options).env_clear().envs(environment.iter().copied());
-        Process(command.env("REROUTER_NODE_SECRET", &node.secret).stdin(Stdio::null()).spawn().unwrap())
+        command
+            .args(["node", "--id", &node.id])
+            .args(options)
+            .env_clear()
+            .envs(environment.iter().copied());
+        Process(
+            command.env("REROUTER_NODE_SECRET", &node.secret).stdin(Stdio::null()).spawn().unwrap(),
+        )
     }
 
     /// Tells it to leave.
     pub fn tell(&self) {
-        assert!(Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &self.0.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("sh")
+                .args(["-c", "kill -s TERM \"$0\"", &self.0.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// How it left.

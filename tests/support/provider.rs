@@ -47,7 +47,8 @@ pub struct Received {
 impl Received {
     /// The value of a header, lines of one name joined.
     pub fn header(&self, name: &str) -> Option<String> {
-        let lines: Vec<&str> = self.headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
+        let lines: Vec<&str> =
+            self.headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
         (!lines.is_empty()).then(|| lines.join(", "))
     }
 
@@ -70,22 +71,29 @@ pub struct Provider {
 
 impl Provider {
     /// Answers each request with the steps that `script` gives for it and its number, from 0.
-    pub async fn start(script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub async fn start(
+        script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         Provider::start_at(([127, 0, 0, 1], 0).into(), script).await
     }
 
     /// The same at this address.
-    pub async fn start_at(address: SocketAddr, script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub async fn start_at(
+        address: SocketAddr,
+        script: impl Fn(&Received, usize) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let open = Arc::new(Mutex::new(Some(Vec::<AbortHandle>::new())));
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (script, kept, count): (Arc<Script>, _, _) = (Arc::new(script), Arc::clone(&received), Arc::new(AtomicUsize::new(0)));
+        let (script, kept, count): (Arc<Script>, _, _) =
+            (Arc::new(script), Arc::clone(&received), Arc::new(AtomicUsize::new(0)));
         let connections = Arc::clone(&open);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
-                let serving = serve(stream, Arc::clone(&script), Arc::clone(&kept), Arc::clone(&count));
+                let serving =
+                    serve(stream, Arc::clone(&script), Arc::clone(&kept), Arc::clone(&count));
                 if let Some(open) = connections.lock().unwrap().as_mut() {
                     open.retain(|connection| !connection.is_finished());
                     open.push(tokio::spawn(serving).abort_handle());
@@ -100,8 +108,14 @@ impl Provider {
         self.accepting.abort();
         let open = self.open.lock().unwrap().take().unwrap_or_default();
         open.iter().for_each(AbortHandle::abort);
-        until("its connections to end", async || open.iter().all(AbortHandle::is_finished).then_some(())).await;
-        until("nobody to listen", async || TcpStream::connect(self.address).await.is_err().then_some(())).await;
+        until("its connections to end", async || {
+            open.iter().all(AbortHandle::is_finished).then_some(())
+        })
+        .await;
+        until("nobody to listen", async || {
+            TcpStream::connect(self.address).await.is_err().then_some(())
+        })
+        .await;
     }
 
     /// Answers every request with the same steps.
@@ -127,7 +141,9 @@ impl Provider {
     /// The request of that number.
     pub fn request(&self, number: usize) -> Arc<Received> {
         let received = self.received.lock().unwrap();
-        Arc::clone(received.get(number).unwrap_or_else(|| panic!("{} requests came in", received.len())))
+        Arc::clone(
+            received.get(number).unwrap_or_else(|| panic!("{} requests came in", received.len())),
+        )
     }
 
     /// The newest request.
@@ -152,7 +168,12 @@ impl Drop for Provider {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: Arc<Script>, kept: Arc<Mutex<Vec<Arc<Received>>>>, count: Arc<AtomicUsize>) {
+async fn serve(
+    mut stream: TcpStream,
+    script: Arc<Script>,
+    kept: Arc<Mutex<Vec<Arc<Received>>>>,
+    count: Arc<AtomicUsize>,
+) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let request = Arc::new(request);
@@ -162,7 +183,9 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, kept: Arc<Mutex<Vec<A
             let alive = match step {
                 Step::Write(bytes) => stream.write_all(&bytes).await.is_ok(),
                 Step::Chunk(bytes) => {
-                    let framed = [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"].concat();
+                    let framed =
+                        [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes.as_slice(), b"\r\n"]
+                            .concat();
                     stream.write_all(&framed).await.is_ok()
                 }
                 Step::Later(pause, bytes) => {
@@ -207,9 +230,13 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
     let mut lines = head.trim_end().split("\r\n");
     let mut first = lines.next()?.split(' ').map(str::to_owned);
     let (method, target) = (first.next()?, first.next()?);
-    let field = |line: &str| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+    let field = |line: &str| {
+        line.split_once(':')
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+    };
     let headers: Vec<(String, String)> = lines.filter_map(field).collect();
-    let mut request = Received { method, target, headers, body: Vec::new(), gone: Mutex::new(false) };
+    let mut request =
+        Received { method, target, headers, body: Vec::new(), gone: Mutex::new(false) };
     if request.header("transfer-encoding").is_some() {
         loop {
             let line = loop {
@@ -218,7 +245,8 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
                 }
                 more(stream, buffer).await?;
             };
-            let size = usize::from_str_radix(std::str::from_utf8(&buffer[..line]).unwrap(), 16).unwrap();
+            let size =
+                usize::from_str_radix(std::str::from_utf8(&buffer[..line]).unwrap(), 16).unwrap();
             while buffer.len() < line + 2 + size + 2 {
                 more(stream, buffer).await?;
             }
@@ -260,7 +288,10 @@ pub fn json_answer(status: u16, body: &Value) -> Vec<Step> {
 
 /// An error as OpenAI words it.
 pub fn failure(status: u16, message: &str) -> Vec<Step> {
-    json_answer(status, &json!({"error": {"message": message, "type": "server_error", "param": null, "code": null}}))
+    json_answer(
+        status,
+        &json!({"error": {"message": message, "type": "server_error", "param": null, "code": null}}),
+    )
 }
 
 /// A chat completion that says `text`.
@@ -279,7 +310,10 @@ pub fn completion_body(text: &str) -> Value {
 
 /// The head of an event stream.
 pub fn stream_head() -> Step {
-    Step::Write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec())
+    Step::Write(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_vec(),
+    )
 }
 
 /// The first event of a chat stream: a role and no content.
@@ -327,19 +361,30 @@ async fn the_client_sees_what_the_provider_writes_and_the_other_way_round() {
         0 => completion("hello"),
         1 => stream("well"),
         2 => vec![stream_head(), Step::Chunk(b"half".to_vec()), Step::Cut],
-        _ => vec![stream_head(), Step::Chunk(b"first".to_vec()), waits.clone(), Step::Chunk(b"second".to_vec()), Step::Hang],
+        _ => vec![
+            stream_head(),
+            Step::Chunk(b"first".to_vec()),
+            waits.clone(),
+            Step::Chunk(b"second".to_vec()),
+            Step::Hang,
+        ],
     })
     .await;
     let mut connection = Connection::try_open(provider.address).await.unwrap();
     let body = b"x".repeat(100_000);
-    let plain = connection.exchange(&request("POST", "/v1/x", "h", &[("a", "b")], Some(&body))).await;
+    let plain =
+        connection.exchange(&request("POST", "/v1/x", "h", &[("a", "b")], Some(&body))).await;
     assert!(plain.whole && plain.status == 200 && plain.json() == completion_body("hello"));
-    let streamed = connection.exchange(&chunked_request("POST", "/v1/y", "h", &[], &body, 999)).await;
+    let streamed =
+        connection.exchange(&chunked_request("POST", "/v1/y", "h", &[], &body, 999)).await;
     assert!(streamed.whole && streamed.text() == stream_body("well"));
     for number in 0..2 {
         assert!(provider.request(number).body == body);
     }
-    assert_eq!((provider.request(0).header("a").as_deref(), provider.last().target.as_str()), (Some("b"), "/v1/y"));
+    assert_eq!(
+        (provider.request(0).header("a").as_deref(), provider.last().target.as_str()),
+        (Some("b"), "/v1/y")
+    );
     let cut = connection.exchange(&request("POST", "/", "h", &[], None)).await;
     assert_eq!((cut.whole, cut.text().as_str()), (false, "half"));
     let mut connection = Connection::try_open(provider.address).await.unwrap();

@@ -47,7 +47,10 @@ impl Exchange {
 
     /// Which endpoint it is of.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::ALL.into_iter().find(|endpoint| self.path().strip_prefix("/v1") == Some(endpoint.path())).expect("an endpoint")
+        Endpoint::ALL
+            .into_iter()
+            .find(|endpoint| self.path().strip_prefix("/v1") == Some(endpoint.path()))
+            .expect("an endpoint")
     }
 
     /// What the provider counted for the prompt, in the answer or in one of its events.
@@ -56,13 +59,22 @@ impl Exchange {
         let texts: Vec<&str> = if self.stream { events.collect() } else { vec![&self.response] };
         let mut usages = texts.into_iter().filter_map(|text| {
             let answer: Value = serde_json::from_str(text).ok()?;
-            let usages = [&answer["usage"], &answer["x_groq"]["usage"], &answer["message"]["usage"], &answer["response"]["usage"]];
+            let usages = [
+                &answer["usage"],
+                &answer["x_groq"]["usage"],
+                &answer["message"]["usage"],
+                &answer["response"]["usage"],
+            ];
             let whole = |usage: &Value| {
                 // OpenAI's counts hold the cached ones, Anthropic's stand beside them.
-                let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"].iter().filter_map(|name| usage[name].as_u64());
+                let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"]
+                    .iter()
+                    .filter_map(|name| usage[name].as_u64());
                 Some(usage["input_tokens"].as_u64()? + cached.sum::<u64>())
             };
-            usages.into_iter().find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
+            usages
+                .into_iter()
+                .find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
         });
         usages.rfind(|tokens| *tokens > 0)
     }
@@ -76,14 +88,23 @@ impl Exchange {
 /// Where the exchanges are.
 pub fn files() -> Vec<PathBuf> {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let own = || ["chat", "embeddings", "messages", "responses"].map(|kind| data.join(format!("recorded_{kind}.jsonl"))).to_vec();
+    let own = || {
+        ["chat", "embeddings", "messages", "responses"]
+            .map(|kind| data.join(format!("recorded_{kind}.jsonl")))
+            .to_vec()
+    };
     std::env::var_os("REROUTER_RECORDED").map_or_else(own, |file| vec![file.into()])
 }
 
 /// Every recorded exchange.
 pub fn all() -> Vec<Exchange> {
-    let texts: Vec<String> = files().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
-    let all: Vec<Exchange> = texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<String> =
+        files().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let all: Vec<Exchange> = texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert!(!all.is_empty());
     all
 }
@@ -99,15 +120,21 @@ impl Recorded {
     /// Starts it with that pause after each event of a stream.
     pub async fn start(event_delay_ms: u32) -> Self {
         let (port, received) = (free_port(), tempfile::tempdir().unwrap());
-        let tool = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tools/recorded_provider.py");
+        let tool =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tools/recorded_provider.py");
         let mut command = Command::new("python3");
         command.arg(tool).arg("--file").args(files()).args(["--port", &port.to_string()]);
-        command.args(["--event-delay-ms", &event_delay_ms.to_string()]).arg("--received").arg(received.path());
+        command
+            .args(["--event-delay-ms", &event_delay_ms.to_string()])
+            .arg("--received")
+            .arg(received.path());
         let child = command.stdout(Stdio::null()).spawn().expect("python3");
         let recorded = Recorded { child, port, received };
         until("the recorded provider", async || {
             let mut connection = Connection::try_open(([127, 0, 0, 1], port).into()).await?;
-            connection.try_exchange(&client::request("GET", "/healthz", "localhost", &[], None)).await
+            connection
+                .try_exchange(&client::request("GET", "/healthz", "localhost", &[], None))
+                .await
         })
         .await;
         recorded
@@ -120,7 +147,10 @@ impl Recorded {
 
     /// The bodies that came in, in order, each with the id of the exchange that it was taken for.
     pub fn received(&self) -> Vec<(String, Vec<u8>)> {
-        let mut names: Vec<PathBuf> = std::fs::read_dir(self.received.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut names: Vec<PathBuf> = std::fs::read_dir(self.received.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         names.retain(|name| name.extension().is_some_and(|end| end == "bin"));
         names.sort();
         let id = |name: &PathBuf| name.file_stem().unwrap().to_str().unwrap()[6..].to_owned();
@@ -139,13 +169,26 @@ impl Drop for Recorded {
 #[tokio::test]
 async fn the_recorded_provider_answers_as_recorded() {
     let recorded = Recorded::start(0).await;
-    let mut connection = Connection::try_open(([127, 0, 0, 1], recorded.port).into()).await.unwrap();
+    let mut connection =
+        Connection::try_open(([127, 0, 0, 1], recorded.port).into()).await.unwrap();
     for exchange in all() {
-        for text in [super::json_text::compact(exchange.request.get()), super::json_text::odd(exchange.request.get())] {
-            let request = client::request("POST", exchange.path(), "localhost", &[], Some(text.as_bytes()));
+        for text in [
+            super::json_text::compact(exchange.request.get()),
+            super::json_text::odd(exchange.request.get()),
+        ] {
+            let request =
+                client::request("POST", exchange.path(), "localhost", &[], Some(text.as_bytes()));
             let answer = connection.exchange(&request).await;
-            assert_eq!((answer.status, answer.text()), (exchange.status, exchange.response.clone()), "{}", exchange.id);
-            assert_eq!(recorded.received().last().unwrap(), &(exchange.id.clone(), text.into_bytes()));
+            assert_eq!(
+                (answer.status, answer.text()),
+                (exchange.status, exchange.response.clone()),
+                "{}",
+                exchange.id
+            );
+            assert_eq!(
+                recorded.received().last().unwrap(),
+                &(exchange.id.clone(), text.into_bytes())
+            );
         }
     }
 }

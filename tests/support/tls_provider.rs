@@ -68,22 +68,33 @@ impl Drop for TlsProvider {
 async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let two = stream.get_ref().1.alpn_protocol() == Some(&b"h2"[..]);
-    let service = hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
-        let said = format!("{:?} {}", request.version(), request.uri().path());
-        let is_list = request.method() == http::Method::GET;
-        let body = request.into_body().collect().await?.to_bytes();
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        let (kind, text) = match body["stream"] == true {
-            true => ("text/event-stream", stream_body(&said)),
-            false if is_list => ("application/json", r#"{"object":"list","data":[{"id":"qwen","object":"model"}]}"#.to_owned()),
-            false => ("application/json", completion_body(&said).to_string()),
-        };
-        Ok::<_, hyper::Error>(http::Response::builder().header("content-type", kind).body(Full::new(Bytes::from(text))).unwrap())
-    });
+    let service =
+        hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
+            let said = format!("{:?} {}", request.version(), request.uri().path());
+            let is_list = request.method() == http::Method::GET;
+            let body = request.into_body().collect().await?.to_bytes();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            let (kind, text) = match body["stream"] == true {
+                true => ("text/event-stream", stream_body(&said)),
+                false if is_list => (
+                    "application/json",
+                    r#"{"object":"list","data":[{"id":"qwen","object":"model"}]}"#.to_owned(),
+                ),
+                false => ("application/json", completion_body(&said).to_string()),
+            };
+            Ok::<_, hyper::Error>(
+                http::Response::builder()
+                    .header("content-type", kind)
+                    .body(Full::new(Bytes::from(text)))
+                    .unwrap(),
+            )
+        });
     let stream = TokioIo::new(stream);
     // The gateway closes connections as it likes.
     if two {
-        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await;
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(stream, service)
+            .await;
     } else {
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await;
     }

@@ -8,7 +8,9 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::{Shelf, check_labels, end, enter, is_open, limits, meanwhile, noted, record, with_secret};
+use super::{
+    Shelf, check_labels, end, enter, is_open, limits, meanwhile, noted, record, with_secret,
+};
 use crate::api::answer;
 use crate::api::body::{Fields, check_name, check_pairs};
 use crate::api::page::Query;
@@ -23,7 +25,11 @@ use crate::store::{Action, Change, KeyRow, KeyStatus, Limits};
 
 /// `POST K`. With an `Idempotency-Key` the same call by the same caller within ten minutes makes no other key: it is told
 /// the same once more. Who has shown nothing of themselves is nobody's same caller, and it is as if there were none.
-pub async fn create(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn create(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     let named = if is_open(who) { None } else { repeats::key(request.headers())? };
@@ -59,13 +65,31 @@ fn asked(app: &App, who: &Principal, key: String, request: &Request<Bytes>) -> A
 }
 
 /// A secret is told once more to whom it would be given now, and while it is good.
-fn still(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, request: &Request<Bytes>, made: &MadeKey) -> Result<()> {
+fn still(
+    app: &App,
+    who: &Principal,
+    shelf: &'static Shelf,
+    user: UserId,
+    request: &Request<Bytes>,
+    made: &MadeKey,
+) -> Result<()> {
     let (key, now) = (app.auth.key(shelf.interface, &made.id), app.clock.now());
     // As of then: an end that was to come may have come.
-    Wanted::read(app, who, shelf, user, request, key.as_ref().map_or(now, |key| key.row().created_at))?;
+    Wanted::read(
+        app,
+        who,
+        shelf,
+        user,
+        request,
+        key.as_ref().map_or(now, |key| key.row().created_at),
+    )?;
     let ended = |key: &Key| matches!(key.standing(now), Standing::Revoked | Standing::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
-        return Err(Error::new(Kind::Conflict, "The key that was made has ended, or has another secret by now.").at("Idempotency-Key"));
+        return Err(Error::new(
+            Kind::Conflict,
+            "The key that was made has ended, or has another secret by now.",
+        )
+        .at("Idempotency-Key"));
     }
     Ok(())
 }
@@ -82,28 +106,52 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn read(app: &App, who: &Principal, shelf: &Shelf, user: UserId, request: &Request<Bytes>, now: Timestamp) -> Result<Self> {
+    fn read(
+        app: &App,
+        who: &Principal,
+        shelf: &Shelf,
+        user: UserId,
+        request: &Request<Bytes>,
+        now: Timestamp,
+    ) -> Result<Self> {
         let mut fields = Fields::read_if_any(request)?;
         let owner = owner(app, who, user, &mut fields)?;
         let labels = labels(who, &mut fields)?;
         let name: String = fields.take("name", "a string")?.unwrap_or_else(|| "key".to_owned());
         check_name(&name)?;
-        let metadata: BTreeMap<String, String> = fields.take("metadata", "an object of strings")?.unwrap_or_default();
+        let metadata: BTreeMap<String, String> =
+            fields.take("metadata", "an object of strings")?.unwrap_or_default();
         check_pairs("metadata", &metadata)?;
         let scopes = fields.take("scopes", "a list of strings")?;
-        let limits = limits::read(shelf.interface, fields.take("limits", "an object")?.unwrap_or_default())?;
+        let limits =
+            limits::read(shelf.interface, fields.take("limits", "an object")?.unwrap_or_default())?;
         let limits = limits::narrow(limits, who.key().map(|key| &key.limits))?;
         let expires_at = fields.take::<String>("expires_at", "an RFC 3339 time")?;
         fields.finish()?;
         check_descent(app, who)?;
         let scopes = grant(shelf, who, &owner, scopes)?;
-        Ok(Wanted { owner, labels, name, metadata, scopes, limits, expires_at: shorten(who, expires_at.as_deref(), now)? })
+        Ok(Wanted {
+            owner,
+            labels,
+            name,
+            metadata,
+            scopes,
+            limits,
+            expires_at: shorten(who, expires_at.as_deref(), now)?,
+        })
     }
 }
 
-async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, request: &Request<Bytes>) -> Result<MadeKey> {
+async fn make(
+    app: &App,
+    who: &Principal,
+    shelf: &'static Shelf,
+    user: UserId,
+    request: &Request<Bytes>,
+) -> Result<MadeKey> {
     let now = app.clock.now();
-    let Wanted { owner, labels, name, metadata, scopes, limits, expires_at } = Wanted::read(app, who, shelf, user.clone(), request, now)?;
+    let Wanted { owner, labels, name, metadata, scopes, limits, expires_at } =
+        Wanted::read(app, who, shelf, user.clone(), request, now)?;
     let secret = token::mint(shelf.interface.key_prefix(), &app.random);
     let key = KeyRow {
         id: KeyId::new(now, &app.random),
@@ -130,8 +178,10 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
         last_used_at: None,
         metadata: metadata.into(),
     };
-    let location = HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
-    let body = Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
+    let location =
+        HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
+    let body =
+        Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
     let store = app.store.noting(noted(app, who, &user, request, Action::KeyCreate, &key));
     let id = key.id.clone();
     let committed = match who.key() {
@@ -149,12 +199,15 @@ async fn make(app: &App, who: &Principal, shelf: &'static Shelf, user: UserId, r
 
 /// A request of a key draws on the limits of every key above it, so there are only so many.
 fn check_descent(app: &App, who: &Principal) -> Result<()> {
-    let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
+    let deep =
+        who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= bounds::KEY_DESCENT);
     if deep {
         let most = bounds::KEY_DESCENT;
         return Err(Error::new(
             Kind::KeyLimitReached,
-            format!("Keys descend from one another up to {most} deep; make it by a key further up."),
+            format!(
+                "Keys descend from one another up to {most} deep; make it by a key further up."
+            ),
         ));
     }
     Ok(())
@@ -166,11 +219,13 @@ fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Resul
         None => Ok(user),
         // What is the built-in user's outlives whoever gave it to them.
         Some(owner) if owner == UserId::admin().as_str() && owner != user.as_str() => {
-            Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY makes keys of the built-in user.").at("owner"))
+            Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY makes keys of the built-in user.")
+                .at("owner"))
         }
         Some(owner) => {
             let user = app.auth.user(&UserId::known(&owner));
-            user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "There is no such user."))
+            user.map(|user| user.id.clone())
+                .ok_or_else(|| Error::invalid("owner", "There is no such user."))
         }
     }
 }
@@ -179,7 +234,8 @@ fn owner(app: &App, who: &Principal, user: UserId, fields: &mut Fields) -> Resul
 fn labels(who: &Principal, fields: &mut Fields) -> Result<BTreeMap<String, String>> {
     only_admin(who, fields, "labels")?;
     let labels = fields.take("labels", "an object of strings")?;
-    let labels = labels.unwrap_or_else(|| who.key().map(|key| key.labels.clone()).unwrap_or_default());
+    let labels =
+        labels.unwrap_or_else(|| who.key().map(|key| key.labels.clone()).unwrap_or_default());
     check_labels(&labels)?;
     Ok(labels)
 }
@@ -192,9 +248,19 @@ fn only_admin(who: &Principal, fields: &Fields, name: &str) -> Result<()> {
 }
 
 /// The scopes of the new key: those asked for, each known and the caller's to give; else the usual ones that the caller has.
-fn grant(shelf: &Shelf, who: &Principal, owner: &UserId, asked: Option<Vec<String>>) -> Result<Vec<String>> {
+fn grant(
+    shelf: &Shelf,
+    who: &Principal,
+    owner: &UserId,
+    asked: Option<Vec<String>>,
+) -> Result<Vec<String>> {
     let Some(asked) = asked else {
-        return Ok(shelf.defaults.iter().filter(|scope| who.has_scope(scope)).map(|scope| (*scope).to_owned()).collect());
+        return Ok(shelf
+            .defaults
+            .iter()
+            .filter(|scope| who.has_scope(scope))
+            .map(|scope| (*scope).to_owned())
+            .collect());
     };
     if asked.is_empty() {
         return Err(Error::invalid("scopes", "scopes must name at least one."));
@@ -205,10 +271,21 @@ fn grant(shelf: &Shelf, who: &Principal, owner: &UserId, asked: Option<Vec<Strin
             return Err(Error::invalid("scopes", format!("There is no scope {scope:?}.")));
         }
         if shelf.reserved.contains(&scope) && !who.is_admin() || !who.has_scope(scope) {
-            return Err(Error::new(Kind::Forbidden, format!("You may not grant the scope {scope}.")).at("scopes"));
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!("You may not grant the scope {scope}."),
+            )
+            .at("scopes"));
         }
-        if scope == ADMIN_SCOPE && !matches!(who, Principal::Admin) && who.user_id().as_ref() != Some(owner) {
-            return Err(Error::new(Kind::Forbidden, "Only ADMIN_API_KEY grants the scope admin to others.").at("scopes"));
+        if scope == ADMIN_SCOPE
+            && !matches!(who, Principal::Admin)
+            && who.user_id().as_ref() != Some(owner)
+        {
+            return Err(Error::new(
+                Kind::Forbidden,
+                "Only ADMIN_API_KEY grants the scope admin to others.",
+            )
+            .at("scopes"));
         }
     }
     Ok(asked.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
@@ -222,7 +299,9 @@ fn shorten(who: &Principal, asked: Option<&str>, now: Timestamp) -> Result<Optio
     };
     let asked = end(asked, now)?;
     if outer.is_some_and(|outer| asked > outer) {
-        return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
+        return Err(
+            Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at")
+        );
     }
     Ok(Some(asked))
 }

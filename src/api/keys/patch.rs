@@ -25,7 +25,11 @@ use crate::store::{Action, Change, KeyPatch, KeyRow, KeyStatus, Limits, Seen, St
 const HOLDS: [&str; 3] = ["limits", "labels", "status"];
 
 /// `PATCH K/{id}`. When this answers, the next request with the key, or with one that descends from it, finds it changed.
-pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Result<Response<Bytes>> {
+pub async fn patch(
+    app: &App,
+    who: &Principal,
+    request: &Request<Bytes>,
+) -> Result<Response<Bytes>> {
     let (shelf, user) = enter(who, request)?;
     Query::read(request.uri().query(), &[])?;
     // Another change that comes between is no reason to fail: this one is made anew of what is then.
@@ -36,10 +40,16 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
         let key = match &found {
             Ok(key) => key,
             // What is wrong with the patch by itself is said first.
-            Err(_) => return Err(read_alone(fields, shelf).err().or(found.err()).unwrap_or_else(|| Error::not_found("key"))),
+            Err(_) => {
+                return Err(read_alone(fields, shelf)
+                    .err()
+                    .or(found.err())
+                    .unwrap_or_else(|| Error::not_found("key")));
+            }
         };
         let (patch, seen) = Target { app, who, shelf, key, now }.decide(fields)?;
-        let event = audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
+        let event =
+            audit::event(app, who, request, Action::KeyUpdate, "key", key.row().id.as_str());
         match app.store.noting(event).patch_key(&key.row().id, patch, seen).await {
             Ok(committed) => {
                 app.store.acknowledge(committed.rev).await?;
@@ -60,7 +70,11 @@ pub async fn patch(app: &App, who: &Principal, request: &Request<Bytes>) -> Resu
 
 /// Whether the key that acts is still what it was when the request was let in.
 fn still_acting(app: &App, who: &Principal) -> bool {
-    who.key().is_none_or(|own| app.auth.key(own.interface, &own.id).is_some_and(|now| now.row().generation == own.generation))
+    who.key().is_none_or(|own| {
+        app.auth
+            .key(own.interface, &own.id)
+            .is_some_and(|now| now.row().generation == own.generation)
+    })
 }
 
 /// Reads a patch of a key that is not there.
@@ -76,14 +90,22 @@ fn read_alone(mut fields: Fields, shelf: &Shelf) -> Result<()> {
 }
 
 fn name(fields: &mut Fields, before: &str) -> Result<Option<String>> {
-    let Some(name) = fields.patched::<String>("name", &before, "a string")? else { return Ok(None) };
+    let Some(name) = fields.patched::<String>("name", &before, "a string")? else {
+        return Ok(None);
+    };
     let name = name.ok_or_else(|| Error::invalid("name", "A key always has a name."))?;
     check_name(&name)?;
     Ok(Some(name))
 }
 
-fn pairs(fields: &mut Fields, name: &str, before: &impl Serialize) -> Result<Option<BTreeMap<String, String>>> {
-    let pairs = fields.patched::<BTreeMap<String, String>>(name, before, "an object of strings")?.map(Option::unwrap_or_default);
+fn pairs(
+    fields: &mut Fields,
+    name: &str,
+    before: &impl Serialize,
+) -> Result<Option<BTreeMap<String, String>>> {
+    let pairs = fields
+        .patched::<BTreeMap<String, String>>(name, before, "an object of strings")?
+        .map(Option::unwrap_or_default);
     if let Some(pairs) = &pairs {
         check_pairs(name, pairs)?;
     }
@@ -91,7 +113,10 @@ fn pairs(fields: &mut Fields, name: &str, before: &impl Serialize) -> Result<Opt
 }
 
 fn status(fields: &mut Fields, before: KeyStatus) -> Result<Option<KeyStatus>> {
-    let Some(word) = fields.patched::<String>("status", &before.as_str(), "active or inactive")? else { return Ok(None) };
+    let Some(word) = fields.patched::<String>("status", &before.as_str(), "active or inactive")?
+    else {
+        return Ok(None);
+    };
     let known = word.and_then(|word| KeyStatus::parse(&word));
     known.map(Some).ok_or_else(|| Error::invalid("status", "status must be active or inactive."))
 }
@@ -135,13 +160,18 @@ impl Target<'_> {
         let maker = maker.as_ref().map(|key| key.row());
         let patch = KeyPatch {
             // To switch on what nobody in particular made is to vouch for it.
-            vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant()).then_some(self.now),
+            vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant())
+                .then_some(self.now),
             name,
             metadata,
             labels: labels.map(|labels| self.labels(labels)).transpose()?,
-            limits: limits.map(|limits| self.limits(limits, maker.map(|maker| &maker.limits))).transpose()?,
+            limits: limits
+                .map(|limits| self.limits(limits, maker.map(|maker| &maker.limits)))
+                .transpose()?,
             status: status.map(|status| self.switch(status)).transpose()?,
-            expires_at: expires_at.map_or(Ok(None), |asked| self.earlier(asked, maker.and_then(|maker| maker.expires_at)))?,
+            expires_at: expires_at.map_or(Ok(None), |asked| {
+                self.earlier(asked, maker.and_then(|maker| maker.expires_at))
+            })?,
         };
         let maker = maker.map(|maker| (maker.id.clone(), maker.generation));
         Ok((patch, Seen { generation: row.generation, by: acting(self.who), maker }))
@@ -151,21 +181,34 @@ impl Target<'_> {
     fn may_change(&self, touched: &[&'static str]) -> Result<()> {
         let row = self.row();
         if is_open(self.who) && !row.made_open {
-            return Err(Error::new(Kind::Forbidden, "A key that was made while AGENT was enforced is not changed while it is open."));
+            return Err(Error::new(
+                Kind::Forbidden,
+                "A key that was made while AGENT was enforced is not changed while it is open.",
+            ));
         }
         let Some(first) = touched.first() else { return Ok(()) };
-        let holds_caller = |own: &KeyRow| own.id == row.id || self.app.auth.ancestors(own).iter().any(|above| above.id == row.id);
+        let holds_caller = |own: &KeyRow| {
+            own.id == row.id || self.app.auth.ancestors(own).iter().any(|above| above.id == row.id)
+        };
         if self.who.key().is_some_and(holds_caller) {
             let why = "No key changes limits, labels or status of itself or of one that it descends from.";
             return Err(Error::new(Kind::Forbidden, why).at(*first));
         }
         let creators = touched.iter().find(|name| **name != "status");
         if let Some(name) = creators.filter(|_| !self.who.is_admin() && !self.is_creator()) {
-            return Err(Error::new(Kind::Forbidden, format!("Only an admin and the key's creator change {name}.")).at(*name));
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!("Only an admin and the key's creator change {name}."),
+            )
+            .at(*name));
         }
         if touched.contains(&"labels") && row.parent.is_none() && !self.who.is_admin() {
             // They are an admin's doing, or there are none.
-            return Err(Error::new(Kind::Forbidden, "Only an admin changes labels of a key that no key made.").at("labels"));
+            return Err(Error::new(
+                Kind::Forbidden,
+                "Only an admin changes labels of a key that no key made.",
+            )
+            .at("labels"));
         }
         Ok(())
     }
@@ -181,9 +224,16 @@ impl Target<'_> {
             return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
         }
         // Each time has an account of its own: what was used of the one before would be forgotten.
-        let other_time = row.limits.budget.is_some_and(|old| limits.budget.is_some_and(|new| new.per != old.per));
+        let other_time = row
+            .limits
+            .budget
+            .is_some_and(|old| limits.budget.is_some_and(|new| new.per != old.per));
         if other_time && row.parent.is_none() && !self.who.is_admin() {
-            return Err(Error::new(Kind::Forbidden, "Only an admin changes the time that a budget is for.").at("limits.budget"));
+            return Err(Error::new(
+                Kind::Forbidden,
+                "Only an admin changes the time that a budget is for.",
+            )
+            .at("limits.budget"));
         }
         Ok(limits)
     }
@@ -193,14 +243,20 @@ impl Target<'_> {
     fn is_creator(&self) -> bool {
         let row = self.row();
         match self.who {
-            Principal::User { via: Credential::Key(own), .. } | Principal::AgentTenant { via: AgentCredential::Key(own) } => {
+            Principal::User { via: Credential::Key(own), .. }
+            | Principal::AgentTenant { via: AgentCredential::Key(own) } => {
                 row.parent.as_ref() == Some(&own.id)
             }
             Principal::User { user, via: Credential::Session(session) } => {
-                let known = row.maker.as_ref().map_or(row.created_by.id == session.as_str(), |maker| *maker == user.id);
+                let known = row
+                    .maker
+                    .as_ref()
+                    .map_or(row.created_by.id == session.as_str(), |maker| *maker == user.id);
                 row.parent.is_none() && row.created_by.kind == "session" && known
             }
-            Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => row.parent.is_none(),
+            Principal::AgentTenant { via: AgentCredential::CloudKey | AgentCredential::Open } => {
+                row.parent.is_none()
+            }
             Principal::Admin => true,
             Principal::Node { .. } | Principal::Anonymous => false,
         }
@@ -213,7 +269,11 @@ impl Target<'_> {
         if self.who.is_admin() || asked == self.row().labels || asked == made {
             return Ok(asked);
         }
-        Err(Error::new(Kind::Forbidden, "Only an admin sets labels; else a key has those of the key that made it.").at("labels"))
+        Err(Error::new(
+            Kind::Forbidden,
+            "Only an admin sets labels; else a key has those of the key that made it.",
+        )
+        .at("labels"))
     }
 
     /// Switching off is anybody's who may end the key. Switching on gives whoever has its secret what it may do: a key does it
@@ -222,13 +282,21 @@ impl Target<'_> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
         if on && off && !may_hold(self.app, self.who, row) {
-            return Err(Error::new(Kind::Forbidden, "This key may do more than yours: a session switches it on.").at("status"));
+            return Err(Error::new(
+                Kind::Forbidden,
+                "This key may do more than yours: a session switches it on.",
+            )
+            .at("status"));
         }
         Ok(asked)
     }
 
     /// An end that is not later than the one before, nor than that of the key that made it.
-    fn earlier(&self, asked: Option<String>, outer: Option<Timestamp>) -> Result<Option<Timestamp>> {
+    fn earlier(
+        &self,
+        asked: Option<String>,
+        outer: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>> {
         let before = self.row().expires_at;
         let later = || Error::invalid("expires_at", "expires_at can only be brought forward.");
         let Some(asked) = asked else {
@@ -240,7 +308,9 @@ impl Target<'_> {
             return Err(later());
         }
         if outer.is_some_and(|outer| asked > outer) {
-            return Err(Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at"));
+            return Err(
+                Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at")
+            );
         }
         Ok(Some(asked))
     }

@@ -94,8 +94,20 @@ fn scalar() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         (-2i64..200).prop_map(Value::from),
         (-1f64..200.0).prop_map(Value::from),
-        proptest::sample::select(vec!["", "a", "active", "inactive", "revoked", "usr_admin", "auto", "*"]).prop_map(Value::from),
-        (0i64..400).prop_map(|hours| Value::from(crate::clock::rfc3339(Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap()))),
+        proptest::sample::select(vec![
+            "",
+            "a",
+            "active",
+            "inactive",
+            "revoked",
+            "usr_admin",
+            "auto",
+            "*"
+        ])
+        .prop_map(Value::from),
+        (0i64..400).prop_map(|hours| Value::from(crate::clock::rfc3339(
+            Timestamp::from_second(1_764_000_000 + hours * 3600).unwrap()
+        ))),
     ]
 }
 
@@ -141,9 +153,13 @@ fn labels() -> impl Strategy<Value = Value> {
 
 /// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is one of [`USERS`].
 fn member(on: Ground) -> impl Strategy<Value = (String, Value)> {
-    let limits = move || proptest::collection::vec(limit(on), 0..4).prop_map(|limits| Value::Object(limits.into_iter().collect()));
+    let limits = move || {
+        proptest::collection::vec(limit(on), 0..4)
+            .prop_map(|limits| Value::Object(limits.into_iter().collect()))
+    };
     let scope = move || proptest::sample::select(on.scopes);
-    let pairs = || proptest::collection::hash_map("[a-b]", "[a-b]", 0..2).prop_map(|pairs| json!(pairs));
+    let pairs =
+        || proptest::collection::hash_map("[a-b]", "[a-b]", 0..2).prop_map(|pairs| json!(pairs));
     let owner = vec!["usr_admin", "usr_agent", "usr_00000000000000000000000000", "@0", "@1", "@2"];
     let record = "object|id|interface|redacted|owner|created_by|scopes|labels|limits|status|created_at|expires_at|last_used_at|revoked_at\
                   |rotated_at|previous_secret_expires_at|metadata|name|key|parent|maker|generation|made_open";
@@ -162,7 +178,8 @@ fn member(on: Ground) -> impl Strategy<Value = (String, Value)> {
 }
 
 pub(super) fn body(on: Ground) -> impl Strategy<Value = Value> {
-    proptest::collection::vec(member(on), 0..3).prop_map(|members| Value::Object(members.into_iter().collect()))
+    proptest::collection::vec(member(on), 0..3)
+        .prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
 fn by() -> impl Strategy<Value = By> {
@@ -238,7 +255,10 @@ impl World {
     }
 
     fn has_admin(&self, id: &UserId) -> bool {
-        self.app.auth.user(id).is_some_and(|user| user.role == crate::store::Role::Admin && !user.disabled)
+        self.app
+            .auth
+            .user(id)
+            .is_some_and(|user| user.role == crate::store::Role::Admin && !user.disabled)
     }
 
     pub(super) async fn set_role(&self, id: &UserId, role: &str) {
@@ -258,11 +278,23 @@ pub(super) fn narrower(inner: &Limits, outer: &Limits) -> bool {
     let numbers = |limits: &Limits| {
         let of = |limit: Option<u64>| limit.map_or(f64::INFINITY, |limit| limit as f64);
         let (day, month) = spent(limits);
-        [of(limits.rpm), of(limits.tpm), of(limits.concurrency), of(limits.keys_per_user), day, month]
+        [
+            of(limits.rpm),
+            of(limits.tpm),
+            of(limits.concurrency),
+            of(limits.keys_per_user),
+            day,
+            month,
+        ]
     };
     let names = ["a", "a/", "a/x", "a/x/y", "ab", "b", "bc", "auto", "c", ""];
-    let allowed = names.into_iter().all(|name| outer.allows_model(name) || !inner.allows_model(name));
-    allowed && numbers(inner).into_iter().zip(numbers(outer)).all(|(inner, outer)| inner <= outer + 1e-9)
+    let allowed =
+        names.into_iter().all(|name| outer.allows_model(name) || !inner.allows_model(name));
+    allowed
+        && numbers(inner)
+            .into_iter()
+            .zip(numbers(outer))
+            .all(|(inner, outer)| inner <= outer + 1e-9)
 }
 
 /// What of a key holds it.
@@ -281,12 +313,17 @@ impl Case<'_> {
         match by {
             By::Maker => {
                 let above = self.row(&self.made[of].id).row().parent.clone();
-                let maker = self.made.iter().find(|key| above.as_ref().is_some_and(|above| above.as_str() == key.id));
+                let maker = self
+                    .made
+                    .iter()
+                    .find(|key| above.as_ref().is_some_and(|above| above.as_str() == key.id));
                 self.world.bearer(self.on.surface, &maker.unwrap_or(&self.made[0]).secret).ok()
             }
             By::Operator => Some(Principal::Admin),
             By::Session(user) => self.world.bearer(self.on.surface, &self.tokens[user]).ok(),
-            By::Key(place) => self.world.bearer(self.on.surface, &self.made[place % self.made.len()].secret).ok(),
+            By::Key(place) => {
+                self.world.bearer(self.on.surface, &self.made[place % self.made.len()].secret).ok()
+            }
         }
     }
 
@@ -296,11 +333,18 @@ impl Case<'_> {
 
     async fn create(&mut self, by: By, mut body: Value) {
         let Some(who) = self.who(by, 0) else { return };
-        let named = body["owner"].as_str().and_then(|owner| owner.strip_prefix('@')).map(|place| self.user(place.parse().unwrap()));
+        let named = body["owner"]
+            .as_str()
+            .and_then(|owner| owner.strip_prefix('@'))
+            .map(|place| self.user(place.parse().unwrap()));
         if let Some(user) = named {
             body["owner"] = json!(user);
         }
-        let Ok(key) = keys::create(&self.world.app, &who, &request(self.on.path, Some(body.clone()))).await else { return };
+        let Ok(key) =
+            keys::create(&self.world.app, &who, &request(self.on.path, Some(body.clone()))).await
+        else {
+            return;
+        };
         let key = read(&key);
         let row = self.row(text(&key["id"])).row().clone();
         let granter = who.user_id().unwrap();
@@ -334,18 +378,32 @@ impl Case<'_> {
         let after = self.row(&id);
         let (old, new) = (before.row(), after.row());
         self.done.changed += u32::from(new.generation != old.generation);
-        let held = who.key().is_some_and(|own| own.id == old.id || self.above(own.id.as_str()).contains(&id));
-        assert!(!held || holds(&before) == holds(&after), "no key changes what holds it: {body} by {by:?}");
-        assert!(old.expires_at.is_none_or(|end| new.expires_at.is_some_and(|now| now <= end)), "{body}");
+        let held = who
+            .key()
+            .is_some_and(|own| own.id == old.id || self.above(own.id.as_str()).contains(&id));
+        assert!(
+            !held || holds(&before) == holds(&after),
+            "no key changes what holds it: {body} by {by:?}"
+        );
+        assert!(
+            old.expires_at.is_none_or(|end| new.expires_at.is_some_and(|now| now <= end)),
+            "{body}"
+        );
         if who.is_admin() {
             if answer.is_ok() && body.get("labels").is_some() {
                 self.labelled.insert(id);
             }
             return;
         }
-        assert!(old.parent.is_some() || narrower(&new.limits, &old.limits), "{body} by {by:?} of what no key made");
+        assert!(
+            old.parent.is_some() || narrower(&new.limits, &old.limits),
+            "{body} by {by:?} of what no key made"
+        );
         if Some(&old.owner) != who.user_id().as_ref() {
-            assert!(answer.is_err() && new.generation == old.generation, "{body} by {by:?} of somebody else's");
+            assert!(
+                answer.is_err() && new.generation == old.generation,
+                "{body} by {by:?} of somebody else's"
+            );
         }
     }
 
@@ -354,7 +412,12 @@ impl Case<'_> {
         let id = self.made[place].id.clone();
         let Some(who) = self.who(by, place) else { return };
         let before = self.row(&id).row().clone();
-        let asked = keys::rotate(&self.world.app, &who, &super::identity::of(self.on.path, &id, Some(json!({})))).await;
+        let asked = keys::rotate(
+            &self.world.app,
+            &who,
+            &super::identity::of(self.on.path, &id, Some(json!({}))),
+        )
+        .await;
         let row = self.row(&id).row().clone();
         let Ok(answer) = asked else { return assert_eq!(row.digest, before.digest) };
         assert_eq!(
@@ -364,53 +427,110 @@ impl Case<'_> {
         self.made[place].secret = text(&read(&answer)["key"]).to_owned();
         let user = who.user_id().unwrap();
         assert!(row.owner == user || who.is_admin(), "somebody else's by {by:?}");
-        assert!(row.owner != UserId::admin() || user == UserId::admin(), "the operator's by {by:?}");
+        assert!(
+            row.owner != UserId::admin() || user == UserId::admin(),
+            "the operator's by {by:?}"
+        );
         let reserved = row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
         let may = user == UserId::admin() || row.owner == user || self.made[place].granter == user;
-        assert!(!reserved || may, "whoever is an admin no more would have what another one granted");
+        assert!(
+            !reserved || may,
+            "whoever is an admin no more would have what another one granted"
+        );
         if let Some(own) = who.key().filter(|own| own.id.as_str() != id) {
             self.done.rotated += 1;
-            assert!(row.scopes.iter().all(|scope| who.has_scope(scope)), "{:?} by one of {:?}", row.scopes, own.scopes);
+            assert!(
+                row.scopes.iter().all(|scope| who.has_scope(scope)),
+                "{:?} by one of {:?}",
+                row.scopes,
+                own.scopes
+            );
             assert!(narrower(&row.limits, &own.limits));
-            assert!(own.expires_at.is_none_or(|end| row.expires_at.is_some_and(|other| other <= end)));
+            assert!(
+                own.expires_at.is_none_or(|end| row.expires_at.is_some_and(|other| other <= end))
+            );
             assert!(who.is_admin() || row.labels == own.labels);
         }
     }
 
     /// The keys above one, itself not.
     fn above(&self, id: &str) -> Vec<String> {
-        self.world.app.auth.ancestors(self.row(id).row()).iter().map(|above| above.id.to_string()).collect()
+        self.world
+            .app
+            .auth
+            .ancestors(self.row(id).row())
+            .iter()
+            .map(|above| above.id.to_string())
+            .collect()
     }
 
     /// Every key against the one that made it, and against what was seen of its making.
     fn check(&mut self) {
         for key in &self.made {
             let row = self.row(&key.id).row().clone();
-            assert_eq!((&row.owner, &row.scopes, row.interface), (&key.owner, &key.scopes, self.on.interface));
-            assert!(key.by_admin || !row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())), "{:?}", row.scopes);
+            assert_eq!(
+                (&row.owner, &row.scopes, row.interface),
+                (&key.owner, &key.scopes, self.on.interface)
+            );
+            assert!(
+                key.by_admin
+                    || !row.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())),
+                "{:?}",
+                row.scopes
+            );
             let above = row.parent.as_ref().map(|id| self.row(id.as_str()).row().clone());
-            let named = self.labelled.contains(&key.id) || self.above(&key.id).iter().any(|id| self.labelled.contains(id));
+            let named = self.labelled.contains(&key.id)
+                || self.above(&key.id).iter().any(|id| self.labelled.contains(id));
             let inherited = above.as_ref().map(|above| above.labels.clone()).unwrap_or_default();
             assert!(named || row.labels == inherited, "{:?} of {inherited:?}", row.labels);
             if let Some(above) = above {
-                assert!(row.scopes.iter().all(|scope| above.scopes.contains(scope)) || key.by_admin, "{:?} {:?}", row.scopes, above.scopes);
-                assert!(narrower(&row.limits, &above.limits), "{:?} {:?}", row.limits, above.limits);
-                assert!(above.expires_at.is_none_or(|end| row.expires_at.is_some_and(|own| own <= end)));
+                assert!(
+                    row.scopes.iter().all(|scope| above.scopes.contains(scope)) || key.by_admin,
+                    "{:?} {:?}",
+                    row.scopes,
+                    above.scopes
+                );
+                assert!(
+                    narrower(&row.limits, &above.limits),
+                    "{:?} {:?}",
+                    row.limits,
+                    above.limits
+                );
+                assert!(
+                    above.expires_at.is_none_or(|end| row.expires_at.is_some_and(|own| own <= end))
+                );
             }
             let Ok(who) = self.world.bearer(self.on.surface, &key.secret) else { continue };
             assert!(!who.is_admin() || self.world.has_admin(&key.owner));
             if !self.world.has_admin(&key.granter) {
-                self.done.lapsed += u32::from(key.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())));
-                assert!(RESERVED_SCOPES.iter().all(|scope| !who.has_scope(scope)), "granted by one who is no admin: {:?}", key.scopes);
+                self.done.lapsed += u32::from(
+                    key.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str())),
+                );
+                assert!(
+                    RESERVED_SCOPES.iter().all(|scope| !who.has_scope(scope)),
+                    "granted by one who is no admin: {:?}",
+                    key.scopes
+                );
             }
         }
     }
 
     async fn end(self) -> Done {
         for key in &self.made {
-            self.world.app.auth.revoke_descent(&self.world.app.store, &KeyId::known(&key.id), self.world.app.clock.now()).await.unwrap();
+            self.world
+                .app
+                .auth
+                .revoke_descent(
+                    &self.world.app.store,
+                    &KeyId::known(&key.id),
+                    self.world.app.clock.now(),
+                )
+                .await
+                .unwrap();
         }
-        assert!(self.made.iter().all(|key| self.world.bearer(self.on.surface, &key.secret).is_err()));
+        assert!(
+            self.made.iter().all(|key| self.world.bearer(self.on.surface, &key.secret).is_err())
+        );
         self.done
     }
 }
@@ -420,9 +540,13 @@ impl Case<'_> {
     async fn begin(&mut self) {
         let end = "2025-12-09T00:00:00Z";
         let (wide, given, whole, small, member) = match self.on.interface {
-            Interface::Pin => {
-                (vec!["user"], vec!["user"], vec!["user", "admin"], json!({"keys_per_user": 80}), json!({"keys_per_user": 90}))
-            }
+            Interface::Pin => (
+                vec!["user"],
+                vec!["user"],
+                vec!["user", "admin"],
+                json!({"keys_per_user": 80}),
+                json!({"keys_per_user": 90}),
+            ),
             _ => (
                 vec!["inference", "keys", "config"],
                 vec!["inference", "keys", "evaluate"],
@@ -433,9 +557,17 @@ impl Case<'_> {
         };
         let mut limits = small;
         limits["models"] = json!(["a/*", "b*"]);
-        self.create(By::Operator, json!({"scopes": wide, "labels": {"a": "b"}, "expires_at": end, "limits": limits})).await;
+        self.create(
+            By::Operator,
+            json!({"scopes": wide, "labels": {"a": "b"}, "expires_at": end, "limits": limits}),
+        )
+        .await;
         let labels = json!({"capture": "heads"});
-        self.create(By::Session(BOB), json!({"owner": "@0", "scopes": given, "labels": labels, "limits": limits})).await;
+        self.create(
+            By::Session(BOB),
+            json!({"owner": "@0", "scopes": given, "labels": labels, "limits": limits}),
+        )
+        .await;
         self.create(By::Session(BOB), json!({ "scopes": whole })).await;
         self.create(By::Session(0), json!({ "limits": member })).await;
         assert_eq!((self.made.len(), self.done.reserved), (4, self.on.reserved));
@@ -443,7 +575,14 @@ impl Case<'_> {
 }
 
 async fn climb(world: &World, on: Ground, tokens: &[String; 3], steps: &[Step]) -> Done {
-    let mut case = Case { world, on, tokens, made: Vec::new(), labelled: BTreeSet::new(), done: Done::default() };
+    let mut case = Case {
+        world,
+        on,
+        tokens,
+        made: Vec::new(),
+        labelled: BTreeSet::new(),
+        done: Done::default(),
+    };
     let bob = case.user(BOB);
     world.set_role(&bob, "admin").await;
     case.begin().await;
@@ -466,13 +605,23 @@ fn many_climb(on: Ground) {
     for email in USERS {
         runtime.block_on(world.user(email));
         let body = json!({"email": email, "password": "correct horse"});
-        let answer = runtime.block_on(pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))).unwrap();
+        let answer = runtime
+            .block_on(pin::login(
+                &world.app,
+                &Principal::Anonymous,
+                &request("/v1/auth/login", Some(body)),
+            ))
+            .unwrap();
         tokens.insert(email, text(&read(&answer)["token"]).to_owned());
     }
     let tokens = USERS.map(|email| tokens[email].clone());
-    assert!(tokens.iter().all(|token| matches!(world.router(token), Principal::User { via: Credential::Session(_), .. })));
+    assert!(tokens.iter().all(|token| matches!(
+        world.router(token),
+        Principal::User { via: Credential::Session(_), .. }
+    )));
     let cases = Config::default().cases.div_ceil(4);
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let sum = Cell::new(Done::default());
     runner
         .run(&proptest::collection::vec(step(on), 1..32), |steps| {

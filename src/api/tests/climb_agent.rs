@@ -89,9 +89,19 @@ impl Case {
     async fn begin() -> Case {
         let mut world = world().await;
         world.start_again(Some(CLOUD)).await;
-        let mut case = Case { world, enforced: true, made: Vec::new(), written: Default::default(), done: Done::default() };
+        let mut case = Case {
+            world,
+            enforced: true,
+            made: Vec::new(),
+            written: Default::default(),
+            done: Done::default(),
+        };
         let limits = json!({"keys_per_user": 80, "models": ["a/*", "b*"]});
-        case.create(By::Cloud, json!({"scopes": ["keys"], "expires_at": "2025-12-09T00:00:00Z", "limits": limits})).await;
+        case.create(
+            By::Cloud,
+            json!({"scopes": ["keys"], "expires_at": "2025-12-09T00:00:00Z", "limits": limits}),
+        )
+        .await;
         case.create(By::Cloud, json!({})).await;
         case.create(By::Key(1), json!({"expires_at": "2025-12-01T00:00:00Z"})).await;
         case.enforce(false).await;
@@ -129,11 +139,16 @@ impl Case {
 
     async fn create(&mut self, by: By, body: Value) {
         let Some(who) = self.who(by) else { return };
-        let answer = keys::create(&self.world.app, &who, &request(AGENT.path, Some(body.clone()))).await;
+        let answer =
+            keys::create(&self.world.app, &who, &request(AGENT.path, Some(body.clone()))).await;
         let Ok(key) = answer.map(|answer| read(&answer)) else { return };
         self.follow().await;
         let row = self.row(text(&key["id"]));
-        assert_eq!((row.parent.as_ref(), row.made_open), (who.key().map(|own| &own.id), !self.enforced), "{body} by {by:?}");
+        assert_eq!(
+            (row.parent.as_ref(), row.made_open),
+            (who.key().map(|own| &own.id), !self.enforced),
+            "{body} by {by:?}"
+        );
         self.done.by_keys += u32::from(who.key().is_some());
         self.done.by_strangers += u32::from(!self.enforced);
         self.made.push(Made {
@@ -158,14 +173,30 @@ impl Case {
         let changed = new.generation != old.generation;
         self.done.changed += u32::from(changed);
         self.keeps_out(place, changed, answer.is_ok());
-        assert!(old.expires_at.is_none_or(|end| new.expires_at.is_some_and(|now| now <= end)), "{body} by {by:?}");
+        assert!(
+            old.expires_at.is_none_or(|end| new.expires_at.is_some_and(|now| now <= end)),
+            "{body} by {by:?}"
+        );
         if let Some(own) = who.key() {
             let held = own.id == old.id || self.above(own.id.as_str()).contains(&id);
-            assert!(!held || holds(&before) == holds(&after), "no key changes what holds it: {body} by {by:?}");
-            assert!(old.parent.as_ref() == Some(&own.id) || new.limits == old.limits, "{body} by {by:?}, who did not make it");
+            assert!(
+                !held || holds(&before) == holds(&after),
+                "no key changes what holds it: {body} by {by:?}"
+            );
+            assert!(
+                old.parent.as_ref() == Some(&own.id) || new.limits == old.limits,
+                "{body} by {by:?}, who did not make it"
+            );
         }
-        assert!(old.parent.is_some() || narrower(&new.limits, &old.limits), "{body} by {by:?} of what no key made");
-        if answer.is_ok() && self.enforced && self.made[place].strangers && body["status"] == "active" {
+        assert!(
+            old.parent.is_some() || narrower(&new.limits, &old.limits),
+            "{body} by {by:?} of what no key made"
+        );
+        if answer.is_ok()
+            && self.enforced
+            && self.made[place].strangers
+            && body["status"] == "active"
+        {
             self.made[place].strangers = false;
             self.done.vouched += 1;
         }
@@ -175,18 +206,28 @@ impl Case {
         let place = place % self.made.len();
         let (id, Some(who)) = (self.made[place].id.clone(), self.who(by)) else { return };
         let before = self.row(&id);
-        let answer = keys::rotate(&self.world.app, &who, &of(AGENT.path, &id, Some(json!({})))).await;
+        let answer =
+            keys::rotate(&self.world.app, &who, &of(AGENT.path, &id, Some(json!({})))).await;
         self.follow().await;
         let after = self.row(&id);
         self.keeps_out(place, after.digest != before.digest, answer.is_ok());
-        let same = (after.scopes == before.scopes, after.limits == before.limits, after.expires_at == before.expires_at);
+        let same = (
+            after.scopes == before.scopes,
+            after.limits == before.limits,
+            after.expires_at == before.expires_at,
+        );
         assert_eq!(same, (true, true, true));
         let Ok(answer) = answer else { return assert_eq!(after.digest, before.digest) };
         self.made[place].secret = text(&read(&answer)["key"]).to_owned();
         if let Some(own) = who.key().filter(|own| own.id != after.id) {
             self.done.rotated += 1;
-            assert!(after.scopes.iter().all(|scope| own.scopes.contains(scope)) && narrower(&after.limits, &own.limits));
-            assert!(own.expires_at.is_none_or(|end| after.expires_at.is_some_and(|other| other <= end)));
+            assert!(
+                after.scopes.iter().all(|scope| own.scopes.contains(scope))
+                    && narrower(&after.limits, &own.limits)
+            );
+            assert!(
+                own.expires_at.is_none_or(|end| after.expires_at.is_some_and(|other| other <= end))
+            );
         }
     }
 
@@ -214,8 +255,22 @@ impl Case {
             return;
         }
         let done = match self.written.contains_key(name) {
-            false => presets::create(&self.world.app, &who, &request("/v1/agents", Some(json!({"name": name, "model": "auto"})))).await,
-            true => presets::patch(&self.world.app, &who, &of("/v1/agents", name, Some(json!({"description": format!("{by:?}")})))).await,
+            false => {
+                presets::create(
+                    &self.world.app,
+                    &who,
+                    &request("/v1/agents", Some(json!({"name": name, "model": "auto"}))),
+                )
+                .await
+            }
+            true => {
+                presets::patch(
+                    &self.world.app,
+                    &who,
+                    &of("/v1/agents", name, Some(json!({"description": format!("{by:?}")}))),
+                )
+                .await
+            }
         };
         done.unwrap();
         self.follow().await;
@@ -223,27 +278,55 @@ impl Case {
     }
 
     fn above(&self, id: &str) -> Vec<String> {
-        self.world.app.auth.ancestors(&self.row(id)).iter().map(|above| above.id.to_string()).collect()
+        self.world
+            .app
+            .auth
+            .ancestors(&self.row(id))
+            .iter()
+            .map(|above| above.id.to_string())
+            .collect()
     }
 
     fn check(&mut self) {
         for key in &self.made {
             let row = self.row(&key.id);
-            assert_eq!((row.owner, row.interface, row.labels.len()), (UserId::tenant(), AGENT.interface, 0));
-            assert_eq!((&row.scopes, row.parent.as_ref().map(|id| id.to_string())), (&key.scopes, key.parent.clone()));
-            assert!(row.scopes.iter().all(|scope| crate::auth::AGENT_SCOPES.contains(&scope.as_str())));
+            assert_eq!(
+                (row.owner, row.interface, row.labels.len()),
+                (UserId::tenant(), AGENT.interface, 0)
+            );
+            assert_eq!(
+                (&row.scopes, row.parent.as_ref().map(|id| id.to_string())),
+                (&key.scopes, key.parent.clone())
+            );
+            assert!(
+                row.scopes.iter().all(|scope| crate::auth::AGENT_SCOPES.contains(&scope.as_str()))
+            );
             if let Some(above) = &key.parent {
                 let above = self.row(above);
                 assert!(row.scopes.iter().all(|scope| above.scopes.contains(scope)));
-                assert!(narrower(&row.limits, &above.limits), "{:?} {:?}", row.limits, above.limits);
-                assert!(above.expires_at.is_none_or(|end| row.expires_at.is_some_and(|own| own <= end)));
+                assert!(
+                    narrower(&row.limits, &above.limits),
+                    "{:?} {:?}",
+                    row.limits,
+                    above.limits
+                );
+                assert!(
+                    above.expires_at.is_none_or(|end| row.expires_at.is_some_and(|own| own <= end))
+                );
             }
             if self.enforced && key.strangers {
-                assert!(self.world.bearer(Surface::Agent, &key.secret).is_err(), "nobody vouched for it");
+                assert!(
+                    self.world.bearer(Surface::Agent, &key.secret).is_err(),
+                    "nobody vouched for it"
+                );
             }
         }
         for (name, trusted) in &self.written {
-            assert_eq!(self.world.app.auth.agents().find(name).unwrap().trusted, *trusted, "{name}");
+            assert_eq!(
+                self.world.app.auth.agents().find(name).unwrap().trusted,
+                *trusted,
+                "{name}"
+            );
             self.done.untrusted += u32::from(!trusted);
         }
     }
@@ -269,7 +352,8 @@ async fn climb(steps: &[Step]) -> Done {
 fn whatever_is_asked_for_on_agent_no_key_has_more_than_its_maker_and_strangers_have_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let cases = Config::default().cases.div_ceil(8);
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let sum = Cell::new(Done::default());
     runner
         .run(&proptest::collection::vec(step(), 1..64), |steps| {
@@ -288,6 +372,14 @@ fn whatever_is_asked_for_on_agent_no_key_has_more_than_its_maker_and_strangers_h
         .unwrap();
     // Much less than there is by chance: where nothing is taken, nothing is shown either.
     let sum = sum.get();
-    let counts = [sum.by_keys, sum.by_strangers, sum.kept_out, sum.untrusted, sum.changed, sum.rotated, sum.vouched];
+    let counts = [
+        sum.by_keys,
+        sum.by_strangers,
+        sum.kept_out,
+        sum.untrusted,
+        sum.changed,
+        sum.rotated,
+        sum.vouched,
+    ];
     assert!(counts.iter().all(|count| *count > 0), "{sum:?} in {cases} cases");
 }

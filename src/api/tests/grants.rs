@@ -32,7 +32,10 @@ impl World {
         let id = self.user(email).await.user_id().unwrap();
         self.set_role(&id, "admin").await;
         let body = json!({"email": email, "password": "correct horse"});
-        let answer = pin::login(&self.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap();
+        let answer =
+            pin::login(&self.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))
+                .await
+                .unwrap();
         (self.router(text(&read(&answer)["token"])), id)
     }
 }
@@ -44,10 +47,19 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let (session, bob) = world.admin("bob@example.com").await;
     let whole = json!(["inference", "keys", "evaluate", "config", "admin"]);
     let own = world.create(&session, json!({"scopes": whole})).await.unwrap();
-    let child = world.create(&world.router(text(&own["key"])), json!({"scopes": ["inference", "config"]})).await.unwrap();
-    let anns = world.create(&session, json!({"owner": ann, "scopes": ["inference", "evaluate", "config"]})).await.unwrap();
+    let child = world
+        .create(&world.router(text(&own["key"])), json!({"scopes": ["inference", "config"]}))
+        .await
+        .unwrap();
+    let anns = world
+        .create(&session, json!({"owner": ann, "scopes": ["inference", "evaluate", "config"]}))
+        .await
+        .unwrap();
     let by_key = world.router(text(&own["key"]));
-    let through = world.create(&by_key, json!({"owner": ann, "scopes": ["inference", "config"]})).await.unwrap();
+    let through = world
+        .create(&by_key, json!({"owner": ann, "scopes": ["inference", "config"]}))
+        .await
+        .unwrap();
     let operators = json!({"owner": ann, "scopes": ["inference", "config"]});
     let operators = world.create(&Principal::Admin, operators).await.unwrap();
     let lent = json!({"owner": bob, "scopes": ["inference", "config", "admin"]});
@@ -65,12 +77,15 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     ];
     let none: Vec<&str> = Vec::new();
     // What `ADMIN_API_KEY` gave stays, but that nobody is an admin by a key who is none.
-    let after = [none.clone(), none.clone(), none.clone(), none.clone(), vec!["config"], vec!["config"]];
+    let after =
+        [none.clone(), none.clone(), none.clone(), none.clone(), vec!["config"], vec!["config"]];
     assert_eq!(granted(&world), before);
     world.change_of(&bob, json!({"role": "user"})).await.unwrap();
     assert_eq!(granted(&world), after);
     let by_lapsed = world.router(text(&own["key"]));
-    for body in [json!({"scopes": ["config"]}), json!({"owner": ann}), json!({"labels": {"a": "b"}})] {
+    for body in
+        [json!({"scopes": ["config"]}), json!({"owner": ann}), json!({"labels": {"a": "b"}})]
+    {
         assert_eq!(kind(world.create(&by_lapsed, body).await).0, Kind::Forbidden);
     }
     world.change_of(&bob, json!({"role": "admin"})).await.unwrap();
@@ -78,11 +93,18 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     world.change_of(&bob, json!({"disabled": true})).await.unwrap();
     let of_others = [&anns, &through, &operators].map(|key| world.reserved(key));
     assert_eq!(of_others, [none.clone(), none.clone(), vec!["config"]]);
-    assert!([&own, &child, &lent].iter().all(|key| world.bearer(Surface::DataPlane, text(&key["key"])).is_err()));
+    assert!(
+        [&own, &child, &lent]
+            .iter()
+            .all(|key| world.bearer(Surface::DataPlane, text(&key["key"])).is_err())
+    );
     world.change_of(&bob, json!({"role": "user", "disabled": false})).await.unwrap();
     for _ in 0..2 {
         assert_eq!(granted(&world), after);
-        assert!(all.iter().all(|key| world.router(text(&key["key"])).has_scope("inference")), "what anybody may grant stays");
+        assert!(
+            all.iter().all(|key| world.router(text(&key["key"])).has_scope("inference")),
+            "what anybody may grant stays"
+        );
         world.reload_tables().await;
     }
 }
@@ -92,7 +114,10 @@ async fn a_demotion_that_is_not_durable_takes_nothing_and_a_disabling_takes_all_
     let world = world().await;
     let ann = world.user("ann@example.com").await.user_id().unwrap();
     let (session, bob) = world.admin("bob@example.com").await;
-    let anns = world.create(&session, json!({"owner": ann, "scopes": ["inference", "config"]})).await.unwrap();
+    let anns = world
+        .create(&session, json!({"owner": ann, "scopes": ["inference", "config"]}))
+        .await
+        .unwrap();
     world.faults.fail_every_write();
     assert_eq!(kind(world.change_of(&bob, json!({"role": "user"})).await).0, Kind::Unavailable);
     assert_eq!(world.reserved(&anns), ["config"], "nothing has changed");
@@ -111,7 +136,9 @@ async fn an_admin_gets_no_secret_by_which_it_would_stay_one() {
         let body = json!({"owner": ann.user_id().unwrap(), "scopes": scopes});
         world.create(who, body).await.unwrap()
     };
-    let rotate = async |who: &Principal, key: &Value| keys::rotate(&world.app, who, &of(KEYS, text(&key["id"]), Some(json!({})))).await;
+    let rotate = async |who: &Principal, key: &Value| {
+        keys::rotate(&world.app, who, &of(KEYS, text(&key["id"]), Some(json!({})))).await
+    };
     for granter in [&Principal::Admin, &other] {
         let key = made(granter, &["inference", "config"]).await;
         assert_eq!(kind(rotate(&session, &key).await).0, Kind::Forbidden);

@@ -16,7 +16,10 @@ pub(super) const OPEN: Principal = Principal::AgentTenant { via: AgentCredential
 impl World {
     async fn rotate(&self, who: &Principal, id: &str, body: Value) -> Result<Value> {
         let answer = keys::rotate(&self.app, who, &of("/v1/router/keys", id, Some(body))).await?;
-        assert_eq!((answer.status(), &answer.headers()[CACHE_CONTROL]), (StatusCode::OK, &HeaderValue::from_static("no-store")));
+        assert_eq!(
+            (answer.status(), &answer.headers()[CACHE_CONTROL]),
+            (StatusCode::OK, &HeaderValue::from_static("no-store"))
+        );
         Ok(read(&answer))
     }
 
@@ -26,7 +29,12 @@ impl World {
 
     /// The tables as they are after a start with this `AGENT_CLOUD_API_KEY`.
     pub(super) async fn start_again(&mut self, agent_key: Option<&str>) {
-        let auth = Auth::new(&SecretBytes::new([1; 32]), None, agent_key.map(Secret::new), Duration::from_secs(1800));
+        let auth = Auth::new(
+            &SecretBytes::new([1; 32]),
+            None,
+            agent_key.map(Secret::new),
+            Duration::from_secs(1800),
+        );
         auth.load(self.app.store.load().await.unwrap());
         self.app.auth = auth;
     }
@@ -36,7 +44,10 @@ impl World {
 async fn a_rotation_ends_the_old_secret_at_once_or_after_its_grace() {
     let mut world = world().await;
     let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
-    let made = world.create(&ann, json!({"name": "ci", "expires_at": "2025-11-25T00:00:00Z"})).await.unwrap();
+    let made = world
+        .create(&ann, json!({"name": "ci", "expires_at": "2025-11-25T00:00:00Z"}))
+        .await
+        .unwrap();
     let id = text(&made["id"]);
     let first = world.rotate(&ann, id, json!({})).await.unwrap();
     assert_eq!((world.why(&made["key"]), world.why(&first["key"])), ("unknown", "good"));
@@ -52,7 +63,10 @@ async fn a_rotation_ends_the_old_secret_at_once_or_after_its_grace() {
     assert_eq!(second["previous_secret_expires_at"], "2025-12-01T16:00:00.000000Z");
     assert_eq!((world.why(&first["key"]), world.why(&second["key"])), ("good", "good"));
     let third = world.rotate(&ann, id, json!({"grace_period_seconds": 60})).await.unwrap();
-    assert_eq!((world.why(&first["key"]), world.why(&second["key"]), world.why(&third["key"])), ("unknown", "good", "good"));
+    assert_eq!(
+        (world.why(&first["key"]), world.why(&second["key"]), world.why(&third["key"])),
+        ("unknown", "good", "good")
+    );
     world.start_again(None).await;
     world.app.clock.advance(Duration::from_secs(59));
     assert_eq!((world.why(&second["key"]), world.why(&third["key"])), ("good", "good"));
@@ -86,7 +100,8 @@ async fn a_revocation_ends_both_secrets_and_a_failing_store_neither() {
     assert_eq!(world.why(&made["key"]), "good");
     assert_eq!(world.get(&Principal::Admin, id).await.unwrap()["rotated_at"], Value::Null);
     world.faults.clear();
-    let rotated = world.rotate(&Principal::Admin, id, json!({"grace_period_seconds": 60})).await.unwrap();
+    let rotated =
+        world.rotate(&Principal::Admin, id, json!({"grace_period_seconds": 60})).await.unwrap();
     assert_eq!((world.why(&made["key"]), world.why(&rotated["key"])), ("good", "good"));
     world.faults.fail_every_write();
     world.revoke(&Principal::Admin, id).await.unwrap_err();
@@ -113,12 +128,22 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
         json!({"scopes": ["replay"], "limits": {"models": ["auto"]}, "expires_at": "2025-11-25T00:00:00Z"}),
     ] {
         let greater = world.create(&ann, body).await.unwrap();
-        assert_eq!(kind(world.rotate(&by_small, text(&greater["id"]), json!({})).await).0, Kind::Forbidden);
+        assert_eq!(
+            kind(world.rotate(&by_small, text(&greater["id"]), json!({})).await).0,
+            Kind::Forbidden
+        );
         assert_eq!(world.why(&greater["key"]), "good");
     }
-    let labelled = json!({"owner": ann.user_id(), "labels": {"tier": "gold"}, "scopes": ["inference"]});
+    let labelled =
+        json!({"owner": ann.user_id(), "labels": {"tier": "gold"}, "scopes": ["inference"]});
     let labelled = world.create(&Principal::Admin, labelled).await.unwrap();
-    assert_eq!(kind(world.rotate(&world.router(text(&all["key"])), text(&labelled["id"]), json!({})).await).0, Kind::Forbidden);
+    assert_eq!(
+        kind(
+            world.rotate(&world.router(text(&all["key"])), text(&labelled["id"]), json!({})).await
+        )
+        .0,
+        Kind::Forbidden
+    );
     world.rotate(&by_small, text(&child["id"]), json!({})).await.unwrap();
     let own = world.rotate(&by_small, text(&small["id"]), json!({})).await.unwrap();
     assert_eq!((world.why(&small["key"]), world.why(&own["key"])), ("unknown", "good"));
@@ -129,8 +154,13 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
 #[tokio::test]
 async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
     let world = world().await;
-    let Principal::User { user, via } = world.user("ann@example.com").await else { panic!("a user") };
-    let admin = Principal::User { user: std::sync::Arc::new(UserRow { role: Role::Admin, ..UserRow::clone(&user) }), via };
+    let Principal::User { user, via } = world.user("ann@example.com").await else {
+        panic!("a user")
+    };
+    let admin = Principal::User {
+        user: std::sync::Arc::new(UserRow { role: Role::Admin, ..UserRow::clone(&user) }),
+        via,
+    };
     let made = world.create(&Principal::Admin, json!({"scopes": ["admin", "keys"]})).await.unwrap();
     let refused = kind(world.rotate(&admin, text(&made["id"]), json!({})).await);
     assert_eq!((refused.0, world.why(&made["key"])), (Kind::Forbidden, "good"));
@@ -156,7 +186,10 @@ async fn no_key_leaves_its_limits_behind_by_a_rotation() {
     world.rotate(&by_own, text(&child["id"]), json!({})).await.unwrap();
     world.rotate(&ann, text(&twin["id"]), json!({})).await.unwrap();
     // Of keys that nothing is counted of, each is as good as the other.
-    let (free, other) = (world.create(&ann, json!({})).await.unwrap(), world.create(&ann, json!({})).await.unwrap());
+    let (free, other) = (
+        world.create(&ann, json!({})).await.unwrap(),
+        world.create(&ann, json!({})).await.unwrap(),
+    );
     world.rotate(&world.router(text(&free["key"])), text(&other["id"]), json!({})).await.unwrap();
 }
 
@@ -165,22 +198,32 @@ async fn pin_keys_are_of_users_and_only_admins_make_admin_keys() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
     let create = async |who: &Principal, body: Value| {
-        keys::create(&world.app, who, &request("/v1/apikeys", Some(body))).await.map(|answer| read(&answer))
+        keys::create(&world.app, who, &request("/v1/apikeys", Some(body)))
+            .await
+            .map(|answer| read(&answer))
     };
     let made = create(&ann, json!({})).await.unwrap();
-    assert_eq!((&made["interface"], &made["scopes"], &made["owner"]), (&json!("pin"), &json!(["user"]), &json!(ann.user_id())));
+    assert_eq!(
+        (&made["interface"], &made["scopes"], &made["owner"]),
+        (&json!("pin"), &json!(["user"]), &json!(ann.user_id()))
+    );
     assert!(text(&made["key"]).starts_with("pin_"));
     let by_key = world.bearer(Surface::Pin, text(&made["key"])).unwrap();
     assert!(by_key.has_scope("user") && !by_key.is_admin() && !by_key.has_scope("keys"));
     assert!(world.bearer(Surface::RouterManagement, text(&made["key"])).is_err());
     for who in [&ann, &by_key] {
-        assert_eq!(kind(create(who, json!({"scopes": ["admin"]})).await), (Kind::Forbidden, Some("scopes".to_owned())));
+        assert_eq!(
+            kind(create(who, json!({"scopes": ["admin"]})).await),
+            (Kind::Forbidden, Some("scopes".to_owned()))
+        );
     }
     assert_eq!(kind(create(&ann, json!({"scopes": ["inference"]})).await).0, Kind::InvalidRequest);
     let admin = create(&Principal::Admin, json!({"scopes": ["admin"]})).await.unwrap();
     assert!(world.bearer(Surface::Pin, text(&admin["key"])).unwrap().is_admin());
     // An admin's gift of that scope makes nobody an admin who is none.
-    let given = create(&Principal::Admin, json!({"scopes": ["admin"], "owner": ann.user_id()})).await.unwrap();
+    let given = create(&Principal::Admin, json!({"scopes": ["admin"], "owner": ann.user_id()}))
+        .await
+        .unwrap();
     assert!(!world.bearer(Surface::Pin, text(&given["key"])).unwrap().is_admin());
 }
 
@@ -190,10 +233,11 @@ async fn only_the_admin_key_itself_makes_admins_of_others() {
     let world = world().await;
     let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
     let id = ann.user_id().unwrap();
-    let promote: crate::store::ChangeUser = std::sync::Arc::new(|user: &mut crate::store::UserRow| {
-        user.role = crate::store::Role::Admin;
-        Ok(())
-    });
+    let promote: crate::store::ChangeUser =
+        std::sync::Arc::new(|user: &mut crate::store::UserRow| {
+            user.role = crate::store::Role::Admin;
+            Ok(())
+        });
     world.app.store.update_user(&id, false, promote).await.unwrap();
     let Principal::User { via, .. } = ann else { panic!("a session is of a user") };
     let ann = Principal::User { user: world.app.auth.user(&id).unwrap(), via };
@@ -205,40 +249,66 @@ async fn only_the_admin_key_itself_makes_admins_of_others() {
         assert_eq!(kind(world.create(who, body).await), (forbidden, Some("owner".to_owned())));
         let body = json!({"owner": bob.user_id(), "scopes": ["admin"]});
         assert_eq!(kind(world.create(who, body).await), (forbidden, Some("scopes".to_owned())));
-        world.create(who, json!({"owner": bob.user_id(), "scopes": ["inference", "config"]})).await.unwrap();
+        world
+            .create(who, json!({"owner": bob.user_id(), "scopes": ["inference", "config"]}))
+            .await
+            .unwrap();
         world.create(who, json!({"owner": id, "scopes": ["admin"]})).await.unwrap();
     }
-    world.create(&Principal::Admin, json!({"owner": "usr_admin", "scopes": ["admin"]})).await.unwrap();
-    world.create(&Principal::Admin, json!({"owner": bob.user_id(), "scopes": ["admin"]})).await.unwrap();
+    world
+        .create(&Principal::Admin, json!({"owner": "usr_admin", "scopes": ["admin"]}))
+        .await
+        .unwrap();
+    world
+        .create(&Principal::Admin, json!({"owner": bob.user_id(), "scopes": ["admin"]}))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     let mut world = world().await;
     let create = async |world: &World, who: &Principal, body: Value| {
-        keys::create(&world.app, who, &request("/v1/api-keys", Some(body))).await.map(|answer| read(&answer))
+        keys::create(&world.app, who, &request("/v1/api-keys", Some(body)))
+            .await
+            .map(|answer| read(&answer))
     };
     let made = create(&world, &OPEN, json!({})).await.unwrap();
     assert_eq!((&made["status"], &made["scopes"]), (&json!("active"), &json!(["agents", "keys"])));
-    assert_eq!((&made["owner"], &made["created_by"]["type"]), (&json!("usr_agent"), &json!("anonymous")));
+    assert_eq!(
+        (&made["owner"], &made["created_by"]["type"]),
+        (&json!("usr_agent"), &json!("anonymous"))
+    );
     assert_eq!(kind(create(&world, &OPEN, json!({"owner": "usr_admin"})).await).0, Kind::Forbidden);
 
     world.start_again(Some("cloud")).await;
     assert_eq!(world.bearer(Surface::Agent, text(&made["key"])).unwrap_err(), "inactive");
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
     let own = create(&world, &cloud, json!({"scopes": ["keys"]})).await.unwrap();
-    assert_eq!((&own["status"], &own["created_by"]["type"]), (&json!("active"), &json!("cloud_key")));
+    assert_eq!(
+        (&own["status"], &own["created_by"]["type"]),
+        (&json!("active"), &json!("cloud_key"))
+    );
     world.start_again(Some("cloud")).await;
-    let listed = read(&keys::list(&world.app, &cloud, &request("/v1/api-keys", None)).await.unwrap());
-    let statuses: Vec<&str> = listed["data"].as_array().unwrap().iter().map(|key| text(&key["status"])).collect();
+    let listed =
+        read(&keys::list(&world.app, &cloud, &request("/v1/api-keys", None)).await.unwrap());
+    let statuses: Vec<&str> =
+        listed["data"].as_array().unwrap().iter().map(|key| text(&key["status"])).collect();
     assert_eq!(statuses.len(), 2, "AGENT_CLOUD_API_KEY is not listed: {listed}");
     assert!(statuses.contains(&"inactive"));
     let by_key = world.bearer(Surface::Agent, text(&own["key"])).unwrap();
-    assert!(by_key.has_scope("keys") && !by_key.has_scope("agents") && !by_key.has_scope("inference"));
-    assert_eq!(kind(create(&world, &by_key, json!({"scopes": ["agents"]})).await).0, Kind::Forbidden);
+    assert!(
+        by_key.has_scope("keys") && !by_key.has_scope("agents") && !by_key.has_scope("inference")
+    );
+    assert_eq!(
+        kind(create(&world, &by_key, json!({"scopes": ["agents"]})).await).0,
+        Kind::Forbidden
+    );
 
     // Another secret does not wake it.
-    let rotated = keys::rotate(&world.app, &cloud, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap();
+    let rotated = keys::rotate(&world.app, &cloud, &of("/v1/api-keys", text(&made["id"]), None))
+        .await
+        .unwrap();
     world.start_again(Some("cloud")).await;
     let theirs = text(&read(&rotated)["key"]).to_owned();
     assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive");
@@ -254,13 +324,26 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
         assert!(world.bearer(Surface::Agent, &theirs).is_ok());
     }
     world.start_again(None).await;
-    assert_eq!(kind(patch(&world, &OPEN, "inactive").await).0, Kind::Forbidden, "it is no stranger's any more");
-    assert_eq!(read(&keys::get(&world.app, &OPEN, &of("/v1/api-keys", text(&made["id"]), None)).await.unwrap())["status"], "active");
+    assert_eq!(
+        kind(patch(&world, &OPEN, "inactive").await).0,
+        Kind::Forbidden,
+        "it is no stranger's any more"
+    );
+    assert_eq!(
+        read(
+            &keys::get(&world.app, &OPEN, &of("/v1/api-keys", text(&made["id"]), None))
+                .await
+                .unwrap()
+        )["status"],
+        "active"
+    );
 }
 
 async fn log_in(world: &World, password: &str) -> Result<(Principal, String)> {
     let body = json!({"email": "ann@example.com", "password": password});
-    let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await?;
+    let answer =
+        pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))
+            .await?;
     let token = text(&read(&answer)["token"]).to_owned();
     Ok((world.router(&token), token))
 }
@@ -278,7 +361,10 @@ async fn a_logout_ends_the_session_and_its_token_for_good() {
     world.faults.clear();
     let answer = pin::logout(&world.app, &ann, &send()).await.unwrap();
     assert_eq!(answer.status(), StatusCode::NO_CONTENT);
-    assert_eq!(answer.headers()[SET_COOKIE], "rerouter_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax");
+    assert_eq!(
+        answer.headers()[SET_COOKIE],
+        "rerouter_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"
+    );
     for _ in 0..2 {
         assert_eq!(world.bearer(Surface::Pin, &token).unwrap_err(), "unknown");
         assert!(world.bearer(Surface::Pin, &other).is_ok());
@@ -296,12 +382,20 @@ async fn a_new_password_ends_every_other_session() {
     assert!(matches!(ann, Principal::User { via: Credential::Session(_), .. }));
     let change = async |who: &Principal, current: &str, new: &str| {
         let body = json!({"current_password": current, "new_password": new});
-        pin::password(&world.app, who, &request("/v1/auth/password", Some(body))).await.map(|answer| answer.status())
+        pin::password(&world.app, who, &request("/v1/auth/password", Some(body)))
+            .await
+            .map(|answer| answer.status())
     };
     assert_eq!(kind(change(&ann, "wrong", "battery staple").await), (Kind::Unauthorized, None));
-    assert_eq!(kind(change(&ann, "correct horse", "short").await), (Kind::InvalidRequest, Some("new_password".to_owned())));
+    assert_eq!(
+        kind(change(&ann, "correct horse", "short").await),
+        (Kind::InvalidRequest, Some("new_password".to_owned()))
+    );
     assert_eq!(kind(change(&Principal::Admin, "a", "battery staple").await).0, Kind::Forbidden);
-    assert_eq!(change(&ann, "correct horse", "battery staple").await.unwrap(), StatusCode::NO_CONTENT);
+    assert_eq!(
+        change(&ann, "correct horse", "battery staple").await.unwrap(),
+        StatusCode::NO_CONTENT
+    );
     assert!(world.bearer(Surface::Pin, &token).is_ok());
     assert_eq!(world.bearer(Surface::Pin, &other).unwrap_err(), "unknown");
     assert_eq!(kind(log_in(&world, "correct horse").await.map(|_| ())).0, Kind::Unauthorized);
@@ -311,7 +405,11 @@ async fn a_new_password_ends_every_other_session() {
     for _ in 0..2 {
         assert_eq!(kind(change(&ann, "wrong", "battery staple").await).0, Kind::Unauthorized);
     }
-    assert_eq!(kind(change(&ann, "correct horse", "battery staple").await).0, Kind::RateLimited, "counted with the logins");
+    assert_eq!(
+        kind(change(&ann, "correct horse", "battery staple").await).0,
+        Kind::RateLimited,
+        "counted with the logins"
+    );
 }
 
 pub(super) async fn agent(world: &World, who: &Principal, body: Value) -> Result<Value> {
@@ -325,7 +423,8 @@ pub(super) async fn agent(world: &World, who: &Principal, body: Value) -> Result
 #[tokio::test]
 async fn an_agent_lives_from_creation_to_deletion() {
     let mut world = world().await;
-    let tool = json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}});
+    let tool =
+        json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}});
     let whole = json!({
         "name": "code-reviewer", "description": "reviews", "model": "auto", "instructions": "Be brief.",
         "defaults": {"temperature": 0.2, "stop": ["END"], "max_tokens": 100}, "tools": [tool], "metadata": {"team": "core"},
@@ -342,22 +441,40 @@ async fn an_agent_lives_from_creation_to_deletion() {
 
     world.start_again(Some("cloud")).await;
     let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
-    let get = async |world: &World, id: &str| agents::get(&world.app, &cloud, &of("/v1/agents", id, None)).await.map(|a| read(&a));
+    let get = async |world: &World, id: &str| {
+        agents::get(&world.app, &cloud, &of("/v1/agents", id, None)).await.map(|a| read(&a))
+    };
     for id in ["code-reviewer", text(&made["id"])] {
-        assert_eq!(get(&world, id).await.unwrap(), made, "an agent made while AGENT was open stays untrusted");
+        assert_eq!(
+            get(&world, id).await.unwrap(),
+            made,
+            "an agent made while AGENT was open stays untrusted"
+        );
     }
     world.app.clock.advance(Duration::from_millis(2));
     let bare = agent(&world, &cloud, json!({"name": "b", "model": "auto"})).await.unwrap();
-    assert_eq!((&bare["trusted"], &bare["instructions"], &bare["tools"]), (&json!(true), &Value::Null, &json!([])));
+    assert_eq!(
+        (&bare["trusted"], &bare["instructions"], &bare["tools"]),
+        (&json!(true), &Value::Null, &json!([]))
+    );
     world.start_again(Some("cloud")).await;
-    let list = async |world: &World, query: &str| agents::list(&world.app, &cloud, &request(&format!("/v1/agents{query}"), None)).await;
+    let list = async |world: &World, query: &str| {
+        agents::list(&world.app, &cloud, &request(&format!("/v1/agents{query}"), None)).await
+    };
     let first = read(&list(&world, "?limit=1").await.unwrap());
-    assert_eq!((&first["data"], &first["has_more"], &first["next"]), (&json!([bare]), &json!(true), &bare["id"]));
+    assert_eq!(
+        (&first["data"], &first["has_more"], &first["next"]),
+        (&json!([bare]), &json!(true), &bare["id"])
+    );
     let rest = read(&list(&world, &format!("?after={}", text(&bare["id"]))).await.unwrap());
     assert_eq!((&rest["data"], &rest["has_more"]), (&json!([made]), &json!(false)));
-    assert_eq!(kind(list(&world, "?after=b").await), (Kind::InvalidRequest, Some("after".to_owned())));
+    assert_eq!(
+        kind(list(&world, "?after=b").await),
+        (Kind::InvalidRequest, Some("after".to_owned()))
+    );
 
-    let gone = agents::delete(&world.app, &cloud, &of("/v1/agents", "code-reviewer", None)).await.unwrap();
+    let gone =
+        agents::delete(&world.app, &cloud, &of("/v1/agents", "code-reviewer", None)).await.unwrap();
     assert_eq!(gone.status(), StatusCode::NO_CONTENT);
     world.start_again(Some("cloud")).await;
     for id in ["code-reviewer", text(&made["id"]), "", "nonsense"] {
@@ -396,6 +513,10 @@ async fn what_is_no_agent_is_refused_by_field() {
         let mut body = json!({"name": "a", "model": "auto"});
         body[at] = value;
         let shown = body.to_string().chars().take(100).collect::<String>();
-        assert_eq!(kind(agent(&world, &OPEN, body).await), (Kind::InvalidRequest, Some(field.to_owned())), "{shown}");
+        assert_eq!(
+            kind(agent(&world, &OPEN, body).await),
+            (Kind::InvalidRequest, Some(field.to_owned())),
+            "{shown}"
+        );
     }
 }

@@ -30,7 +30,10 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
     assert_eq!(why(), Some("disabled"));
     assert_eq!(kind(disable().await).0, Kind::Unavailable, "said again");
     // Another change of the row, and the wish to take it back, do not let the user in.
-    assert_eq!(kind(world.change_user(id.as_str(), json!({"disabled": false})).await).0, Kind::Unavailable);
+    assert_eq!(
+        kind(world.change_user(id.as_str(), json!({"disabled": false})).await).0,
+        Kind::Unavailable
+    );
     world.faults.clear();
     let outcome = tokio::time::timeout(Duration::from_secs(20), async {
         while world.app.auth.is_being_disabled(&id) {
@@ -42,7 +45,10 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
     let stored = world.app.store.load().await.unwrap();
     assert!(stored.users[0].disabled && stored.sessions.is_empty());
     assert_eq!(world.actions().await.iter().filter(|action| *action == "user.disable").count(), 1);
-    assert_eq!(world.change_user(id.as_str(), json!({"disabled": false})).await.unwrap()["disabled"], false);
+    assert_eq!(
+        world.change_user(id.as_str(), json!({"disabled": false})).await.unwrap()["disabled"],
+        false
+    );
     assert_eq!(why(), None);
     // Said again as soon as the store is well, it is done at once; what follows stays, though the first call's task still looks.
     world.faults.fail_writes(1);
@@ -53,7 +59,8 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
         tokio::time::sleep(Duration::from_millis(15)).await;
         assert_eq!(why(), None);
     }
-    let told: Vec<String> = world.actions().await.into_iter().filter(|action| action.starts_with("user.")).collect();
+    let told: Vec<String> =
+        world.actions().await.into_iter().filter(|action| action.starts_with("user.")).collect();
     assert_eq!(told, ["user.update", "user.disable", "user.update", "user.disable", "user.create"]);
 }
 
@@ -66,23 +73,42 @@ async fn the_last_admin_stays_whatever_is_still_on_its_way_to_the_store() {
     }
     let session = async |email: &str| {
         let body = json!({"email": email, "password": "correct horse"});
-        let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap();
+        let answer =
+            pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))
+                .await
+                .unwrap();
         world.router(text(&read(&answer)["token"]))
     };
     let change = async |who: &Principal, id: &UserId, body: Value| {
-        users::update(&world.app, who, &super::identity::of("/v1/users", id.as_str(), Some(body))).await.map(|_| ())
+        users::update(&world.app, who, &super::identity::of("/v1/users", id.as_str(), Some(body)))
+            .await
+            .map(|_| ())
     };
-    for (round, (first, second)) in [("disabled", "disabled"), ("role", "role"), ("disabled", "role")].into_iter().enumerate() {
-        let body = |word: &str| if word == "role" { json!({"role": "user"}) } else { json!({"disabled": true}) };
+    for (round, (first, second)) in
+        [("disabled", "disabled"), ("role", "role"), ("disabled", "role")].into_iter().enumerate()
+    {
+        let body = |word: &str| {
+            if word == "role" { json!({"role": "user"}) } else { json!({"disabled": true}) }
+        };
         for id in &ids {
-            world.change_user(id.as_str(), json!({"role": "admin", "disabled": false})).await.unwrap();
+            world
+                .change_user(id.as_str(), json!({"role": "admin", "disabled": false}))
+                .await
+                .unwrap();
         }
         let (ann, bob) = (session("ann@example.com").await, session("bob@example.com").await);
-        let done = tokio::join!(change(&ann, &ids[1], body(first)), change(&bob, &ids[0], body(second)));
+        let done =
+            tokio::join!(change(&ann, &ids[1], body(first)), change(&bob, &ids[0], body(second)));
         let done = [done.0, done.1];
         assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{done:?}");
-        assert!(done.into_iter().filter_map(Result::err).all(|error| error.kind() == Kind::Conflict));
-        let left = world.app.auth.users_with(|user| user.role == crate::store::Role::Admin && !user.disabled).len();
+        assert!(
+            done.into_iter().filter_map(Result::err).all(|error| error.kind() == Kind::Conflict)
+        );
+        let left = world
+            .app
+            .auth
+            .users_with(|user| user.role == crate::store::Role::Admin && !user.disabled)
+            .len();
         assert_eq!((round, left), (round, 1));
     }
     // Bob is out, and the store does not know it yet: Ann is the last one already.
@@ -104,7 +130,12 @@ async fn a_patch_that_says_nothing_new_leaves_no_row() {
     let world = world().await;
     let id = world.user("ann@example.com").await.user_id().unwrap();
     let before = world.actions().await;
-    for body in [json!({}), json!({"name": null}), json!({"disabled": false, "role": "user"}), json!({"limits": {"rpm": null}})] {
+    for body in [
+        json!({}),
+        json!({"name": null}),
+        json!({"disabled": false, "role": "user"}),
+        json!({"limits": {"rpm": null}}),
+    ] {
         world.change_user(id.as_str(), body).await.unwrap();
     }
     assert_eq!(world.actions().await, before);
@@ -123,9 +154,17 @@ async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
     let mut attempt = async |email: &str, password: &str, runs: u64| {
         let before = world.app.passwords.runs();
         let body = json!({"email": email, "password": password});
-        let error = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body))).await.unwrap_err();
+        let error =
+            pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", Some(body)))
+                .await
+                .unwrap_err();
         assert_eq!(world.app.passwords.runs() - before, runs, "{email} {password:.20}");
-        told.push((error.kind(), error.detail().to_owned(), error.field().map(str::to_owned), error.retry_after_s()));
+        told.push((
+            error.kind(),
+            error.detail().to_owned(),
+            error.field().map(str::to_owned),
+            error.retry_after_s(),
+        ));
     };
     let emails = ["nobody@example.com", "bob@example.com", "ann@example.com"];
     attempt(emails[0], "correct horse", 1).await;
@@ -143,9 +182,15 @@ async fn who_is_not_let_in_costs_and_reads_the_same_whatever_the_reason() {
         }
     }
     let (refused, rest) = told.split_at(28);
-    assert!(refused.iter().all(|one| *one == refused[0] && one.0 == Kind::Unauthorized), "{refused:?}");
+    assert!(
+        refused.iter().all(|one| *one == refused[0] && one.0 == Kind::Unauthorized),
+        "{refused:?}"
+    );
     let (throttled, bad) = rest.split_at(9);
-    assert!(throttled.iter().all(|one| *one == throttled[0] && one.0 == Kind::RateLimited), "{throttled:?}");
+    assert!(
+        throttled.iter().all(|one| *one == throttled[0] && one.0 == Kind::RateLimited),
+        "{throttled:?}"
+    );
     assert!(bad.iter().all(|one| *one == bad[0] && one.0 == Kind::InvalidRequest), "{bad:?}");
 }
 
@@ -156,13 +201,24 @@ async fn of_many_logins_at_once_twenty_sessions_stay() {
     world.user("ann@example.com").await;
     let body = || json!({"email": "ann@example.com", "password": "correct horse"}).to_string();
     let asked = |network: usize| {
-        let from = Client { address: Some(std::net::Ipv4Addr::new(198, 18, network as u8, 1).into()), proven: true, secure: false };
-        let request = Request::builder().uri("/v1/auth/login").header(CONTENT_TYPE, "application/json").extension(from);
+        let from = Client {
+            address: Some(std::net::Ipv4Addr::new(198, 18, network as u8, 1).into()),
+            proven: true,
+            secure: false,
+        };
+        let request = Request::builder()
+            .uri("/v1/auth/login")
+            .header(CONTENT_TYPE, "application/json")
+            .extension(from);
         request.body(Bytes::from(body())).unwrap()
     };
     let asked: Vec<_> = (0..5 * bounds::SESSIONS_PER_USER / 2).map(|n| asked(n % 5)).collect();
-    let made = futures::future::join_all(asked.iter().map(|asked| pin::login(&world.app, &Principal::Anonymous, asked))).await;
-    let tokens: Vec<String> = made.into_iter().map(|answer| text(&read(&answer.unwrap())["token"]).to_owned()).collect();
+    let made = futures::future::join_all(
+        asked.iter().map(|asked| pin::login(&world.app, &Principal::Anonymous, asked)),
+    )
+    .await;
+    let tokens: Vec<String> =
+        made.into_iter().map(|answer| text(&read(&answer.unwrap())["token"]).to_owned()).collect();
     assert_eq!(tokens.len(), 50);
     for _ in 0..2 {
         let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
@@ -178,7 +234,10 @@ async fn sessions_end_by_silence_by_age_and_by_number() {
     let advance = |minutes: u64| world.app.clock.advance(Duration::from_secs(60 * minutes));
     let body = || Some(json!({"email": "ann@example.com", "password": "correct horse"}));
     let log_in = async || {
-        let answer = pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", body())).await.unwrap();
+        let answer =
+            pin::login(&world.app, &Principal::Anonymous, &request("/v1/auth/login", body()))
+                .await
+                .unwrap();
         text(&read(&answer)["token"]).to_owned()
     };
     let why = |token: &str| world.bearer(Surface::Pin, token).err().unwrap_or("good");
@@ -197,11 +256,18 @@ async fn sessions_end_by_silence_by_age_and_by_number() {
     for _ in 0..bounds::SESSIONS_PER_USER + 2 {
         tokens.push(log_in().await);
         advance(2);
-        tokens.iter().rev().take(bounds::SESSIONS_PER_USER).for_each(|token| assert_eq!(why(token), "good"));
+        tokens
+            .iter()
+            .rev()
+            .take(bounds::SESSIONS_PER_USER)
+            .for_each(|token| assert_eq!(why(token), "good"));
     }
     for _ in 0..2 {
         let good = tokens.iter().filter(|token| world.bearer(Surface::Pin, token).is_ok()).count();
-        assert_eq!((good, world.bearer(Surface::Pin, &tokens[1]).err()), (bounds::SESSIONS_PER_USER, Some("unknown")));
+        assert_eq!(
+            (good, world.bearer(Surface::Pin, &tokens[1]).err()),
+            (bounds::SESSIONS_PER_USER, Some("unknown"))
+        );
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(1800));
         world.app.auth.sweep_sessions(&world.app.store, world.app.clock.now()).await.unwrap();
         auth.load(world.app.store.load().await.unwrap());

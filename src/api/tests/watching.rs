@@ -25,7 +25,8 @@ impl Watched {
         let server = format!("routing: {{ file: {:?} }}", dir.path().join("routing.yaml"));
         let World { app, faults, _dir } = world_with(&server).await;
         let app = Arc::new(app);
-        let mut watched = Watched { watcher: Watcher::new(app.clone()), app, faults, dir, _data: _dir };
+        let mut watched =
+            Watched { watcher: Watcher::new(app.clone()), app, faults, dir, _data: _dir };
         watched.looks(bounds::WATCH_LOOKS).await;
         assert_eq!(watched.app.revision(), revision(text));
         watched
@@ -43,7 +44,10 @@ impl Watched {
 
     fn metric(&self, series: &str) -> u64 {
         let text = self.app.metrics.render();
-        let line = text.lines().find(|line| line.starts_with(&format!("rerouter_{series} "))).unwrap_or_else(|| panic!("{series}: {text}"));
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("rerouter_{series} ")))
+            .unwrap_or_else(|| panic!("{series}: {text}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
@@ -81,22 +85,32 @@ async fn no_beginning_of_a_document_is_taken_that_stands_for_less_than_all_looks
     }
     put(&file, &whole, None);
     watched.looks(bounds::WATCH_LOOKS - 1).await;
-    assert_eq!((watched.app.revision(), watched.reloads("success"), watched.reloads("failure")), (before, 0, 0));
+    assert_eq!(
+        (watched.app.revision(), watched.reloads("success"), watched.reloads("failure")),
+        (before, 0, 0)
+    );
     watched.looks(1).await;
-    assert_eq!((watched.app.revision(), watched.reloads("success"), watched.reloads("failure")), (revision(&whole), 1, 0));
+    assert_eq!(
+        (watched.app.revision(), watched.reloads("success"), watched.reloads("failure")),
+        (revision(&whole), 1, 0)
+    );
 }
 
 #[tokio::test]
 async fn what_is_written_anew_with_the_same_size_and_time_is_read_anew() {
     let mut watched = Watched::start(&document("20ms")).await;
-    let (file, before, then) = (watched.file(), watched.app.revision(), SystemTime::now() - Duration::from_secs(60));
+    let (file, before, then) =
+        (watched.file(), watched.app.revision(), SystemTime::now() - Duration::from_secs(60));
     put(&file, &document("30ms"), Some(then));
     watched.looks(bounds::WATCH_LOOKS - 1).await;
     put(&file, &document("40ms"), Some(then));
     watched.looks(1).await;
     assert_eq!(watched.app.revision(), before, "what the first look read is there no more");
     watched.looks(bounds::WATCH_LOOKS).await;
-    assert_eq!((watched.app.revision(), watched.reloads("success")), (revision(&document("40ms")), 1));
+    assert_eq!(
+        (watched.app.revision(), watched.reloads("success")),
+        (revision(&document("40ms")), 1)
+    );
 }
 
 #[tokio::test]
@@ -112,7 +126,10 @@ async fn a_change_that_is_taken_back_is_none_and_a_mistake_is_told_once() {
     watched.looks(2 * bounds::WATCH_LOOKS).await;
     put(&file, &document("soon"), None);
     watched.looks(3 * bounds::WATCH_LOOKS).await;
-    assert_eq!((watched.app.revision(), watched.reloads("success"), watched.reloads("failure")), (before, 0, 1));
+    assert_eq!(
+        (watched.app.revision(), watched.reloads("success"), watched.reloads("failure")),
+        (before, 0, 1)
+    );
 }
 
 #[tokio::test]
@@ -124,7 +141,11 @@ async fn a_hangup_reads_at_once_but_not_what_is_being_written() {
     assert_eq!(watched.app.revision(), revision(&document("30ms")));
     watched.watcher.reload().await;
     watched.looks(2 * bounds::WATCH_LOOKS).await;
-    assert_eq!((watched.reloads("success"), watched.reloads("unchanged")), (1, 1), "what is taken is not taken again");
+    assert_eq!(
+        (watched.reloads("success"), watched.reloads("unchanged")),
+        (1, 1),
+        "what is taken is not taken again"
+    );
     let (path, ended) = (file.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
     let end = ended.clone();
     let writer = std::thread::spawn(move || {
@@ -137,7 +158,10 @@ async fn a_hangup_reads_at_once_but_not_what_is_being_written() {
     watched.watcher.reload().await;
     ended.store(true, std::sync::atomic::Ordering::Release);
     writer.join().unwrap();
-    assert_eq!((watched.app.revision(), watched.reloads("failure")), (revision(&document("30ms")), 0));
+    assert_eq!(
+        (watched.app.revision(), watched.reloads("failure")),
+        (revision(&document("30ms")), 0)
+    );
     watched.looks(bounds::WATCH_LOOKS).await;
     assert_eq!(watched.app.revision(), revision(&document("50ms")));
 }
@@ -173,7 +197,8 @@ async fn a_value_behind_a_variable_that_is_another_starts_health_afresh() {
     let World { mut app, _dir, .. } = world_with(&format!("routing: {{ file: {file:?} }}")).await;
     let key = Arc::new(std::sync::Mutex::new("sk-1"));
     let read = key.clone();
-    app.variables = Arc::new(move |name| (name == "P_API_KEY").then(|| (*read.lock().unwrap()).to_owned()));
+    app.variables =
+        Arc::new(move |name| (name == "P_API_KEY").then(|| (*read.lock().unwrap()).to_owned()));
     let app = Arc::new(app);
     let mut watcher = Watcher::new(app.clone());
     watcher.reload().await;

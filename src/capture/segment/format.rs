@@ -39,7 +39,12 @@ pub struct FileHead {
 
 impl FileHead {
     /// The head of a new segment and, if its blocks are to be sealed, a new data key.
-    pub fn make(number: i64, replaces: i64, created_us: i64, seal: Option<(&SecretBytes, &Random)>) -> Option<(Self, Option<BlockKey>)> {
+    pub fn make(
+        number: i64,
+        replaces: i64,
+        created_us: i64,
+        seal: Option<(&SecretBytes, &Random)>,
+    ) -> Option<(Self, Option<BlockKey>)> {
         let mut head = FileHead { number, replaces, created_us, wrapped: None };
         let Some((master, random)) = seal else { return Some((head, None)) };
         let mut data_key = [0; 32];
@@ -53,7 +58,8 @@ impl FileHead {
     /// The data key; the outer `None` when it does not open, the inner where there is none.
     pub fn key(&self, master: &SecretBytes) -> Option<Option<BlockKey>> {
         let Some(wrapped) = &self.wrapped else { return Some(None) };
-        let bytes: [u8; 32] = secret::open(master, &self.number.to_be_bytes(), wrapped)?.try_into().ok()?;
+        let bytes: [u8; 32] =
+            secret::open(master, &self.number.to_be_bytes(), wrapped)?.try_into().ok()?;
         Some(Some(BlockKey::new(&SecretBytes::new(bytes))?))
     }
 
@@ -84,7 +90,8 @@ impl FileHead {
         let magic = fields.take::<8>();
         let version = fields.take::<2>().map(u16::from_be_bytes);
         let flags = fields.take::<2>().map(u16::from_be_bytes);
-        let [number, replaces, created_us] = [(); 3].map(|()| fields.take::<8>().map(i64::from_be_bytes));
+        let [number, replaces, created_us] =
+            [(); 3].map(|()| fields.take::<8>().map(i64::from_be_bytes));
         let wrapped = fields.take::<WRAPPED>();
         let sum = fields.take::<4>().map(u32::from_be_bytes);
         if magic.as_ref() != Some(MAGIC) || sum != bytes.get(..COPY - 4).map(crc32fast::hash) {
@@ -173,7 +180,11 @@ impl BlockHead {
         let flags = u8::from(self.compressed) | u8::from(self.sealed) << 1;
         let mut out = [0; BOUND];
         let numbers = [self.count, self.raw, self.stored].into_iter().flat_map(u32::to_be_bytes);
-        let bytes = BLOCK_MAGIC.into_iter().chain([self.kind as u8, flags, 0, 0]).chain(numbers).chain(self.number.to_be_bytes());
+        let bytes = BLOCK_MAGIC
+            .into_iter()
+            .chain([self.kind as u8, flags, 0, 0])
+            .chain(numbers)
+            .chain(self.number.to_be_bytes());
         out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         out
     }
@@ -203,8 +214,10 @@ impl BlockHead {
             number,
             sum,
         };
-        let right = magic == BLOCK_MAGIC && own == head_sum(segment, offset, &bytes.first_chunk::<BOUND>().copied()?, sum);
-        (right && head.raw as usize <= BLOCK_MOST && head.stored as usize <= BLOCK_MOST).then_some(head)
+        let right = magic == BLOCK_MAGIC
+            && own == head_sum(segment, offset, &bytes.first_chunk::<BOUND>().copied()?, sum);
+        (right && head.raw as usize <= BLOCK_MOST && head.stored as usize <= BLOCK_MOST)
+            .then_some(head)
     }
 
     /// Where the next block begins.
@@ -268,10 +281,22 @@ mod tests {
 
     #[test]
     fn a_head_of_a_block_is_right_in_its_place_only() {
-        let head = BlockHead { kind: Kind::Rows, compressed: true, sealed: false, count: 5, raw: 6, stored: 7, number: 8, sum: 9 };
+        let head = BlockHead {
+            kind: Kind::Rows,
+            compressed: true,
+            sealed: false,
+            count: 5,
+            raw: 6,
+            stored: 7,
+            number: 8,
+            sum: 9,
+        };
         let bytes = head.encode(1, 200);
         assert_eq!(BlockHead::decode(&bytes, 1, 200), Some(head));
-        assert_eq!((BlockHead::decode(&bytes, 2, 200), BlockHead::decode(&bytes, 1, 201)), (None, None));
+        assert_eq!(
+            (BlockHead::decode(&bytes, 2, 200), BlockHead::decode(&bytes, 1, 201)),
+            (None, None)
+        );
         for at in 0..bytes.len() {
             let mut bent = bytes;
             bent[at] ^= 4;
@@ -282,7 +307,13 @@ mod tests {
 
     #[test]
     fn files_are_named_by_their_numbers() {
-        assert_eq!(number(path(Path::new("/d"), 77).file_name().unwrap().to_str().unwrap()), Some(77));
-        assert_eq!((number("4d.seg"), number("000000000000004d.new"), number("lock")), (None, None, None));
+        assert_eq!(
+            number(path(Path::new("/d"), 77).file_name().unwrap().to_str().unwrap()),
+            Some(77)
+        );
+        assert_eq!(
+            (number("4d.seg"), number("000000000000004d.new"), number("lock")),
+            (None, None, None)
+        );
     }
 }

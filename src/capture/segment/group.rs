@@ -56,7 +56,9 @@ impl Rows {
         let parts = Parts::heads(segment, heads)?;
         let mut lost = false;
         let read = (0..).map_while(|position| parts.head(position)).map(|head| {
-            let head = serde_json::from_slice::<Head>(&head).ok().filter(|head| head.version <= Head::VERSION);
+            let head = serde_json::from_slice::<Head>(&head)
+                .ok()
+                .filter(|head| head.version <= Head::VERSION);
             let head = head.ok_or(Damage::Bytes("a head of it does not read"))?;
             lost |= bodies.is_none() && head.request_captured;
             Ok(prepare::row(&head))
@@ -68,7 +70,9 @@ impl Rows {
     /// Whether rows that can be read say of the heads at `heads` that there never were bodies of theirs: all were empty.
     pub fn tell_of_no_bodies(segment: &Segment, heads: u64) -> bool {
         let behind = segment.block_head(heads).map(|head| head.end(heads));
-        behind.and_then(|behind| Rows::read(segment, behind)).is_ok_and(|rows| rows.heads == heads && rows.bodies.is_none())
+        behind
+            .and_then(|behind| Rows::read(segment, behind))
+            .is_ok_and(|rows| rows.heads == heads && rows.bodies.is_none())
     }
 
     /// Its rows with their places.
@@ -129,7 +133,10 @@ pub fn push_graves(writer: &mut Writer, graves: &[Grave]) -> std::io::Result<()>
 
 /// Pushes captures in groups of about [`bounds::CAPTURE_BLOCK`] bytes, [`bounds::HEADS_BLOCK`] of them heads; gives what the index is to be told. What a commit
 /// would write is committed whenever it is [`bounds::CAPTURE_COMMIT`] bytes, so that it is never held twice for long.
-pub fn push(writer: &mut Writer, captures: impl IntoIterator<Item = Ready>) -> std::io::Result<Vec<(CaptureRow, Place)>> {
+pub fn push(
+    writer: &mut Writer,
+    captures: impl IntoIterator<Item = Ready>,
+) -> std::io::Result<Vec<(CaptureRow, Place)>> {
     let mut pushed = Vec::new();
     let (mut group, mut size, mut heads) = (Vec::new(), 0, 0);
     for capture in captures {
@@ -174,7 +181,12 @@ pub fn push_group(
         }
         bodies = Some(writer.push(Kind::Bodies, count, &raw)?);
     }
-    let rows = Rows { heads, bodies, rows: group.into_iter().map(|capture| capture.row).collect(), lost: false };
+    let rows = Rows {
+        heads,
+        bodies,
+        rows: group.into_iter().map(|capture| capture.row).collect(),
+        lost: false,
+    };
     push_rows(writer, &rows)?;
     Ok(rows.placed(writer.head().number))
 }
@@ -213,12 +225,15 @@ impl Parts {
 
     fn read(segment: &Segment, offset: u64, kind: Kind, each: usize) -> Result<Self, Damage> {
         let (head, raw) = segment.block(offset, kind)?;
-        Parts::split(raw.into(), head.count as usize, each).ok_or(Damage::Bytes("it is not what was pushed"))
+        Parts::split(raw.into(), head.count as usize, each)
+            .ok_or(Damage::Bytes("it is not what was pushed"))
     }
 
     /// Takes a block of `count` captures apart; `None` unless every byte is accounted for.
     fn split(raw: Bytes, count: usize, each: usize) -> Option<Self> {
-        let parts = count.checked_mul(each).filter(|parts| parts.checked_mul(4).is_some_and(|begin| begin <= raw.len()))?;
+        let parts = count
+            .checked_mul(each)
+            .filter(|parts| parts.checked_mul(4).is_some_and(|begin| begin <= raw.len()))?;
         let mut lengths = Fields(&raw);
         let (begin, mut ends) = (parts * 4, Vec::with_capacity(parts));
         let mut end = begin;
@@ -230,7 +245,9 @@ impl Parts {
     }
 
     fn part(&self, index: usize) -> Option<Bytes> {
-        let from = index.checked_sub(1).map_or(Some(self.begin), |before| self.ends.get(before).copied())?;
+        let from = index
+            .checked_sub(1)
+            .map_or(Some(self.begin), |before| self.ends.get(before).copied())?;
         Some(self.raw.slice(from..*self.ends.get(index)?))
     }
 
@@ -242,7 +259,8 @@ impl Parts {
     /// The bodies at `position`, which hold on to the block.
     pub fn bodies_at(&self, position: u32) -> Option<Bodies> {
         let index = (position as usize).checked_mul(2)?;
-        Some(Bodies { request: self.part(index)?, response: self.part(index + 1)? }).filter(|_| self.each == 2)
+        Some(Bodies { request: self.part(index)?, response: self.part(index + 1)? })
+            .filter(|_| self.each == 2)
     }
 }
 

@@ -18,7 +18,11 @@ fn master() -> SecretBytes {
 }
 
 fn ready(second: i64) -> Ready {
-    prepare::ready(&capture(second, &UserId::known("usr_1"), &Random::seeded(second as u64)), &Redactor::default()).unwrap()
+    prepare::ready(
+        &capture(second, &UserId::known("usr_1"), &Random::seeded(second as u64)),
+        &Redactor::default(),
+    )
+    .unwrap()
 }
 
 /// A segment of so many groups of two captures each, with graves after the first; gives what the index would be told.
@@ -30,7 +34,8 @@ fn write(dir: &Path, groups: i64, sealed: bool) -> Vec<(CaptureRow, Place)> {
     for group in 0..groups {
         rows.extend(push(&mut writer, [ready(2 * group), ready(2 * group + 1)]).unwrap());
         if group == 0 {
-            push_graves(&mut writer, &[Grave { id: RequestId::known("req_gone"), at_us: 3 }]).unwrap();
+            push_graves(&mut writer, &[Grave { id: RequestId::known("req_gone"), at_us: 3 }])
+                .unwrap();
         }
         writer.commit().unwrap();
     }
@@ -51,7 +56,9 @@ fn found(segment: &Segment) -> (Vec<RequestId>, crate::capture::segment::reader:
 
 #[test]
 fn what_is_pushed_is_read_whatever_the_effort() {
-    for (effort, sealed) in [(Effort::Usual, true), (Effort::Less, false), (Effort::None, true), (Effort::None, false)] {
+    for (effort, sealed) in
+        [(Effort::Usual, true), (Effort::Less, false), (Effort::None, true), (Effort::None, false)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let (master, random) = (master(), Random::System);
         let head = begin(9, 4, 7, sealed.then_some((&master, &random))).unwrap();
@@ -60,7 +67,10 @@ fn what_is_pushed_is_read_whatever_the_effort() {
         let rows = push(&mut writer, (0..5).map(ready)).unwrap();
         writer.commit().unwrap();
         let segment = Segment::open(dir.path(), 9, std::slice::from_ref(&master)).unwrap();
-        assert_eq!((segment.head().replaces, rows.len(), segment.has_ended().unwrap()), (4, 5, false));
+        assert_eq!(
+            (segment.head().replaces, rows.len(), segment.has_ended().unwrap()),
+            (4, 5, false)
+        );
         for (second, (row, place)) in (0..).zip(&rows) {
             let expected = ready(second);
             assert_eq!(*row, expected.row);
@@ -94,7 +104,10 @@ fn a_byte_that_is_bent_costs_its_block_and_is_found() {
         let (ids, scanned) = found(&segment);
         assert_eq!(scanned.whole, whole.len() as u64, "{at}");
         assert!(!scanned.damaged.is_empty(), "{at}");
-        assert!(ids.contains(&rows[0].0.id) && ids.contains(&rows[5].0.id), "the groups before and after are whole: {at}");
+        assert!(
+            ids.contains(&rows[0].0.id) && ids.contains(&rows[5].0.id),
+            "the groups before and after are whole: {at}"
+        );
         let place = rows[2].1;
         let read = [
             Parts::heads(&segment, place.heads).is_err(),
@@ -117,7 +130,10 @@ fn a_block_in_another_place_or_segment_does_not_open() {
         bytes[second..second + block.len()].copy_from_slice(&block);
         std::fs::write(&path, &bytes).unwrap();
         let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
-        assert!(Parts::heads(&segment, rows[0].1.heads).is_ok() && Parts::heads(&segment, rows[2].1.heads).is_err());
+        assert!(
+            Parts::heads(&segment, rows[0].1.heads).is_ok()
+                && Parts::heads(&segment, rows[2].1.heads).is_err()
+        );
         std::fs::copy(&path, format::path(dir.path(), 2)).unwrap();
         assert!(Segment::open(dir.path(), 2, &[master()]).is_err());
     }
@@ -133,7 +149,8 @@ fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() 
         let whole = std::fs::read(&path).unwrap();
         let (first, second) = (rows[0].1.heads, rows[2].1.heads);
         let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
-        let (moved, there) = (segment.block_head(first).unwrap(), segment.block_head(second).unwrap());
+        let (moved, there) =
+            (segment.block_head(first).unwrap(), segment.block_head(second).unwrap());
         let begin = first as usize + BLOCK_HEAD;
         let kept = &whole[begin..begin + moved.stored as usize];
         // The block, under a head that is right there, in the place of the other one.
@@ -146,11 +163,20 @@ fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() 
             assert_eq!(segment.block_head(second).unwrap(), *head, "the checksums are right");
             Parts::heads(&segment, second).map(|parts| parts.head(0)).map_err(|why| why.to_string())
         };
-        let read = [moved.clone(), BlockHead { number: there.number, ..moved.clone() }].map(|head| put(&head, kept));
-        let expected = if sealed { Err("its seal is broken".to_owned()) } else { Ok(Some(Bytes::from(ready(0).head))) };
+        let read = [moved.clone(), BlockHead { number: there.number, ..moved.clone() }]
+            .map(|head| put(&head, kept));
+        let expected = if sealed {
+            Err("its seal is broken".to_owned())
+        } else {
+            Ok(Some(Bytes::from(ready(0).head)))
+        };
         assert_eq!(read, [expected.clone(), expected]);
         // One byte of it bent.
-        let bent: Vec<u8> = kept.iter().enumerate().map(|(at, byte)| if at == kept.len() / 2 { byte ^ 1 } else { *byte }).collect();
+        let bent: Vec<u8> = kept
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if at == kept.len() / 2 { byte ^ 1 } else { *byte })
+            .collect();
         let read = put(&BlockHead { sum: crc32fast::hash(&bent), ..moved }, &bent);
         assert!(!sealed || read == Err("its seal is broken".to_owned()));
     }
@@ -160,7 +186,9 @@ fn a_block_whose_checksums_were_made_right_opens_only_where_nothing_is_sealed() 
 fn what_is_taken_back_leaves_no_trace_and_no_number_comes_twice() {
     let dir = tempfile::tempdir().unwrap();
     let (master, random) = (master(), Random::System);
-    let mut writer = Writer::create(dir.path(), begin(1, 0, 7, Some((&master, &random))).unwrap(), None).unwrap();
+    let mut writer =
+        Writer::create(dir.path(), begin(1, 0, 7, Some((&master, &random))).unwrap(), None)
+            .unwrap();
     push(&mut writer, [ready(0)]).unwrap();
     writer.commit().unwrap();
     let segment = Segment::open(dir.path(), 1, std::slice::from_ref(&master)).unwrap();
@@ -176,7 +204,12 @@ fn what_is_taken_back_leaves_no_trace_and_no_number_comes_twice() {
 #[test]
 fn a_block_of_nonsense_is_no_block() {
     assert!(Parts::split(Bytes::from_static(&[0, 0, 0, 2, b'a', b'b']), 1, 1).is_some());
-    for (raw, count, each) in [(&[0, 0, 0, 2, b'a'][..], 1, 1), (&[0, 0, 0, 0, 1], 1, 1), (&[0; 7], 1, 2), (&[255; 64], usize::MAX, 2)] {
+    for (raw, count, each) in [
+        (&[0, 0, 0, 2, b'a'][..], 1, 1),
+        (&[0, 0, 0, 0, 1], 1, 1),
+        (&[0; 7], 1, 2),
+        (&[255; 64], usize::MAX, 2),
+    ] {
         assert!(Parts::split(Bytes::copy_from_slice(raw), count, each).is_none());
     }
 }
@@ -220,10 +253,14 @@ fn a_block_of_heads_is_small_also_where_no_bodies_are_kept() {
     let rows = push(&mut writer, (0..count).map(bodiless)).unwrap();
     writer.commit().unwrap();
     let segment = Segment::open(dir.path(), 9, std::slice::from_ref(&master)).unwrap();
-    let blocks: std::collections::BTreeSet<u64> = rows.iter().map(|(_, place)| place.heads).collect();
+    let blocks: std::collections::BTreeSet<u64> =
+        rows.iter().map(|(_, place)| place.heads).collect();
     assert!(blocks.len() > 1 && rows.len() as i64 == count);
     for at in blocks {
-        assert!(segment.block_head(at).unwrap().raw as usize <= bounds::HEADS_BLOCK + largest + 4 * rows.len());
+        assert!(
+            segment.block_head(at).unwrap().raw as usize
+                <= bounds::HEADS_BLOCK + largest + 4 * rows.len()
+        );
     }
 }
 
@@ -231,7 +268,9 @@ fn a_block_of_heads_is_small_also_where_no_bodies_are_kept() {
 fn blocks_of_all_lengths_are_read_whatever_is_in_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(dir.path(), begin(1, 0, 7, None).unwrap(), None).unwrap();
-    let noise: Vec<u8> = (0..100_000_u64).flat_map(|word| crc32fast::hash(&word.to_le_bytes()).to_le_bytes()).collect();
+    let noise: Vec<u8> = (0..100_000_u64)
+        .flat_map(|word| crc32fast::hash(&word.to_le_bytes()).to_le_bytes())
+        .collect();
     let piece = crate::bounds::CAPTURE_PIECE;
     let mut pushed = Vec::new();
     for effort in [Effort::Usual, Effort::Less, Effort::None, Effort::Usual] {
@@ -257,8 +296,13 @@ fn a_scan_ends_at_what_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 2, false);
     let segment = Segment::open(dir.path(), 1, &[master()]).unwrap();
-    let scanned = segment.scan(FIRST, true, |_| Err(Damage::Io(std::io::ErrorKind::OutOfMemory.into())));
+    let scanned =
+        segment.scan(FIRST, true, |_| Err(Damage::Io(std::io::ErrorKind::OutOfMemory.into())));
     assert!(matches!(scanned, Err(Damage::Io(_))));
     let scanned = segment.scan(FIRST, true, |_| Err(Damage::Bytes("bent"))).unwrap();
-    assert_eq!((scanned.whole, scanned.damaged), (FIRST, Vec::new()), "beyond that is nothing that could be read");
+    assert_eq!(
+        (scanned.whole, scanned.damaged),
+        (FIRST, Vec::new()),
+        "beyond that is nothing that could be read"
+    );
 }

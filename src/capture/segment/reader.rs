@@ -84,7 +84,8 @@ impl Segment {
         if head.number != number {
             return Err(Damage::Bytes("it is another segment"));
         }
-        let opened = masters.iter().enumerate().find_map(|(at, master)| Some((at, head.key(master)?)));
+        let opened =
+            masters.iter().enumerate().find_map(|(at, master)| Some((at, head.key(master)?)));
         let (at, key) = opened.ok_or(Damage::Bytes("its key does not open"))?;
         let sealed_under = key.is_some().then_some(at);
         Ok(Segment { file, head, key, sealed_under })
@@ -109,7 +110,8 @@ impl Segment {
     pub fn block_head(&self, offset: u64) -> Result<BlockHead, Damage> {
         let mut bytes = [0; BLOCK_HEAD];
         self.file.read_exact_at(&mut bytes, offset)?;
-        BlockHead::decode(&bytes, self.head.number, offset).ok_or(Damage::Bytes("no block begins here"))
+        BlockHead::decode(&bytes, self.head.number, offset)
+            .ok_or(Damage::Bytes("no block begins here"))
     }
 
     /// The block at `offset`, which is of this kind: its head, and its bytes as they were before they were compressed.
@@ -118,8 +120,13 @@ impl Segment {
         if !head.compressed {
             return Ok((head, stored));
         }
-        let raw = zstd::bulk::decompress(&stored, head.raw as usize).map_err(|_| Damage::Bytes("it does not decompress"))?;
-        if raw.len() == head.raw as usize { Ok((head, raw)) } else { Err(Damage::Bytes("it decompresses to another length")) }
+        let raw = zstd::bulk::decompress(&stored, head.raw as usize)
+            .map_err(|_| Damage::Bytes("it does not decompress"))?;
+        if raw.len() == head.raw as usize {
+            Ok((head, raw))
+        } else {
+            Err(Damage::Bytes("it decompresses to another length"))
+        }
     }
 
     /// The same, still compressed where it is.
@@ -146,13 +153,22 @@ impl Segment {
         }
         let mut stored = vec![0; head.stored as usize];
         self.file.read_exact_at(&mut stored, offset + BLOCK_HEAD as u64)?;
-        if crc32fast::hash(&stored) == head.sum { Ok(stored) } else { Err(Damage::Bytes("its checksum is wrong")) }
+        if crc32fast::hash(&stored) == head.sum {
+            Ok(stored)
+        } else {
+            Err(Damage::Bytes("its checksum is wrong"))
+        }
     }
 
     /// Goes from block to block, beginning at `from`, where one begins. With `verify` the bytes of each are looked at, else only
     /// those that `each` reads. `each` is given blocks that are not known to be damaged, and says so where they are; what cannot
     /// be read at all ends the scan.
-    pub fn scan(&self, from: u64, verify: bool, mut each: impl FnMut(Found) -> Result<(), Damage>) -> Result<Scanned, Damage> {
+    pub fn scan(
+        &self,
+        from: u64,
+        verify: bool,
+        mut each: impl FnMut(Found) -> Result<(), Damage>,
+    ) -> Result<Scanned, Damage> {
         let length = self.length()?;
         let mut seen = Scanned { whole: from, ..Scanned::default() };
         let (mut at, mut bad) = (from, Vec::new());
@@ -182,7 +198,11 @@ impl Segment {
             };
             let ends = matches!(head.kind, Kind::Rows | Kind::Graves | Kind::End);
             seen.ended |= good && head.kind == Kind::End;
-            let read = if good { each(Found { offset: at, head }) } else { Err(Damage::Bytes("its bytes are not what was written")) };
+            let read = if good {
+                each(Found { offset: at, head })
+            } else {
+                Err(Damage::Bytes("its bytes are not what was written"))
+            };
             match read {
                 // Nothing is known of what it holds then: that is no damage.
                 Err(damage @ Damage::Io(_)) => return Err(damage),

@@ -55,7 +55,8 @@ impl Pace {
     /// beside the requests' path says this every tenth of a millisecond or so: else the scheduler lets it use up its slice, of
     /// milliseconds, while requests wait. Costs next to nothing when nobody waits. Whether it did.
     pub fn give_way(self) -> bool {
-        let gives = self.effort == Effort::Usual && self.until.is_none_or(|until| Instant::now() < until);
+        let gives =
+            self.effort == Effort::Usual && self.until.is_none_or(|until| Instant::now() < until);
         if gives {
             std::thread::yield_now();
         }
@@ -88,26 +89,51 @@ pub struct Writer {
 impl Writer {
     /// Makes the file of segment `number` in `dir`; its name ends in `ending` instead of `seg`, if one is given. When that
     /// fails no file is left.
-    pub fn create(dir: &Path, head: (FileHead, Option<BlockKey>), ending: Option<&str>) -> io::Result<Self> {
+    pub fn create(
+        dir: &Path,
+        head: (FileHead, Option<BlockKey>),
+        ending: Option<&str>,
+    ) -> io::Result<Self> {
         Writer::create_failing(dir, head, ending, Faults::default())
     }
 
     /// The same, failing as `faults` says.
-    pub fn create_failing(dir: &Path, (head, key): (FileHead, Option<BlockKey>), ending: Option<&str>, faults: Faults) -> io::Result<Self> {
+    pub fn create_failing(
+        dir: &Path,
+        (head, key): (FileHead, Option<BlockKey>),
+        ending: Option<&str>,
+        faults: Faults,
+    ) -> io::Result<Self> {
         let mut path = format::path(dir, head.number);
         if let Some(ending) = ending {
             path.set_extension(ending);
             // What an earlier try left.
             let _none = std::fs::remove_file(&path);
         }
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let file =
+            File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         // A full disk, perhaps: each try would leave another.
         Writer::begun(file, head, key, faults).inspect_err(|_| _ = std::fs::remove_file(path))
     }
 
-    fn begun(file: File, head: FileHead, key: Option<BlockKey>, faults: Faults) -> io::Result<Self> {
+    fn begun(
+        file: File,
+        head: FileHead,
+        key: Option<BlockKey>,
+        faults: Faults,
+    ) -> io::Result<Self> {
         let compressor = Encoder::new(1)?;
-        let mut made = Writer { file, head, key, compressor, pace: Effort::Usual.into(), length: 0, waiting: Vec::new(), next: 0, faults };
+        let mut made = Writer {
+            file,
+            head,
+            key,
+            compressor,
+            pace: Effort::Usual.into(),
+            length: 0,
+            waiting: Vec::new(),
+            next: 0,
+            faults,
+        };
         made.waiting = made.head.encode();
         made.commit()?;
         Ok(made)
@@ -140,7 +166,8 @@ impl Writer {
 
     /// Adds a block; gives where it begins.
     pub fn push(&mut self, kind: Kind, count: u32, raw: &[u8]) -> io::Result<u64> {
-        let compressed = if self.pace.effort == Effort::None { None } else { Some(self.compress(raw)?) };
+        let compressed =
+            if self.pace.effort == Effort::None { None } else { Some(self.compress(raw)?) };
         match compressed.filter(|compressed| compressed.len() < raw.len()) {
             Some(compressed) => self.push_as(kind, count, raw.len(), true, compressed),
             None => self.push_as(kind, count, raw.len(), false, raw.to_vec()),
@@ -150,7 +177,9 @@ impl Writer {
     /// In pieces, with way given between them: a block takes longer than a request may have to wait.
     fn compress(&mut self, raw: &[u8]) -> io::Result<Vec<u8>> {
         self.compressor.reinit()?;
-        self.compressor.set_parameter(CParameter::CompressionLevel(if self.pace.effort == Effort::Less { -3 } else { 1 }))?;
+        self.compressor.set_parameter(CParameter::CompressionLevel(
+            if self.pace.effort == Effort::Less { -3 } else { 1 },
+        ))?;
         // Said in the frame, as by those who compress at once.
         self.compressor.set_pledged_src_size(Some(raw.len() as u64))?;
         let mut stored = Vec::with_capacity(zstd::zstd_safe::compress_bound(raw.len()));
@@ -171,7 +200,14 @@ impl Writer {
     }
 
     /// Adds a block that is compressed, or not, already: of `raw` bytes before that.
-    pub fn push_as(&mut self, kind: Kind, count: u32, raw: usize, compressed: bool, mut stored: Vec<u8>) -> io::Result<u64> {
+    pub fn push_as(
+        &mut self,
+        kind: Kind,
+        count: u32,
+        raw: usize,
+        compressed: bool,
+        mut stored: Vec<u8>,
+    ) -> io::Result<u64> {
         self.pace.give_way();
         let offset = self.length();
         let seals = self.key.is_some() && kind != Kind::End;
@@ -192,7 +228,8 @@ impl Writer {
         };
         self.next += 1;
         if let Some(key) = self.key.as_ref().filter(|_| seals) {
-            let sealed = key.seal(head.number, &head.context(self.head.number, offset), &mut stored);
+            let sealed =
+                key.seal(head.number, &head.context(self.head.number, offset), &mut stored);
             sealed.ok_or_else(|| io::Error::other("a block could not be sealed"))?;
         }
         head.sum = crc32fast::hash(&stored);
@@ -251,5 +288,6 @@ pub fn begin(
     created_us: i64,
     seal: Option<(&SecretBytes, &Random)>,
 ) -> io::Result<(FileHead, Option<BlockKey>)> {
-    FileHead::make(number, replaces, created_us, seal).ok_or_else(|| io::Error::other("no key for a segment could be made"))
+    FileHead::make(number, replaces, created_us, seal)
+        .ok_or_else(|| io::Error::other("no key for a segment could be made"))
 }

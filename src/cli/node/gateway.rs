@@ -45,8 +45,24 @@ pub(super) enum Said {
 
 impl Gateway {
     /// The gateway at this URL, whose certificate `ca` may vouch for.
-    pub(super) fn new(base: Base, ca: Option<&Path>, id: NodeId, generation: u32, secret: Secret) -> Result<Gateway, String> {
-        Ok(Gateway { agent: agent(ca)?, base, id, generation, secret, clock: Clock::System, random: Random::System, ahead: 0, epoch: None })
+    pub(super) fn new(
+        base: Base,
+        ca: Option<&Path>,
+        id: NodeId,
+        generation: u32,
+        secret: Secret,
+    ) -> Result<Gateway, String> {
+        Ok(Gateway {
+            agent: agent(ca)?,
+            base,
+            id,
+            generation,
+            secret,
+            clock: Clock::System,
+            random: Random::System,
+            ahead: 0,
+            epoch: None,
+        })
     }
 
     /// One callback. A 401 may be a matter of clocks: it is tried once more by the gateway's.
@@ -54,7 +70,8 @@ impl Gateway {
         match self.send(name, body) {
             Ok((401, _, Some(date))) => {
                 self.ahead = date.as_second() - self.clock.now().as_second();
-                self.send(name, body).map_or_else(Said::Later, |(status, text, _)| self.heard(name, status, &text))
+                self.send(name, body)
+                    .map_or_else(Said::Later, |(status, text, _)| self.heard(name, status, &text))
             }
             Ok((status, text, _)) => self.heard(name, status, &text),
             Err(why) => Said::Later(why),
@@ -71,14 +88,30 @@ impl Gateway {
     /// The status of the answer, its text, and its date.
     fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
         let mut body = body.clone();
-        if let (Some(epoch), Value::Object(fields), true) = (self.epoch, &mut body, name != "register") {
+        if let (Some(epoch), Value::Object(fields), true) =
+            (self.epoch, &mut body, name != "register")
+        {
             fields.insert("epoch".to_owned(), epoch.into());
         }
-        let (path, body, authority) = (format!("{}/v1/agent/{name}", self.base.path), body.to_string(), self.base.authority());
-        let covered = Covered { method: &http::Method::POST, authority: &authority, path: &path, query: None };
-        let signer = Signer { key: self.secret.expose().as_bytes(), node: self.id.as_str(), generation: self.generation };
+        let (path, body, authority) = (
+            format!("{}/v1/agent/{name}", self.base.path),
+            body.to_string(),
+            self.base.authority(),
+        );
+        let covered = Covered {
+            method: &http::Method::POST,
+            authority: &authority,
+            path: &path,
+            query: None,
+        };
+        let signer = Signer {
+            key: self.secret.expose().as_bytes(),
+            node: self.id.as_str(),
+            generation: self.generation,
+        };
         let created = self.clock.now().as_second() + self.ahead;
-        let request = self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
+        let request =
+            self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
         let mut request = request.config().timeout_global(Some(bounds::NODE_CALL)).build();
         for (name, value) in signer.sign(&covered, body.as_bytes(), created, &self.random) {
             request = request.header(name, value);

@@ -90,9 +90,23 @@ struct Shown {
 
 impl Upstream {
     /// The server at this URL, whose certificate `ca` may vouch for.
-    pub(super) fn new(base: Base, ca: Option<&Path>, api_key: Option<Secret>, patterns: Vec<String>) -> Result<Upstream, String> {
+    pub(super) fn new(
+        base: Base,
+        ca: Option<&Path>,
+        api_key: Option<Secret>,
+        patterns: Vec<String>,
+    ) -> Result<Upstream, String> {
         let (props, shown, left_out) = (Props::default(), HashMap::new(), Vec::new());
-        Ok(Upstream { agent: agent(ca)?, base, api_key, patterns, kind: None, props, shown, left_out })
+        Ok(Upstream {
+            agent: agent(ca)?,
+            base,
+            api_key,
+            patterns,
+            kind: None,
+            props,
+            shown,
+            left_out,
+        })
     }
 
     /// What it wants to be shown by those who ask it.
@@ -146,12 +160,16 @@ impl Upstream {
         };
         // First this one: llama.cpp answers some of Ollama's questions as well.
         let props = asked(&self.root("/props"))?;
-        if ["default_generation_settings", "total_slots"].iter().any(|name| props.get(name).is_some()) {
+        if ["default_generation_settings", "total_slots"]
+            .iter()
+            .any(|name| props.get(name).is_some())
+        {
             return Some(Kind::LlamaCpp);
         }
         let tags = asked(&self.root("/api/tags"))?;
         let digests = tags.pointer("/models").and_then(Value::as_array);
-        let ollama = digests.is_some_and(|models| models.iter().all(|model| model.get("digest").is_some()));
+        let ollama =
+            digests.is_some_and(|models| models.iter().all(|model| model.get("digest").is_some()));
         Some(if ollama { Kind::Ollama } else { Kind::Other })
     }
 
@@ -167,17 +185,28 @@ impl Upstream {
 
     /// It says nothing of requests; but where no model is loaded none runs.
     fn look_at_ollama(&mut self, listed: &[Value], until: Instant) -> Option<Load> {
-        let digests = self.get(&self.root("/api/tags"), until).map(|tags| by_name(&tags, "digest")).unwrap_or_default();
+        let digests = self
+            .get(&self.root("/api/tags"), until)
+            .map(|tags| by_name(&tags, "digest"))
+            .unwrap_or_default();
         for name in listed.iter().filter_map(|model| model.get("id")?.as_str()) {
             let digest = digests.get(name).and_then(Value::as_str).map(str::to_owned);
-            let known = self.shown.get(name).is_some_and(|shown| digest.is_none() || shown.digest == digest);
+            let known = self
+                .shown
+                .get(name)
+                .is_some_and(|shown| digest.is_none() || shown.digest == digest);
             if known || !self.is_told(name) {
                 continue;
             }
-            let Ok(shown) = self.post(&self.root("/api/show"), &json!({ "model": name }), until) else { continue };
+            let Ok(shown) = self.post(&self.root("/api/show"), &json!({ "model": name }), until)
+            else {
+                continue;
+            };
             self.shown.insert(name.to_owned(), Shown { digest, ..read_show(&shown) });
         }
-        self.shown.retain(|name, _| listed.iter().any(|model| model.get("id").and_then(Value::as_str) == Some(name)));
+        self.shown.retain(|name, _| {
+            listed.iter().any(|model| model.get("id").and_then(Value::as_str) == Some(name))
+        });
         let running = by_name(&self.get(&self.root("/api/ps"), until).ok()?, "context_length");
         for (name, context) in &running {
             if let Some(shown) = self.shown.get_mut(name) {
@@ -193,12 +222,16 @@ impl Upstream {
 
     /// The models to tell of, each once, as many as a node may have.
     fn describe(&mut self, listed: &[Value]) -> Vec<Value> {
-        let (mut models, mut names, mut left_out): (Vec<Value>, Vec<&str>, Vec<String>) = (Vec::new(), Vec::new(), Vec::new());
-        for (model, name) in listed.iter().filter_map(|model| Some((model, model.get("id")?.as_str()?))) {
+        let (mut models, mut names, mut left_out): (Vec<Value>, Vec<&str>, Vec<String>) =
+            (Vec::new(), Vec::new(), Vec::new());
+        for (model, name) in
+            listed.iter().filter_map(|model| Some((model, model.get("id")?.as_str()?)))
+        {
             if !self.is_told(name) || names.contains(&name) {
                 continue;
             }
-            let sayable = (1..=bounds::MODEL_NAME_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+            let sayable = (1..=bounds::MODEL_NAME_BYTES).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_graphic());
             if models.len() == bounds::NODE_MODELS || !sayable {
                 left_out.push(name.to_owned());
                 continue;
@@ -209,7 +242,9 @@ impl Upstream {
         if left_out != self.left_out {
             if !left_out.is_empty() {
                 let most = bounds::NODE_MODELS;
-                say(&format!("a node tells of {most} models with names in ASCII; left out: {left_out:?}"));
+                say(&format!(
+                    "a node tells of {most} models with names in ASCII; left out: {left_out:?}"
+                ));
             }
             self.left_out = left_out;
         }
@@ -234,7 +269,9 @@ impl Upstream {
         let mut described = json!({ "id": name });
         if let Value::Object(fields) = &mut described {
             fields.extend(context.map(|context| ("context".to_owned(), context.into())));
-            fields.extend(capabilities.map(|words| ("capabilities".to_owned(), words.clone().into())));
+            fields.extend(
+                capabilities.map(|words| ("capabilities".to_owned(), words.clone().into())),
+            );
         }
         described
     }
@@ -262,14 +299,19 @@ impl Upstream {
         let url = url(&self.base, path);
         let answer = match body {
             None => self.prepare(self.agent.get(url), left).call(),
-            Some(body) => self.prepare(self.agent.post(url), left).header("content-type", "application/json").send(body.to_string()),
+            Some(body) => self
+                .prepare(self.agent.post(url), left)
+                .header("content-type", "application/json")
+                .send(body.to_string()),
         };
         let failed = |error: &dyn std::fmt::Display| {
             let why = format!("the server cannot be asked for {path}: {error}");
             if Instant::now() < until { Trouble::Away(why) } else { Trouble::Late(why) }
         };
         let answer = answer.map_err(|error| match error {
-            ureq::Error::Timeout(_) => Trouble::Late(format!("the server does not answer {path} in time")),
+            ureq::Error::Timeout(_) => {
+                Trouble::Late(format!("the server does not answer {path} in time"))
+            }
             error => failed(&error),
         })?;
         let status = answer.status();
@@ -291,13 +333,20 @@ impl Upstream {
 }
 
 fn read_json(path: &str, text: &str) -> Result<Value, Trouble> {
-    serde_json::from_str(text).map_err(|_| Trouble::Away(format!("the answer to {path} is not JSON")))
+    serde_json::from_str(text)
+        .map_err(|_| Trouble::Away(format!("the answer to {path} is not JSON")))
 }
 
 /// One field of each model of a list of Ollama's.
 fn by_name(answer: &Value, field: &str) -> HashMap<String, Value> {
-    let models = answer.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let pair = |model: &Value| Some((model.get("name")?.as_str()?.to_owned(), model.get(field).cloned().unwrap_or_default()));
+    let models =
+        answer.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let pair = |model: &Value| {
+        Some((
+            model.get("name")?.as_str()?.to_owned(),
+            model.get(field).cloned().unwrap_or_default(),
+        ))
+    };
     models.iter().filter_map(pair).collect()
 }
 
@@ -318,11 +367,19 @@ fn words(known: [(&'static str, bool); 4]) -> Vec<&'static str> {
 /// llama.cpp's `/props`: the context of one request, and what model and template can. Its grammar makes JSON of any model.
 fn read_props(props: &Value) -> Props {
     let flag = |place: &str| props.pointer(place).and_then(Value::as_bool);
-    let tools = ["/chat_template_caps/supports_tools", "/chat_template_caps/supports_tool_calls"].map(flag);
+    let tools =
+        ["/chat_template_caps/supports_tools", "/chat_template_caps/supports_tool_calls"].map(flag);
     // What the template does not say, the server makes up for.
     let tools = tools == [None, None] || tools.contains(&Some(true));
     let able = |name: &str| flag(&format!("/modalities/{name}")).unwrap_or(false);
-    let capabilities = || words([("tools", tools), ("vision", able("vision")), ("json", true), ("audio", able("audio"))]);
+    let capabilities = || {
+        words([
+            ("tools", tools),
+            ("vision", able("vision")),
+            ("json", true),
+            ("audio", able("audio")),
+        ])
+    };
     Props {
         context: props.pointer("/default_generation_settings/n_ctx").and_then(some),
         capabilities: props.get("modalities").map(|_| capabilities()),
@@ -338,12 +395,20 @@ fn read_show(shown: &Value) -> Shown {
     };
     let set = || {
         let mut lines = shown.get("parameters")?.as_str()?.lines().map(str::split_whitespace);
-        let value = lines.find_map(|mut words| if words.next() == Some("num_ctx") { words.next() } else { None })?;
+        let value =
+            lines.find_map(
+                |mut words| if words.next() == Some("num_ctx") { words.next() } else { None },
+            )?;
         value.parse::<u64>().ok().filter(|tokens| *tokens > 0)
     };
     let can = |told: &Vec<Value>| {
         let able = |word: &str| told.iter().any(|known| known == word);
-        words([("tools", able("tools")), ("vision", able("vision")), ("json", able("completion")), ("audio", able("audio"))])
+        words([
+            ("tools", able("tools")),
+            ("vision", able("vision")),
+            ("json", able("completion")),
+            ("audio", able("audio")),
+        ])
     };
     Shown {
         context: [made_for(), set()].into_iter().flatten().min(),
@@ -354,7 +419,8 @@ fn read_show(shown: &Value) -> Shown {
 
 /// llama.cpp's `/slots`: how many of its places are taken. Who waits for one, it does not say.
 fn read_slots(slots: &Value) -> Option<Load> {
-    let taken: Option<Vec<bool>> = slots.as_array()?.iter().map(|slot| slot.get("is_processing")?.as_bool()).collect();
+    let taken: Option<Vec<bool>> =
+        slots.as_array()?.iter().map(|slot| slot.get("is_processing")?.as_bool()).collect();
     let running = taken?.into_iter().filter(|taken| *taken).count();
     Some(Load { running: u64::try_from(running).unwrap_or(u64::MAX), queued: 0 })
 }
@@ -364,15 +430,24 @@ fn read_load(metrics: &str) -> Option<Load> {
     let (mut load, mut known) = (Load::default(), false);
     for line in metrics.lines() {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
-        let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).filter(|value| (0.0..1e6).contains(value));
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and a million
+        let value = line
+            .rsplit(' ')
+            .next()
+            .and_then(|value| value.parse::<f64>().ok())
+            .filter(|value| (0.0..1e6).contains(value));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // between 0 and a million
         let count = value.unwrap_or_default() as u64;
         match name {
-            "vllm:num_requests_running" | "sglang:num_running_reqs" | "llamacpp:requests_processing" => {
+            "vllm:num_requests_running"
+            | "sglang:num_running_reqs"
+            | "llamacpp:requests_processing" => {
                 known |= value.is_some();
                 load.running += count;
             }
-            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" | "llamacpp:requests_deferred" => load.queued += count,
+            "vllm:num_requests_waiting"
+            | "sglang:num_queue_reqs"
+            | "llamacpp:requests_deferred" => load.queued += count,
             _ => {}
         }
     }

@@ -44,7 +44,9 @@ impl<'a> Said<'a> {
     }
 
     fn usage(&self) -> Value {
-        let Usage { prompt_tokens: prompt, completion_tokens: completion, total_tokens: total, .. } = self.usage;
+        let Usage {
+            prompt_tokens: prompt, completion_tokens: completion, total_tokens: total, ..
+        } = self.usage;
         match self.endpoint {
             Endpoint::Responses => json!({
                 "input_tokens": prompt, "input_tokens_details": { "cached_tokens": 0 },
@@ -53,17 +55,25 @@ impl<'a> Said<'a> {
             Endpoint::Messages => json!({
                 "input_tokens": prompt, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": completion,
             }),
-            _ => json!({ "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total }),
+            _ => {
+                json!({ "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total })
+            }
         }
     }
 
     /// The answer in one piece.
     pub(super) fn whole(&self) -> Value {
         match self.endpoint {
-            Endpoint::Responses => {
-                self.response("completed", json!([self.item("completed", json!([self.part(&self.content)]))]), self.usage())
-            }
-            Endpoint::Messages => self.message(json!([{ "type": "text", "text": self.content }]), "end_turn".into(), self.usage()),
+            Endpoint::Responses => self.response(
+                "completed",
+                json!([self.item("completed", json!([self.part(&self.content)]))]),
+                self.usage(),
+            ),
+            Endpoint::Messages => self.message(
+                json!([{ "type": "text", "text": self.content }]),
+                "end_turn".into(),
+                self.usage(),
+            ),
             _ => {
                 let message = json!({ "role": "assistant", "content": self.content });
                 json!({
@@ -89,9 +99,14 @@ impl<'a> Said<'a> {
 
     fn chat_events(&self) -> Vec<String> {
         let chunk = |choices: Value| json!({ "id": format!("chatcmpl-mock-{}", self.mark), "object": "chat.completion.chunk", "created": 0, "model": self.model, "choices": choices });
-        let delta = |delta: Value, finish: Value| chunk(json!([{ "index": 0, "delta": delta, "finish_reason": finish }]));
-        let mut events = vec![unnamed(&delta(json!({ "role": "assistant", "content": "" }), Value::Null))];
-        events.extend(self.words().map(|word| unnamed(&delta(json!({ "content": word }), Value::Null))));
+        let delta = |delta: Value, finish: Value| {
+            chunk(json!([{ "index": 0, "delta": delta, "finish_reason": finish }]))
+        };
+        let mut events =
+            vec![unnamed(&delta(json!({ "role": "assistant", "content": "" }), Value::Null))];
+        events.extend(
+            self.words().map(|word| unnamed(&delta(json!({ "content": word }), Value::Null))),
+        );
         events.push(unnamed(&delta(json!({}), "stop".into())));
         if self.include_usage {
             let mut last = chunk(json!([]));
@@ -132,10 +147,15 @@ impl<'a> Said<'a> {
         let mut events = vec![
             ("response.created", json!({ "response": begun })),
             ("response.in_progress", json!({ "response": begun })),
-            ("response.output_item.added", json!({ "output_index": 0, "item": self.item("in_progress", json!([])) })),
+            (
+                "response.output_item.added",
+                json!({ "output_index": 0, "item": self.item("in_progress", json!([])) }),
+            ),
             ("response.content_part.added", within(json!({ "part": self.part("") }))),
         ];
-        events.extend(self.words().map(|word| ("response.output_text.delta", within(json!({ "delta": word, "logprobs": [] })))));
+        events.extend(self.words().map(|word| {
+            ("response.output_text.delta", within(json!({ "delta": word, "logprobs": [] })))
+        }));
         events.extend([
             ("response.output_text.done", within(json!({ "text": self.content, "logprobs": [] }))),
             ("response.content_part.done", within(json!({ "part": self.part(&self.content) }))),
@@ -143,7 +163,11 @@ impl<'a> Said<'a> {
             ("response.completed", json!({ "response": self.whole() })),
         ]);
         let numbered = events.into_iter().enumerate();
-        numbered.map(|(n, (name, data))| named(name, &joined(json!({ "type": name, "sequence_number": n }), data))).collect()
+        numbered
+            .map(|(n, (name, data))| {
+                named(name, &joined(json!({ "type": name, "sequence_number": n }), data))
+            })
+            .collect()
     }
 
     fn message(&self, content: Value, stop: Value, usage: Value) -> Value {
@@ -157,18 +181,28 @@ impl<'a> Said<'a> {
         let begun = json!({ "input_tokens": self.usage.prompt_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1 });
         let mut events = vec![
             ("message_start", json!({ "message": self.message(json!([]), Value::Null, begun) })),
-            ("content_block_start", json!({ "index": 0, "content_block": { "type": "text", "text": "" } })),
+            (
+                "content_block_start",
+                json!({ "index": 0, "content_block": { "type": "text", "text": "" } }),
+            ),
             ("ping", json!({})),
         ];
-        let delta = |word: &str| json!({ "index": 0, "delta": { "type": "text_delta", "text": word } });
+        let delta =
+            |word: &str| json!({ "index": 0, "delta": { "type": "text_delta", "text": word } });
         events.extend(self.words().map(|word| ("content_block_delta", delta(word))));
         let end = json!({ "stop_reason": "end_turn", "stop_sequence": null });
         events.extend([
             ("content_block_stop", json!({ "index": 0 })),
-            ("message_delta", json!({ "delta": end, "usage": { "output_tokens": self.usage.completion_tokens } })),
+            (
+                "message_delta",
+                json!({ "delta": end, "usage": { "output_tokens": self.usage.completion_tokens } }),
+            ),
             ("message_stop", json!({})),
         ]);
-        events.into_iter().map(|(name, data)| named(name, &joined(json!({ "type": name }), data))).collect()
+        events
+            .into_iter()
+            .map(|(name, data)| named(name, &joined(json!({ "type": name }), data)))
+            .collect()
     }
 }
 
@@ -189,7 +223,9 @@ pub(super) fn error_event(endpoint: Endpoint, message: &str) -> String {
             named("error", &error)
         }
         Endpoint::Messages => named("error", &anthropic::error_body("api_error", message)),
-        _ => unnamed(&json!({ "error": { "message": message, "type": "server_error", "code": 500 } })),
+        _ => unnamed(
+            &json!({ "error": { "message": message, "type": "server_error", "code": 500 } }),
+        ),
     }
 }
 
@@ -205,16 +241,27 @@ pub(super) fn refusal(endpoint: Option<Endpoint>, status: u16, message: &str, ki
 pub(super) fn embeddings(body: &Bytes, asked: &ModelRequest) -> Result<Value, Error> {
     let request: Value = serde_json::from_slice(body).map_err(Error::internal)?;
     let dimensions = request.get("dimensions").filter(|dimensions| !dimensions.is_null());
-    let dimensions = dimensions.map_or(Some(DIMENSIONS), Value::as_u64).filter(|dimensions| *dimensions > 0);
+    let dimensions =
+        dimensions.map_or(Some(DIMENSIONS), Value::as_u64).filter(|dimensions| *dimensions > 0);
     let inputs: Vec<&Value> = match request.get("input") {
-        Some(tokens @ Value::Array(inputs)) if !inputs.is_empty() && inputs.iter().all(Value::is_number) => vec![tokens],
+        Some(tokens @ Value::Array(inputs))
+            if !inputs.is_empty() && inputs.iter().all(Value::is_number) =>
+        {
+            vec![tokens]
+        }
         Some(Value::Array(inputs)) => inputs.iter().collect(),
         Some(one @ Value::String(_)) => vec![one],
         _ => Vec::new(),
     };
-    let too_many = |dimensions: u64| dimensions.saturating_mul(inputs.len() as u64) > bounds::MOCK_NUMBERS;
+    let too_many =
+        |dimensions: u64| dimensions.saturating_mul(inputs.len() as u64) > bounds::MOCK_NUMBERS;
     let dimensions = match dimensions {
-        _ if inputs.is_empty() => return Err(Error::invalid("input", "`input` has to be a text, or a list of texts or of tokens.")),
+        _ if inputs.is_empty() => {
+            return Err(Error::invalid(
+                "input",
+                "`input` has to be a text, or a list of texts or of tokens.",
+            ));
+        }
         Some(dimensions) if !too_many(dimensions) => dimensions,
         _ => return Err(Error::new(Kind::InvalidRequest, "Not so many numbers.").at("dimensions")),
     };
@@ -222,21 +269,29 @@ pub(super) fn embeddings(body: &Bytes, asked: &ModelRequest) -> Result<Value, Er
     let embedding = |(index, input): (usize, &&Value)| {
         let numbers = vector(&input.to_string(), dimensions);
         let written = match in_base64 {
-            true => Value::from(STANDARD.encode(numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())),
+            true => Value::from(STANDARD.encode(
+                numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>(),
+            )),
             false => numbers.into(),
         };
         json!({ "object": "embedding", "index": index, "embedding": written })
     };
     let data: Vec<Value> = inputs.iter().enumerate().map(embedding).collect();
-    let usage = json!({ "prompt_tokens": asked.prompt_tokens, "total_tokens": asked.prompt_tokens });
+    let usage =
+        json!({ "prompt_tokens": asked.prompt_tokens, "total_tokens": asked.prompt_tokens });
     Ok(json!({ "object": "list", "data": data, "model": asked.model, "usage": usage }))
 }
 
 fn vector(text: &str, dimensions: u64) -> Vec<f32> {
     let seed = xxhash_rust::xxh3::xxh3_64(text.as_bytes());
-    let number = |n: u64| (xxhash_rust::xxh3::xxh3_64_with_seed(&n.to_le_bytes(), seed) >> 40) as f64 / f64::from(1 << 23) - 1.0;
+    let number = |n: u64| {
+        (xxhash_rust::xxh3::xxh3_64_with_seed(&n.to_le_bytes(), seed) >> 40) as f64
+            / f64::from(1 << 23)
+            - 1.0
+    };
     let numbers: Vec<f64> = (0..dimensions).map(number).collect();
-    let length = numbers.iter().map(|number| number * number).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+    let length =
+        numbers.iter().map(|number| number * number).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
     // As providers do: what is a float there is one here.
     #[allow(clippy::cast_possible_truncation)]
     numbers.into_iter().map(|number| (number / length) as f32).collect()

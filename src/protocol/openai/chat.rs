@@ -4,7 +4,9 @@ use super::super::json::{Cursor, Edit, Fault, Shape};
 use super::super::known::Known;
 use super::super::media::Prompt;
 use super::super::tokens;
-use super::{Facts, TOKENS_PER_CALL, inside, parts, read_definition, read_format, read_tools, read_word};
+use super::{
+    Facts, TOKENS_PER_CALL, inside, parts, read_definition, read_format, read_tools, read_word,
+};
 use crate::error::Error;
 
 /// A request's `stream_options`.
@@ -40,7 +42,9 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
             facts.request.stream = match shape {
                 Shape::True => true,
                 Shape::False | Shape::Null => false,
-                _ => return Err(Error::invalid("stream", "`stream` has to be true or false.").into()),
+                _ => {
+                    return Err(Error::invalid("stream", "`stream` has to be true or false.").into());
+                }
             };
         }
         "stream_options" => facts.options = Some(read_stream_options(cursor)?),
@@ -49,7 +53,12 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
             facts.tool_tokens += read_definition(cursor, facts, &mut None)?;
             Ok(())
         })?,
-        "response_format" => read_format(cursor, Known::of("response_format.", &["type", "json_schema"]), "json_schema", facts)?,
+        "response_format" => read_format(
+            cursor,
+            Known::of("response_format.", &["type", "json_schema"]),
+            "json_schema",
+            facts,
+        )?,
         _ => cursor.pass()?,
     }
     Ok(())
@@ -88,7 +97,10 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Faul
     prompt.messages += 1;
     let mut text = Vec::new();
     let mut role = None;
-    let mut known = Known::of("messages.", &["role", "content", "tool_calls", "function_call", "refusal", "name", "audio"]);
+    let mut known = Known::of(
+        "messages.",
+        &["role", "content", "tool_calls", "function_call", "refusal", "name", "audio"],
+    );
     cursor.members(|cursor, name| {
         match known.find(&name)? {
             "role" => role = read_word(cursor)?,
@@ -119,7 +131,8 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Faul
     let of_the_model = role.as_deref() == Some("assistant");
     for span in &text {
         let inside = inside(cursor, span);
-        prompt.tokens += tokens::estimate(if of_the_model { after_thoughts(inside) } else { inside });
+        prompt.tokens +=
+            tokens::estimate(if of_the_model { after_thoughts(inside) } else { inside });
     }
     if role.as_deref() == Some("user") {
         prompt.user_text = text;

@@ -65,7 +65,9 @@ impl Counts {
     /// Reads the value of one of [`NAMES`].
     pub(super) fn read(&mut self, cursor: &mut Cursor<'_>, name: &str) -> Result<(), Fault> {
         match name {
-            "n" | "candidate_count" | "num_return_sequences" => self.choices = self.choices.max(read_count(cursor, "", name)?),
+            "n" | "candidate_count" | "num_return_sequences" => {
+                self.choices = self.choices.max(read_count(cursor, "", name)?)
+            }
             "best_of" => self.best_of = self.best_of.max(read_count(cursor, "", name)?),
             "thinking_budget" => self.think(read_count(cursor, "", name)?),
             "max_tool_calls" => drop(read_count(cursor, "", name)?),
@@ -78,7 +80,9 @@ impl Counts {
                 self.is_open |= cursor.shape()? == Shape::Object;
                 cursor.pass()?;
             }
-            "previous_response_id" | "conversation" | "container" | "preset" => self.is_open |= is_there(cursor)?,
+            "previous_response_id" | "conversation" | "container" | "preset" => {
+                self.is_open |= is_there(cursor)?
+            }
             "mcp_servers" | "plugins" | "data_sources" => self.finds |= is_there(cursor)?,
             "web_search_options" => {
                 // Without options there is a search all the same.
@@ -91,7 +95,12 @@ impl Counts {
     }
 
     /// A count of tokens to think with, in an object of which no more is acted on.
-    fn read_nested(&mut self, cursor: &mut Cursor<'_>, within: &'static str, names: &'static [&'static str]) -> Result<(), Fault> {
+    fn read_nested(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        within: &'static str,
+        names: &'static [&'static str],
+    ) -> Result<(), Fault> {
         let mut known = Known::of(within, names);
         cursor.members(|cursor, name| match known.find(&name)? {
             "" => cursor.pass(),
@@ -109,7 +118,9 @@ impl Counts {
     /// How many answers are made, where the client says so.
     pub(super) fn choices(&self) -> Option<u64> {
         let said = self.choices.is_some() || self.best_of.is_some();
-        said.then(|| self.choices.unwrap_or(1).max(1).saturating_mul(self.best_of.unwrap_or(1).max(1)))
+        said.then(|| {
+            self.choices.unwrap_or(1).max(1).saturating_mul(self.best_of.unwrap_or(1).max(1))
+        })
     }
 
     /// Tokens of all answers at most.
@@ -119,7 +130,11 @@ impl Counts {
         }
         let limit = self.limit.filter(|limit| *limit > 0).unwrap_or(bounds::ANSWER_TOKENS);
         // Anthropic's limit holds for thoughts too; that of others does not everywhere.
-        let one = if endpoint.is_anthropic() { limit.max(self.thinking) } else { limit.saturating_add(self.thinking) };
+        let one = if endpoint.is_anthropic() {
+            limit.max(self.thinking)
+        } else {
+            limit.saturating_add(self.thinking)
+        };
         one.saturating_add(self.predicted).saturating_mul(self.choices().unwrap_or(1))
     }
 }
@@ -138,13 +153,19 @@ fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Optio
         return Ok(None);
     }
     // Some readers have no larger one, and take it for another.
-    let number =
-        std::str::from_utf8(written).ok().and_then(|digits| digits.parse::<u64>().ok()).filter(|number| i64::try_from(*number).is_ok());
+    let number = std::str::from_utf8(written)
+        .ok()
+        .and_then(|digits| digits.parse::<u64>().ok())
+        .filter(|number| i64::try_from(*number).is_ok());
     match number.filter(|_| written.iter().all(u8::is_ascii_digit)) {
         Some(number) => Ok(Some(number)),
         None => {
             let field = [within, name].concat();
-            Err(Error::invalid(&field, format!("`{field}` has to be a whole number, in digits alone, or null.")).into())
+            Err(Error::invalid(
+                &field,
+                format!("`{field}` has to be a whole number, in digits alone, or null."),
+            )
+            .into())
         }
     }
 }

@@ -56,7 +56,11 @@ mod tests {
         ] {
             let body = format!(r#"{{"input":{input},"model":"m","stream":true,"max_tokens":5}}"#);
             let request = read_request(body.as_bytes(), Endpoint::Embeddings).unwrap();
-            assert_eq!((request.prompt_tokens, request.messages, request.stream, request.max_tokens), (count, 0, false, None), "{input}");
+            assert_eq!(
+                (request.prompt_tokens, request.messages, request.stream, request.max_tokens),
+                (count, 0, false, None),
+                "{input}"
+            );
             assert_eq!(last_user_text(body.as_bytes(), &request), last);
         }
     }

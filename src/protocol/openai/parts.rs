@@ -42,7 +42,11 @@ struct Part {
 }
 
 /// Reads a part; its texts are added to `text`.
-pub(super) fn read(cursor: &mut Cursor<'_>, prompt: &mut Prompt, text: &mut Vec<Range<usize>>) -> Result<(), Fault> {
+pub(super) fn read(
+    cursor: &mut Cursor<'_>,
+    prompt: &mut Prompt,
+    text: &mut Vec<Range<usize>>,
+) -> Result<(), Fault> {
     match cursor.shape()? {
         Shape::Object => {}
         Shape::String => {
@@ -117,7 +121,8 @@ impl Part {
     /// Adds what is no text, and notes what cannot be seen.
     fn add(self, cursor: &Cursor<'_>, prompt: &mut Prompt) {
         let kind = self.kind.as_deref();
-        let is_image = self.image.is_some() || matches!(kind, Some("image_url" | "input_image" | "image" | "computer_screenshot"));
+        let is_image = self.image.is_some()
+            || matches!(kind, Some("image_url" | "input_image" | "image" | "computer_screenshot"));
         let is_audio = self.has_audio || kind == Some("input_audio");
         let is_file = self.file.is_some() || matches!(kind, Some("file" | "input_file"));
         if is_image {
@@ -131,7 +136,9 @@ impl Part {
             prompt.file(self.file.map(|span| inside(cursor, &span)).unwrap_or_default());
         }
         let is_text = match kind {
-            Some(kind) => matches!(kind, "text" | "refusal" | "thinking") || kind.ends_with("_text"),
+            Some(kind) => {
+                matches!(kind, "text" | "refusal" | "thinking") || kind.ends_with("_text")
+            }
             None => true,
         };
         let is_known = is_text || is_image || is_audio || is_file;

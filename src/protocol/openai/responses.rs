@@ -7,7 +7,10 @@ use super::super::json::{Cursor, Fault, Shape};
 use super::super::known::Known;
 use super::super::media::{Prompt, Rule};
 use super::super::tokens;
-use super::{Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, parts, read_format, read_tools, read_word, tokens_of};
+use super::{
+    Facts, TOKENS_PER_CALL, TOKENS_PER_MESSAGE, inside, parts, read_format, read_tools, read_word,
+    tokens_of,
+};
 use crate::error::Error;
 
 /// Reads a member of the request that is acted on.
@@ -24,7 +27,9 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
             Shape::Null => cursor.pass()?,
             _ => {
                 cursor.skip()?;
-                return Err(Error::invalid("input", "`input` has to be a string or an array.").into());
+                return Err(
+                    Error::invalid("input", "`input` has to be a string or an array.").into()
+                );
             }
         },
         "instructions" => {
@@ -36,7 +41,12 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
             let mut known = Known::of("text.", &["format"]);
             cursor.members(|cursor, name| match known.find(&name)? {
                 "" => cursor.pass(),
-                _ => read_format(cursor, Known::of("text.format.", &["type", "schema"]), "schema", facts),
+                _ => read_format(
+                    cursor,
+                    Known::of("text.format.", &["type", "schema"]),
+                    "schema",
+                    facts,
+                ),
             })?;
         }
         _ => cursor.pass()?,
@@ -45,8 +55,20 @@ pub(super) fn member(cursor: &mut Cursor<'_>, name: &str, facts: &mut Facts) -> 
 }
 
 /// The members of an item that are acted on.
-const NAMES: &[&str] =
-    &["type", "role", "content", "output", "name", "arguments", "input", "code", "action", "outputs", "results", "result"];
+const NAMES: &[&str] = &[
+    "type",
+    "role",
+    "content",
+    "output",
+    "name",
+    "arguments",
+    "input",
+    "code",
+    "action",
+    "outputs",
+    "results",
+    "result",
+];
 
 /// What an item says, wherever its type stands.
 #[derive(Default)]
@@ -72,7 +94,9 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
                 item.has_content = true;
                 match cursor.shape()? {
                     Shape::String => item.text.push(cursor.skip()?),
-                    Shape::Array => cursor.elements(|cursor| parts::read(cursor, prompt, &mut item.text))?,
+                    Shape::Array => {
+                        cursor.elements(|cursor| parts::read(cursor, prompt, &mut item.text))?
+                    }
                     Shape::Object => parts::read(cursor, prompt, &mut item.text)?,
                     _ => cursor.pass()?,
                 }
@@ -81,8 +105,11 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut Prompt) -> Result<(), Fault> {
             "" => cursor.pass()?,
             _ => {
                 let span = cursor.skip()?;
-                item.call_tokens +=
-                    if cursor.raw(&span).starts_with(b"\"") { tokens_of(cursor, &span) } else { tokens::estimate(cursor.raw(&span)) };
+                item.call_tokens += if cursor.raw(&span).starts_with(b"\"") {
+                    tokens_of(cursor, &span)
+                } else {
+                    tokens::estimate(cursor.raw(&span))
+                };
             }
         }
         Ok(())
@@ -98,9 +125,14 @@ impl Item {
             // What a model thought is not told to it again.
             Some("reasoning") => {}
             Some("image_generation_call") => {
-                prompt.image(self.image.map(|span| inside(cursor, &span)).unwrap_or_default(), Rule::OpenAi { small: false });
+                prompt.image(
+                    self.image.map(|span| inside(cursor, &span)).unwrap_or_default(),
+                    Rule::OpenAi { small: false },
+                );
             }
-            Some(kind) if kind.ends_with("_call") => prompt.tokens += TOKENS_PER_CALL + self.call_tokens,
+            Some(kind) if kind.ends_with("_call") => {
+                prompt.tokens += TOKENS_PER_CALL + self.call_tokens
+            }
             None | Some("message") => {
                 prompt.messages += 1;
                 prompt.tokens += text;
@@ -114,7 +146,9 @@ impl Item {
                 prompt.messages += u64::from(kind.ends_with("_output"));
                 prompt.tokens += text;
                 let is_known =
-                    ["_output", "_summary", "_request", "_response", "_tools", "compaction"].iter().any(|end| kind.ends_with(end));
+                    ["_output", "_summary", "_request", "_response", "_tools", "compaction"]
+                        .iter()
+                        .any(|end| kind.ends_with(end));
                 prompt.is_open |= !is_known;
             }
         }
@@ -128,7 +162,9 @@ mod tests {
     use super::super::{last_user_text, read_request};
     use super::*;
     use crate::protocol::endpoint::Endpoint;
-    use crate::protocol::media::{TOKENS_PER_AUDIO, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_SMALL_IMAGE};
+    use crate::protocol::media::{
+        TOKENS_PER_AUDIO, TOKENS_PER_FILE, TOKENS_PER_IMAGE, TOKENS_PER_SMALL_IMAGE,
+    };
     use crate::protocol::tokens;
 
     #[test]
@@ -150,30 +186,49 @@ mod tests {
         });
         let text = body.to_string();
         let request = read_request(text.as_bytes(), Endpoint::Responses).unwrap();
-        assert_eq!((request.model.as_str(), request.max_tokens, request.stream, request.json_output), ("auto", Some(40), true, true));
+        assert_eq!(
+            (request.model.as_str(), request.max_tokens, request.stream, request.json_output),
+            ("auto", Some(40), true, true)
+        );
         assert_eq!((request.messages, request.tools, request.images, request.audio), (4, 1, 2, 1));
-        let texts = ["Be brief.", "First.", "What is in", "these?", "a cat", "A cat.", "look", "{}"];
+        let texts =
+            ["Be brief.", "First.", "What is in", "these?", "a cat", "A cat.", "look", "{}"];
         let texts: u64 = texts.iter().map(|text| tokens::estimate(text.as_bytes())).sum();
-        let parts = TOKENS_PER_SMALL_IMAGE + TOKENS_PER_IMAGE + TOKENS_PER_FILE + TOKENS_PER_AUDIO + TOKENS_PER_CALL;
-        let more = tokens::estimate(body["tools"][0].to_string().as_bytes()) + tokens::estimate(br#"{"type":"object"}"#) / 2;
+        let parts = TOKENS_PER_SMALL_IMAGE
+            + TOKENS_PER_IMAGE
+            + TOKENS_PER_FILE
+            + TOKENS_PER_AUDIO
+            + TOKENS_PER_CALL;
+        let more = tokens::estimate(body["tools"][0].to_string().as_bytes())
+            + tokens::estimate(br#"{"type":"object"}"#) / 2;
         assert_eq!(request.prompt_tokens, 6 * TOKENS_PER_MESSAGE + texts + parts + more);
         assert_eq!(last_user_text(text.as_bytes(), &request), "What is in\nthese?");
     }
 
     #[test]
     fn a_text_alone_and_what_is_refused() {
-        for body in
-            [r#"{"input":"Hello","instructions":"Be brief.","model":"m"}"#, r#"{"instructions":"Be brief.","model":"m","input":"Hello"}"#]
-        {
+        for body in [
+            r#"{"input":"Hello","instructions":"Be brief.","model":"m"}"#,
+            r#"{"instructions":"Be brief.","model":"m","input":"Hello"}"#,
+        ] {
             let request = read_request(body.as_bytes(), Endpoint::Responses).unwrap();
             let texts = tokens::estimate(b"Hello") + tokens::estimate(b"Be brief.");
-            assert_eq!((request.messages, request.prompt_tokens), (1, 3 * TOKENS_PER_MESSAGE + texts));
+            assert_eq!(
+                (request.messages, request.prompt_tokens),
+                (1, 3 * TOKENS_PER_MESSAGE + texts)
+            );
             assert_eq!(last_user_text(body.as_bytes(), &request), "Hello");
         }
-        for (body, field) in
-            [(r#"{"input":"x"}"#, "model"), (r#"{"model":"m","input":{}}"#, "input"), (r#"{"model":"m","stream":[]}"#, "stream")]
-        {
-            assert_eq!(read_request(body.as_bytes(), Endpoint::Responses).unwrap_err().field(), Some(field), "{body}");
+        for (body, field) in [
+            (r#"{"input":"x"}"#, "model"),
+            (r#"{"model":"m","input":{}}"#, "input"),
+            (r#"{"model":"m","stream":[]}"#, "stream"),
+        ] {
+            assert_eq!(
+                read_request(body.as_bytes(), Endpoint::Responses).unwrap_err().field(),
+                Some(field),
+                "{body}"
+            );
         }
     }
 }

@@ -71,7 +71,10 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
     let choices = chunk.choices.unwrap_or_default();
     let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
     let begun = choices.iter().fold(0, |bits, choice| bits | choice.bit());
-    let ended = choices.iter().filter(|choice| choice.finish_reason.is_some()).fold(0, |bits, choice| bits | choice.bit());
+    let ended = choices
+        .iter()
+        .filter(|choice| choice.finish_reason.is_some())
+        .fold(0, |bits, choice| bits | choice.bit());
     let deltas = || choices.iter().filter_map(|choice| choice.delta.as_ref());
     let bytes = deltas().map(Delta::bytes).sum();
     let seen = if let Some(error) = chunk.error {
@@ -113,9 +116,14 @@ impl Delta<'_> {
     fn bytes(&self) -> u64 {
         let texts = [self.content, self.refusal, self.reasoning.or(self.reasoning_content)];
         let text: u64 = texts.into_iter().flatten().map(|part| inside(part.get())).sum();
-        let calls: Vec<Call<'_>> = self.tool_calls.and_then(|calls| serde_json::from_str(calls.get()).ok()).unwrap_or_default();
-        let arguments: usize = calls.iter().filter_map(|call| call.function.as_ref()).map(Called::bytes).sum();
-        let old: Option<Called<'_>> = self.function_call.and_then(|call| serde_json::from_str(call.get()).ok());
+        let calls: Vec<Call<'_>> = self
+            .tool_calls
+            .and_then(|calls| serde_json::from_str(calls.get()).ok())
+            .unwrap_or_default();
+        let arguments: usize =
+            calls.iter().filter_map(|call| call.function.as_ref()).map(Called::bytes).sum();
+        let old: Option<Called<'_>> =
+            self.function_call.and_then(|call| serde_json::from_str(call.get()).ok());
         text + (arguments + old.as_ref().map_or(0, Called::bytes)) as u64
     }
 }
@@ -158,7 +166,9 @@ impl Parts {
     pub(super) fn take(&mut self, chunk: Map<String, Value>) {
         for (name, value) in chunk {
             match name.as_str() {
-                "id" | "model" | "created" | "system_fingerprint" | "service_tier" if !value.is_null() => {
+                "id" | "model" | "created" | "system_fingerprint" | "service_tier"
+                    if !value.is_null() =>
+                {
                     self.top.entry(name).or_insert(value);
                 }
                 "usage" | "error" if !value.is_null() => {
@@ -169,10 +179,15 @@ impl Parts {
                     for mut choice in choices {
                         let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
                         let made = self.choices.entry(index).or_default();
-                        if let Some(reason) = choice.get_mut("finish_reason").map(Value::take).filter(|reason| !reason.is_null()) {
+                        if let Some(reason) = choice
+                            .get_mut("finish_reason")
+                            .map(Value::take)
+                            .filter(|reason| !reason.is_null())
+                        {
                             made.finish_reason = reason;
                         }
-                        if let Some(Value::Object(delta)) = choice.get_mut("delta").map(Value::take) {
+                        if let Some(Value::Object(delta)) = choice.get_mut("delta").map(Value::take)
+                        {
                             made.add(delta);
                         }
                     }
@@ -189,7 +204,8 @@ impl Parts {
         whole.insert("object".into(), "chat.completion".into());
         whole.insert("created".into(), take("created", Value::Null));
         whole.insert("model".into(), take("model", Value::Null));
-        let choices: Vec<Value> = self.choices.into_iter().map(|(index, made)| made.whole(index)).collect();
+        let choices: Vec<Value> =
+            self.choices.into_iter().map(|(index, made)| made.whole(index)).collect();
         whole.insert("choices".into(), choices.into());
         whole.append(&mut self.top);
         whole.into()
@@ -208,7 +224,10 @@ impl Made {
                         self.add_call(call);
                     }
                 }
-                ("content" | "refusal" | "reasoning" | "reasoning_content", value @ (Value::String(_) | Value::Array(_))) => {
+                (
+                    "content" | "refusal" | "reasoning" | "reasoning_content",
+                    value @ (Value::String(_) | Value::Array(_)),
+                ) => {
                     extend(self.message.entry(name).or_insert(Value::Null), value);
                 }
                 ("function_call" | "audio", Value::Object(fields)) => {
@@ -217,7 +236,9 @@ impl Made {
                         merge(before, fields, &["arguments", "data", "transcript"]);
                     }
                 }
-                (_, Value::Array(more)) => extend(self.message.entry(name).or_insert(Value::Null), more.into()),
+                (_, Value::Array(more)) => {
+                    extend(self.message.entry(name).or_insert(Value::Null), more.into())
+                }
                 (_, value) => {
                     self.message.insert(name, value);
                 }
@@ -233,7 +254,9 @@ impl Made {
         let index = match (known, last) {
             (Some(index), _) => index,
             (None, None) => 0,
-            (None, Some(last)) => last.saturating_add(u64::from(call.get("id").is_some_and(Value::is_string))),
+            (None, Some(last)) => {
+                last.saturating_add(u64::from(call.get("id").is_some_and(Value::is_string)))
+            }
         };
         call.remove("index");
         let function = call.remove("function");
@@ -248,7 +271,10 @@ impl Made {
 
     fn whole(mut self, index: u64) -> Value {
         let mut message = Map::new();
-        message.insert("role".into(), self.message.remove("role").unwrap_or_else(|| "assistant".into()));
+        message.insert(
+            "role".into(),
+            self.message.remove("role").unwrap_or_else(|| "assistant".into()),
+        );
         message.insert("content".into(), self.message.remove("content").unwrap_or(Value::Null));
         message.append(&mut self.message);
         if !self.calls.is_empty() {

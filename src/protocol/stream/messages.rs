@@ -51,7 +51,10 @@ struct Inner<'a> {
 impl Inner<'_> {
     /// What a model wrote, and nobody else.
     fn written(&self) -> impl Iterator<Item = &RawValue> {
-        [self.text, self.thinking, self.partial_json].into_iter().flatten().filter(|part| !is_empty(part.get()))
+        [self.text, self.thinking, self.partial_json]
+            .into_iter()
+            .flatten()
+            .filter(|part| !is_empty(part.get()))
     }
 
     fn bytes(&self) -> u64 {
@@ -64,7 +67,9 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
     let Ok(event) = serde_json::from_slice::<Data<'_>>(data) else { return unread(fields, data) };
     let named = || fields.name.and_then(|name| std::str::from_utf8(name).ok());
     let kind = event.kind.as_deref().or_else(named).unwrap_or_default();
-    let read = |raw: Option<&'_ RawValue>| raw.and_then(|raw| serde_json::from_str::<Inner<'_>>(raw.get()).ok().map(Said::of));
+    let read = |raw: Option<&'_ RawValue>| {
+        raw.and_then(|raw| serde_json::from_str::<Inner<'_>>(raw.get()).ok().map(Said::of))
+    };
     match kind {
         "message_start" => {
             let told = read(event.message).and_then(|message| message.told);
@@ -86,9 +91,13 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
         }
         "message_stop" => Seen::Done.into(),
         "ping" | "content_block_stop" => Seen::Preamble.into(),
-        "error" => {
-            Seen::Error(read_error(event.error.map_or_else(|| String::from_utf8_lossy(data), |error| error.get().into()).as_ref())).into()
-        }
+        "error" => Seen::Error(read_error(
+            event
+                .error
+                .map_or_else(|| String::from_utf8_lossy(data), |error| error.get().into())
+                .as_ref(),
+        ))
+        .into(),
         _ => Seen::Other.into(),
     }
 }
@@ -106,7 +115,8 @@ struct Said {
 
 impl Said {
     fn of(inner: Inner<'_>) -> Self {
-        let known = [inner.text, inner.thinking, inner.partial_json, inner.signature, inner.citation];
+        let known =
+            [inner.text, inner.thinking, inner.partial_json, inner.signature, inner.citation];
         let any = known.iter().any(Option::is_some);
         let empty = known.into_iter().flatten().all(|part| is_empty(part.get()));
         Said {
@@ -149,12 +159,16 @@ impl Parts {
                     self.blocks.insert(index, Block { fields, input: String::new() });
                 }
             }
-            ("content_block_delta", Some(Value::Object(delta))) => self.blocks.entry(index).or_default().add(delta),
+            ("content_block_delta", Some(Value::Object(delta))) => {
+                self.blocks.entry(index).or_default().add(delta)
+            }
             ("message_delta", delta) => {
                 if let Some(Value::Object(delta)) = delta {
                     self.message.extend(delta);
                 }
-                if let (Some(Value::Object(later)), Some(Value::Object(usage))) = (event.remove("usage"), self.message.get_mut("usage")) {
+                if let (Some(Value::Object(later)), Some(Value::Object(usage))) =
+                    (event.remove("usage"), self.message.get_mut("usage"))
+                {
                     usage.extend(later);
                 }
                 // What is told of the message beside its parts, such as `context_management`.
@@ -170,7 +184,8 @@ impl Parts {
             Some(Value::Array(content)) => content,
             _ => Vec::new(),
         };
-        let content = before.into_iter().chain(self.blocks.into_values().map(Block::whole)).collect();
+        let content =
+            before.into_iter().chain(self.blocks.into_values().map(Block::whole)).collect();
         self.message.insert("content".into(), content);
         if let Some(error) = self.error {
             self.message.insert("error".into(), error);
@@ -186,7 +201,10 @@ impl Block {
                 ("type", _) => {}
                 ("partial_json", Value::String(more)) => self.input.push_str(&more),
                 ("citation", citation) => {
-                    extend(self.fields.entry("citations").or_insert(Value::Null), vec![citation].into());
+                    extend(
+                        self.fields.entry("citations").or_insert(Value::Null),
+                        vec![citation].into(),
+                    );
                 }
                 (_, value) => extend(self.fields.entry(name).or_insert(Value::Null), value),
             }

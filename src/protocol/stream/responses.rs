@@ -58,18 +58,26 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
         "response.completed" | "response.incomplete" => ended(Seen::Done, event.response),
         "response.failed" => {
             let error = event.response.and_then(read_response).and_then(|response| response.error);
-            ended(Seen::Error(error.map_or_else(unexplained, |error| read_error(error.get()))), event.response)
+            ended(
+                Seen::Error(error.map_or_else(unexplained, |error| read_error(error.get()))),
+                event.response,
+            )
         }
         "error" => Seen::Error(error(&event, data)).into(),
         // Servers that speak this protocol beside chat completions write errors as there.
         "" if event.error.is_some() => Seen::Error(error(&event, data)).into(),
-        "response.output_item.added" | "response.output_item.done" => match event.item.is_some_and(is_shell) {
-            true => Seen::Preamble.into(),
-            false => Seen::Content.into(),
-        },
+        "response.output_item.added" | "response.output_item.done" => {
+            match event.item.is_some_and(is_shell) {
+                true => Seen::Preamble.into(),
+                false => Seen::Content.into(),
+            }
+        }
         _ if kind.ends_with(".delta") => match event.delta {
             Some(delta) if is_empty(delta.get()) => Seen::Preamble.into(),
-            delta => Look { bytes: delta.map_or(0, |delta| written(kind, delta)), ..Seen::Content.into() },
+            delta => Look {
+                bytes: delta.map_or(0, |delta| written(kind, delta)),
+                ..Seen::Content.into()
+            },
         },
         _ if is_preamble(kind) => Seen::Preamble.into(),
         _ if is_content(kind) => Seen::Content.into(),
@@ -82,7 +90,9 @@ pub(super) fn look(fields: &Fields<'_>, data: &[u8]) -> Look {
 fn is_preamble(kind: &str) -> bool {
     let beginnings = ["response.created", "response.queued", "response.in_progress"];
     let parts = ["response.content_part.added", "response.reasoning_summary_part.added"];
-    beginnings.contains(&kind) || parts.contains(&kind) || kind.starts_with("response.mcp_list_tools.")
+    beginnings.contains(&kind)
+        || parts.contains(&kind)
+        || kind.starts_with("response.mcp_list_tools.")
 }
 
 /// Events of parts that are finished, of pictures on their way, and of tools that the model has set to work.
@@ -112,12 +122,15 @@ fn read_response(raw: &RawValue) -> Option<Response<'_>> {
 }
 
 fn ended(seen: Seen, response: Option<&RawValue>) -> Look {
-    let told = response.and_then(read_response).and_then(|response| Told::read(response.usage?.get()));
+    let told =
+        response.and_then(read_response).and_then(|response| Told::read(response.usage?.get()));
     Look { told, all_told: true, ..seen.into() }
 }
 
 fn error(event: &Data<'_>, data: &[u8]) -> StreamError {
-    event.error.map_or_else(|| read_error(&String::from_utf8_lossy(data)), |error| read_error(error.get()))
+    event
+        .error
+        .map_or_else(|| read_error(&String::from_utf8_lossy(data)), |error| read_error(error.get()))
 }
 
 fn unexplained() -> StreamError {
@@ -171,20 +184,36 @@ impl Parts {
 
     fn take_part(&mut self, kind: &str, index: u64, mut event: Map<String, Value>) {
         let Some(item) = self.items.get_mut(&index) else { return };
-        let at = |name: &str| event.get(name).and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+        let at = |name: &str| {
+            event
+                .get(name)
+                .and_then(Value::as_u64)
+                .and_then(|at| usize::try_from(at).ok())
+                .unwrap_or(0)
+        };
         let (content, summary) = (at("content_index"), at("summary_index"));
         let mut take = |name: &str| event.remove(name).unwrap_or_default();
         match kind {
-            "response.content_part.added" | "response.content_part.done" => put(item, "content", content, take("part")),
-            "response.reasoning_summary_part.added" | "response.reasoning_summary_part.done" => put(item, "summary", summary, take("part")),
+            "response.content_part.added" | "response.content_part.done" => {
+                put(item, "content", content, take("part"))
+            }
+            "response.reasoning_summary_part.added" | "response.reasoning_summary_part.done" => {
+                put(item, "summary", summary, take("part"))
+            }
             "response.output_text.delta" => append(item, "content", content, "text", take("delta")),
             "response.output_text.annotation.added" => {
                 append(item, "content", content, "annotations", vec![take("annotation")].into());
             }
             "response.refusal.delta" => append(item, "content", content, "refusal", take("delta")),
-            "response.reasoning_text.delta" => append(item, "content", content, "text", take("delta")),
-            "response.reasoning_summary_text.delta" => append(item, "summary", summary, "text", take("delta")),
-            "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => add(item, "arguments", take("delta")),
+            "response.reasoning_text.delta" => {
+                append(item, "content", content, "text", take("delta"))
+            }
+            "response.reasoning_summary_text.delta" => {
+                append(item, "summary", summary, "text", take("delta"))
+            }
+            "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
+                add(item, "arguments", take("delta"))
+            }
             "response.custom_tool_call_input.delta" => add(item, "input", take("delta")),
             "response.code_interpreter_call_code.delta" => add(item, "code", take("delta")),
             // What is done is there already, piece by piece; or comes again with its item.
@@ -193,7 +222,11 @@ impl Parts {
     }
 
     pub(super) fn whole(mut self) -> Value {
-        let told = self.response.get("output").and_then(Value::as_array).is_some_and(|output| !output.is_empty());
+        let told = self
+            .response
+            .get("output")
+            .and_then(Value::as_array)
+            .is_some_and(|output| !output.is_empty());
         if !told && !self.items.is_empty() {
             let output: Vec<Value> = self.items.into_values().map(Value::from).collect();
             self.response.insert("output".into(), output.into());

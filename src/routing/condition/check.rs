@@ -1,6 +1,8 @@
 //! The walk over a parsed expression: sizes, names, fields and functions, before it may ever run.
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, SourceInfo, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, SourceInfo, operators,
+};
 use cel::parser::Expression;
 
 use super::kinds::{self, Kind};
@@ -61,8 +63,10 @@ impl<'s> Check<'s> {
         if let Some((start, _)) = self.source.offset_for(tree.id) {
             // It counts bytes.
             let source = &self.source.source;
-            let before = source.get(..usize::try_from(start).unwrap_or_default()).unwrap_or_default();
-            flaw.message = format!("{}: {}", plain::place(source, before.chars().count()), flaw.message);
+            let before =
+                source.get(..usize::try_from(start).unwrap_or_default()).unwrap_or_default();
+            flaw.message =
+                format!("{}: {}", plain::place(source, before.chars().count()), flaw.message);
         }
         self.flaw(flaw)
     }
@@ -70,10 +74,16 @@ impl<'s> Check<'s> {
     pub(super) fn expression(&mut self, tree: &Expression, depth: usize) -> Kind {
         self.nodes += 1;
         if self.nodes > bounds::CEL_NODES {
-            return self.flaw(Flaw::new(format!("the expression has more than {} parts", bounds::CEL_NODES)));
+            return self.flaw(Flaw::new(format!(
+                "the expression has more than {} parts",
+                bounds::CEL_NODES
+            )));
         }
         if depth > bounds::CEL_DEPTH {
-            return self.flaw(Flaw::new(format!("the expression is nested more than {} deep", bounds::CEL_DEPTH)));
+            return self.flaw(Flaw::new(format!(
+                "the expression is nested more than {} deep",
+                bounds::CEL_DEPTH
+            )));
         }
         match &tree.expr {
             Expr::Literal(literal) => Kind::of_literal(literal),
@@ -87,9 +97,10 @@ impl<'s> Check<'s> {
                 Kind::List
             }
             Expr::Comprehension(comprehension) => self.comprehension(tree, comprehension, depth),
-            Expr::Map(_) | Expr::Struct(_) => {
-                self.flaw(Flaw::new("maps and messages cannot be written here").with("lists can: [\"a\", \"b\"]"))
-            }
+            Expr::Map(_) | Expr::Struct(_) => self.flaw(
+                Flaw::new("maps and messages cannot be written here")
+                    .with("lists can: [\"a\", \"b\"]"),
+            ),
             Expr::Unspecified => self.flaw(Flaw::new("the expression is incomplete")),
         }
     }
@@ -102,7 +113,10 @@ impl<'s> Check<'s> {
             return Kind::Unknown;
         }
         match name {
-            "key" | "user" => self.flaw(Flaw::new(format!("`{name}` is no signal by itself")).with(&format!("{name}.id or {name}.labels"))),
+            "key" | "user" => self.flaw(
+                Flaw::new(format!("`{name}` is no signal by itself"))
+                    .with(&format!("{name}.id or {name}.labels")),
+            ),
             "headers" => {
                 self.signals += 1;
                 Kind::Headers
@@ -127,9 +141,10 @@ impl<'s> Check<'s> {
             && !self.locals.iter().any(|(local, _)| local == root)
         {
             return match select.field.as_str() {
-                _ if select.test => {
-                    self.flaw(Flaw::new(format!("`has({root}.…)` is always true")).with(&format!("has({root}.labels.name)")))
-                }
+                _ if select.test => self.flaw(
+                    Flaw::new(format!("`has({root}.…)` is always true"))
+                        .with(&format!("has({root}.labels.name)")),
+                ),
                 "id" => {
                     self.signals += 1;
                     Kind::Text
@@ -138,7 +153,11 @@ impl<'s> Check<'s> {
                     self.signals += 1;
                     Kind::Labels
                 }
-                other => self.flaw(Flaw::unknown(&format!("field of `{root}`:"), other, &["id", "labels"])),
+                other => self.flaw(Flaw::unknown(
+                    &format!("field of `{root}`:"),
+                    other,
+                    &["id", "labels"],
+                )),
             };
         }
         let kind = self.expression(&select.operand, depth + 1);
@@ -151,7 +170,9 @@ impl<'s> Check<'s> {
                 let flaw = Flaw::new(format!("`.{field}`: this signal has no fields"));
                 return self.flaw(flaw.with(&format!("'{field}' in keywords")));
             }
-            other => return self.flaw(Flaw::new(format!("`.{field}`: {} has no fields", other.words()))),
+            other => {
+                return self.flaw(Flaw::new(format!("`.{field}`: {} has no fields", other.words())));
+            }
         }
         if select.test { Kind::Boolean } else { Kind::Text }
     }
@@ -159,19 +180,23 @@ impl<'s> Check<'s> {
     fn call(&mut self, tree: &Expression, call: &CallExpr, depth: usize) -> Kind {
         let name = call.func_name.as_str();
         let before = self.flaws.len();
-        let operator = name.starts_with(['_', '!', '-', '@']) && !matches!(name, operators::OPT_INDEX | operators::OPT_SELECT);
+        let operator = name.starts_with(['_', '!', '-', '@'])
+            && !matches!(name, operators::OPT_INDEX | operators::OPT_SELECT);
         if !operator && !FUNCTIONS.iter().any(|(known, _)| *known == name) {
-            let known: Vec<&str> = FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS).collect();
+            let known: Vec<&str> =
+                FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS).collect();
             self.flaw(Flaw::unknown("function", name, &known));
         }
         if name == "matches" {
             self.pattern(call);
         }
         let target = call.target.as_deref().into_iter();
-        let kinds: Vec<Kind> = target.chain(&call.args).map(|part| self.expression(part, depth + 1)).collect();
+        let kinds: Vec<Kind> =
+            target.chain(&call.args).map(|part| self.expression(part, depth + 1)).collect();
         if name == operators::INDEX
             && kinds.first() == Some(&Kind::Headers)
-            && let Some(Expr::Literal(LiteralValue::String(header))) = call.args.get(1).map(|index| &index.expr)
+            && let Some(Expr::Literal(LiteralValue::String(header))) =
+                call.args.get(1).map(|index| &index.expr)
         {
             self.uses.headers.push(header.inner().to_owned());
         }
@@ -189,9 +214,13 @@ impl<'s> Check<'s> {
             operators::CONDITIONAL => kinds.get(..1).unwrap_or_default(),
             _ => &[],
         };
-        if let Some(other) = conditions.iter().find(|kind| !matches!(kind, Kind::Boolean | Kind::Unknown)) {
-            let message = format!("`{}` needs true or false, not {}", plain::written(name), other.words());
-            return self.flaw_at(tree, Flaw::new(message).with("compare it, for example `tools > 0`"));
+        if let Some(other) =
+            conditions.iter().find(|kind| !matches!(kind, Kind::Boolean | Kind::Unknown))
+        {
+            let message =
+                format!("`{}` needs true or false, not {}", plain::written(name), other.words());
+            return self
+                .flaw_at(tree, Flaw::new(message).with("compare it, for example `tools > 0`"));
         }
         if name == operators::CONDITIONAL {
             return match kinds {
@@ -204,7 +233,10 @@ impl<'s> Check<'s> {
         }
         self.doubts.extend(constants::doubts(call, kinds));
         kinds::of_call(call, kinds).unwrap_or_else(|()| {
-            let example = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, example)| format!("for example `{example}`"));
+            let example = FUNCTIONS
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, example)| format!("for example `{example}`"));
             let hint = example.or_else(|| unfit_hint(name, kinds).map(str::to_owned));
             self.flaw_at(tree, Flaw { message: plain::unfit(name, kinds), hint })
         })
@@ -215,12 +247,18 @@ impl<'s> Check<'s> {
         let pattern = match (&call.target, call.args.as_slice()) {
             (Some(_), [pattern]) | (None, [_, pattern]) => pattern,
             _ => {
-                self.flaw(Flaw::new("`matches` takes a text and a pattern").with("model.matches('^gpt-[0-9]')"));
+                self.flaw(
+                    Flaw::new("`matches` takes a text and a pattern")
+                        .with("model.matches('^gpt-[0-9]')"),
+                );
                 return;
             }
         };
         let Expr::Literal(LiteralValue::String(text)) = &pattern.expr else {
-            self.flaw(Flaw::new("the pattern of `matches` has to be written out").with("model.matches('^gpt-[0-9]')"));
+            self.flaw(
+                Flaw::new("the pattern of `matches` has to be written out")
+                    .with("model.matches('^gpt-[0-9]')"),
+            );
             return;
         };
         if let Err(why) = pattern::compile(text.inner()) {
@@ -240,12 +278,20 @@ impl<'s> Check<'s> {
             operators::INDEX | "size" => {}
             _ => {
                 let name = call.args.iter().find_map(literal).unwrap_or_else(|| "name".to_owned());
-                self.flaw(Flaw::new("`keywords` is a list of names").with(&format!("'{}' in keywords", short(&name, 64))));
+                self.flaw(
+                    Flaw::new("`keywords` is a list of names")
+                        .with(&format!("'{}' in keywords", short(&name, 64))),
+                );
             }
         }
     }
 
-    fn comprehension(&mut self, tree: &Expression, comprehension: &ComprehensionExpr, depth: usize) -> Kind {
+    fn comprehension(
+        &mut self,
+        tree: &Expression,
+        comprehension: &ComprehensionExpr,
+        depth: usize,
+    ) -> Kind {
         if self.in_macro {
             return self.flaw(Flaw::new("macros cannot be nested: their work would multiply"));
         }
@@ -254,17 +300,27 @@ impl<'s> Check<'s> {
             Kind::Keywords | Kind::Labels | Kind::Headers => Kind::Text,
             Kind::List | Kind::Unknown => Kind::Unknown,
             other => {
-                let flaw = Flaw::new(format!("a macro goes through a list, labels or headers, not {}", other.words()));
+                let flaw = Flaw::new(format!(
+                    "a macro goes through a list, labels or headers, not {}",
+                    other.words()
+                ));
                 self.flaw_at(tree, flaw.with("for example `keywords.exists(set, set == 'code')`"))
             }
         };
         let local = &comprehension.iter_var;
         if SIGNALS.contains(&local.as_str()) || matches!(local.as_str(), "key" | "user") {
-            self.flaw(Flaw::new(format!("`{local}` is a signal; the macro's variable needs another name")));
+            self.flaw(Flaw::new(format!(
+                "`{local}` is a signal; the macro's variable needs another name"
+            )));
         }
         self.locals.push((local.clone(), element));
         self.locals.extend(comprehension.iter_var2.clone().map(|local| (local, Kind::Unknown)));
-        let parts = [&comprehension.accu_init, &comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
+        let parts = [
+            &comprehension.accu_init,
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ];
         let [gathered, ..] = parts.map(|part| self.expression(part, depth + 1));
         self.locals.clear();
         self.in_macro = false;
@@ -279,11 +335,19 @@ fn unfit_hint(operator: &str, kinds: &[Kind]) -> Option<&'static str> {
     let is_number = |kind: &Kind| matches!(kind, Kind::Whole | Kind::Unsigned | Kind::Decimal);
     match (operator, kinds) {
         (operators::INDEX, [Kind::Keywords, _]) => Some("for example `'code' in keywords`"),
-        (operators::INDEX, _) => Some("labels and headers are asked for by name: `headers['x-tier']`"),
+        (operators::INDEX, _) => {
+            Some("labels and headers are asked for by name: `headers['x-tier']`")
+        }
         (operators::IN, _) => Some("for example `'code' in keywords` or `model in ['a', 'b']`"),
-        (_, [left, right]) if is_number(left) && is_number(right) => Some("for example `double(prompt_tokens) * 1.5`"),
-        (operators::ADD, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => Some("`string(hour)` makes text of a number"),
-        (_, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => Some("numbers stand without quotes, texts within"),
+        (_, [left, right]) if is_number(left) && is_number(right) => {
+            Some("for example `double(prompt_tokens) * 1.5`")
+        }
+        (operators::ADD, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => {
+            Some("`string(hour)` makes text of a number")
+        }
+        (_, [Kind::Text, other] | [other, Kind::Text]) if is_number(other) => {
+            Some("numbers stand without quotes, texts within")
+        }
         _ => None,
     }
 }

@@ -23,8 +23,12 @@ impl Domain {
     fn of(signal: &str) -> Option<Domain> {
         Some(match signal {
             "hour" => Domain::Numbers(0.0, 23.0),
-            "prompt_tokens" | "messages" | "max_tokens" | "tools" | "images" | "audio" => Domain::Numbers(0.0, f64::INFINITY),
-            "endpoint" => Domain::Words(Endpoint::ALL.iter().map(|endpoint| endpoint.as_str()).collect()),
+            "prompt_tokens" | "messages" | "max_tokens" | "tools" | "images" | "audio" => {
+                Domain::Numbers(0.0, f64::INFINITY)
+            }
+            "endpoint" => {
+                Domain::Words(Endpoint::ALL.iter().map(|endpoint| endpoint.as_str()).collect())
+            }
             "language" => Domain::Words(language::codes().collect()),
             "key.id" => Domain::Ids("key_"),
             "user.id" => Domain::Ids("usr_"),
@@ -34,7 +38,9 @@ impl Domain {
 
     fn told(&self, signal: &str) -> String {
         match self {
-            Domain::Numbers(least, most) if most.is_finite() => format!("`{signal}` is from {least} to {most}"),
+            Domain::Numbers(least, most) if most.is_finite() => {
+                format!("`{signal}` is from {least} to {most}")
+            }
             Domain::Numbers(least, _) => format!("`{signal}` is at least {least}"),
             Domain::Words(words) => format!("`{signal}` is one of {}", words.join(", ")),
             Domain::Ids(prefix) => format!("`{signal}` begins with {prefix}"),
@@ -73,7 +79,9 @@ fn numbers(operator: &str, least: f64, most: f64, literal: f64) -> Option<bool> 
         operators::GREATER_EQUALS => (literal > most, literal <= least),
         operators::LESS => (literal <= least, literal > most),
         operators::LESS_EQUALS => (literal < least, literal >= most),
-        _ if literal < least || literal > most || literal.fract() != 0.0 => return unequal(operator),
+        _ if literal < least || literal > most || literal.fract() != 0.0 => {
+            return unequal(operator);
+        }
         _ => return None,
     };
     (never || always).then_some(always)
@@ -90,13 +98,21 @@ fn number(literal: &LiteralValue) -> Option<f64> {
 
 /// What is odd about a comparison. `kinds` are those of its two sides.
 pub(super) fn doubts(call: &CallExpr, kinds: &[Kind]) -> Vec<Flaw> {
-    let ([left, right], [left_kind, right_kind]) = (call.args.as_slice(), kinds) else { return Vec::new() };
+    let ([left, right], [left_kind, right_kind]) = (call.args.as_slice(), kinds) else {
+        return Vec::new();
+    };
     let operator = call.func_name.as_str();
     if let (operators::IN, Expr::List(list), Some(signal)) = (operator, &right.expr, signal(left)) {
         let Some(domain) = Domain::of(&signal) else { return Vec::new() };
         let never = list.elements.iter().filter_map(|element| literal(element));
-        let never = never.filter(|literal| domain.outcome(operators::EQUALS, literal) == Some(false));
-        return never.map(|never| Flaw::new(format!("`{signal}` is never {}", shown(never))).with(&domain.told(&signal))).collect();
+        let never =
+            never.filter(|literal| domain.outcome(operators::EQUALS, literal) == Some(false));
+        return never
+            .map(|never| {
+                Flaw::new(format!("`{signal}` is never {}", shown(never)))
+                    .with(&domain.told(&signal))
+            })
+            .collect();
     }
     let names = matches!(right_kind, Kind::Keywords | Kind::Labels | Kind::Headers);
     if operator == operators::IN && names && !left_kind.may_equal(Kind::Text) {
@@ -104,19 +120,28 @@ pub(super) fn doubts(call: &CallExpr, kinds: &[Kind]) -> Vec<Flaw> {
         return vec![Flaw::new(message).with("for example `'code' in keywords`")];
     }
     if let (Some(always), false) = (unequal(operator), left_kind.may_equal(*right_kind)) {
-        let message =
-            format!("`{}` {}: {} is compared with {}", plain::written(operator), holds(always), left_kind.words(), right_kind.words());
+        let message = format!(
+            "`{}` {}: {} is compared with {}",
+            plain::written(operator),
+            holds(always),
+            left_kind.words(),
+            right_kind.words()
+        );
         return vec![Flaw::new(message).with("compare values of one kind")];
     }
-    let (of, value, operator, turned) = match (signal(left), literal(right), signal(right), literal(left)) {
-        (Some(signal), Some(value), ..) => (signal, value, operator, false),
-        (_, _, Some(signal), Some(value)) => (signal, value, mirrored(operator), true),
-        _ => return Vec::new(),
-    };
-    let Some((always, domain)) = Domain::of(&of).and_then(|domain| Some((domain.outcome(operator, value)?, domain))) else {
+    let (of, value, operator, turned) =
+        match (signal(left), literal(right), signal(right), literal(left)) {
+            (Some(signal), Some(value), ..) => (signal, value, operator, false),
+            (_, _, Some(signal), Some(value)) => (signal, value, mirrored(operator), true),
+            _ => return Vec::new(),
+        };
+    let Some((always, domain)) =
+        Domain::of(&of).and_then(|domain| Some((domain.outcome(operator, value)?, domain)))
+    else {
         return Vec::new();
     };
-    let (first, last) = if turned { (shown(value), of.clone()) } else { (of.clone(), shown(value)) };
+    let (first, last) =
+        if turned { (shown(value), of.clone()) } else { (of.clone(), shown(value)) };
     let message = format!("`{first} {} {last}` {}", plain::written(&call.func_name), holds(always));
     vec![Flaw::new(message).with(&domain.told(&of))]
 }

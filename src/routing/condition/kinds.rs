@@ -161,7 +161,11 @@ fn of_any(function: &str, kinds: &[Kind]) -> Kind {
         "uint" => Kind::Unsigned,
         "double" => Kind::Decimal,
         "string" => Kind::Text,
-        operators::INDEX if matches!(kinds, [Kind::Labels | Kind::Headers | Kind::Keywords, ..]) => Kind::Text,
+        operators::INDEX
+            if matches!(kinds, [Kind::Labels | Kind::Headers | Kind::Keywords, ..]) =>
+        {
+            Kind::Text
+        }
         _ => Kind::Unknown,
     }
 }

@@ -18,11 +18,18 @@ thread_local! {
 
 /// Compiles a pattern; the error says what is wrong with it.
 pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern).size_limit(bounds::CEL_PATTERN).dfa_size_limit(bounds::CEL_PATTERN).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
-        // The last line of what the parser draws says it in words.
-        error => short(error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "), 160),
-    })
+    RegexBuilder::new(pattern)
+        .size_limit(bounds::CEL_PATTERN)
+        .dfa_size_limit(bounds::CEL_PATTERN)
+        .build()
+        .map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+            // The last line of what the parser draws says it in words.
+            error => short(
+                error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "),
+                160,
+            ),
+        })
 }
 
 /// Gives expressions the function, called on a text or with it.
@@ -37,7 +44,8 @@ fn matches(text: &CelString<'_>, pattern: &CelString<'_>) -> Result<CelBool, Exe
         if let Some(known) = compiled.get(pattern) {
             return Ok(CelBool::from(known.is_match(text)));
         }
-        let new = compile(pattern).map_err(|message| ExecutionError::function_error("matches", message))?;
+        let new = compile(pattern)
+            .map_err(|message| ExecutionError::function_error("matches", message))?;
         let found = new.is_match(text);
         if compiled.len() >= bounds::CEL_PATTERNS {
             compiled.clear();

@@ -13,7 +13,8 @@ pub(super) fn place(text: &str, index: usize) -> String {
     let before: String = text.chars().take(index).collect();
     let line = before.matches('\n').count();
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    let of_line = if text.trim_end().contains('\n') { format!("line {}, ", line + 1) } else { String::new() };
+    let of_line =
+        if text.trim_end().contains('\n') { format!("line {}, ", line + 1) } else { String::new() };
     format!("at its {of_line}character {column}")
 }
 
@@ -22,10 +23,15 @@ pub(super) fn parsing(text: &str, errors: &ParseErrors) -> Flaw {
     let Some(first) = errors.errors.first() else { return Flaw::new("not an expression") };
     let count = |number: isize| usize::try_from(number).unwrap_or_default().saturating_sub(1);
     let (line, column) = (count(first.pos.0), count(first.pos.1));
-    let index = text.split_inclusive('\n').take(line).map(|line| line.chars().count()).sum::<usize>() + column;
+    let index =
+        text.split_inclusive('\n').take(line).map(|line| line.chars().count()).sum::<usize>()
+            + column;
     let rest: String = text.chars().skip(index).collect();
     let (wrong, hint) = wrong(&first.msg, &rest);
-    Flaw { message: format!("not an expression, {}: {wrong}", place(text, index)), hint: hint.map(str::to_owned) }
+    Flaw {
+        message: format!("not an expression, {}: {wrong}", place(text, index)),
+        hint: hint.map(str::to_owned),
+    }
 }
 
 /// What is wrong where the parser stopped, and what to do about it. Of its message only the kind is
@@ -33,16 +39,25 @@ pub(super) fn parsing(text: &str, errors: &ParseErrors) -> Flaw {
 fn wrong(message: &str, rest: &str) -> (String, Option<&'static str>) {
     let known = |part: &str| message.contains(part);
     if known("simple name") {
-        return ("a macro's variable has to be a name".into(), Some("for example `keywords.exists(set, set == 'code')`"));
+        return (
+            "a macro's variable has to be a name".into(),
+            Some("for example `keywords.exists(set, set == 'code')`"),
+        );
     }
     if known("has() macro") {
-        return ("`has` takes a label or a header".into(), Some("for example `has(key.labels.team)`"));
+        return (
+            "`has` takes a label or a header".into(),
+            Some("for example `has(key.labels.team)`"),
+        );
     }
     if known("Recursion limit") {
         return ("it is nested too deep".into(), Some("use fewer brackets"));
     }
     if known("string literal") || known("bytes literal") {
-        return ("this text has an escape that is not known".into(), Some("`\\\\` stands for a backslash"));
+        return (
+            "this text has an escape that is not known".into(),
+            Some("`\\\\` stands for a backslash"),
+        );
     }
     if known("int literal") || known("uint literal") || known("double literal") {
         return ("this number is too large".into(), None);
@@ -56,14 +71,18 @@ fn wrong(message: &str, rest: &str) -> (String, Option<&'static str>) {
         "or" | "|" => (told, Some("`||` stands for or")),
         "not" => (told, Some("`!` stands for not")),
         "'" | "\"" => ("a quote without its end".into(), Some("texts stand in quotes: 'text'")),
-        _ if known("reserved identifier") => (format!("`{}` is a reserved word", short(word, 40)), None),
+        _ if known("reserved identifier") => {
+            (format!("`{}` is a reserved word", short(word, 40)), None)
+        }
         _ => (told, None),
     }
 }
 
 /// The name or number at the beginning, else the one character.
 fn first_word(text: &str) -> &str {
-    let end = text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_')).unwrap_or(text.len());
+    let end = text
+        .find(|letter: char| !(letter.is_alphanumeric() || letter == '_'))
+        .unwrap_or(text.len());
     let one = || text.chars().next().map_or(0, char::len_utf8);
     text.get(..if end == 0 { one() } else { end }).unwrap_or_default()
 }
@@ -96,7 +115,9 @@ pub(super) fn unfit(function: &str, kinds: &[Kind]) -> String {
     }
     match words.as_slice() {
         [] => format!("`{}` needs a value", written(function)),
-        [all @ .., last] if !all.is_empty() => format!("`{}` does not work on {} and {last}", written(function), all.join(", ")),
+        [all @ .., last] if !all.is_empty() => {
+            format!("`{}` does not work on {} and {last}", written(function), all.join(", "))
+        }
         _ => format!("`{}` does not work on {}", written(function), words.concat()),
     }
 }
@@ -130,14 +151,23 @@ pub(super) fn failed(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(name) => format!("there is no `{}`", short(name, 64)),
         ExecutionError::IndexOutOfBounds(_) => "the list is not as long as that".to_owned(),
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "a division by zero".to_owned(),
-        ExecutionError::Overflow(operator, ..) => format!("`{}` gives a number that is too large", written(operator)),
-        ExecutionError::FunctionError { function, .. } => format!("`{}` does not take this value", written(function)),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
+            "a division by zero".to_owned()
+        }
+        ExecutionError::Overflow(operator, ..) => {
+            format!("`{}` gives a number that is too large", written(operator))
+        }
+        ExecutionError::FunctionError { function, .. } => {
+            format!("`{}` does not take this value", written(function))
+        }
         ExecutionError::NoSuchOverload(call) => {
-            let kinds: Vec<Kind> = call.argument_types().iter().map(|name| Kind::named(name)).collect();
+            let kinds: Vec<Kind> =
+                call.argument_types().iter().map(|name| Kind::named(name)).collect();
             unfit(call.function(), &kinds)
         }
-        ExecutionError::UnsupportedBinaryOperator(operator, left, right) => unfit(operator, &[kind(left), kind(right)]),
+        ExecutionError::UnsupportedBinaryOperator(operator, left, right) => {
+            unfit(operator, &[kind(left), kind(right)])
+        }
         ExecutionError::ValuesNotComparable(left, right) => {
             format!("{} cannot be compared with {}", kind(left).words(), kind(right).words())
         }

@@ -32,13 +32,21 @@ impl Reach {
 
     /// Whether this one holds wherever the other does.
     pub(super) fn covers(&self, other: &Reach) -> bool {
-        let follows = |wanted: &Part, known: &[Part]| known.iter().any(|known| known.implies(wanted));
-        other.0.iter().all(|known| self.0.iter().any(|wanted| wanted.iter().all(|part| follows(part, known))))
+        let follows =
+            |wanted: &Part, known: &[Part]| known.iter().any(|known| known.implies(wanted));
+        other
+            .0
+            .iter()
+            .all(|known| self.0.iter().any(|wanted| wanted.iter().all(|part| follows(part, known))))
     }
 
     /// Whether it cannot hold, as no number is within all of its bounds.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|all| all.iter().enumerate().any(|(at, part)| all.iter().skip(at + 1).any(|other| part.excludes(other))))
+        self.0.iter().all(|all| {
+            all.iter()
+                .enumerate()
+                .any(|(at, part)| all.iter().skip(at + 1).any(|other| part.excludes(other)))
+        })
     }
 }
 
@@ -46,9 +54,14 @@ impl Part {
     fn implies(&self, wanted: &Part) -> bool {
         match (self, wanted) {
             (Part::Range { of, least, most }, Part::Range { of: other, least: from, most: to }) => {
-                let above =
-                    from.is_none_or(|from| least.is_some_and(|least| least.0 > from.0 || (least.0 == from.0 && (from.1 || !least.1))));
-                let below = to.is_none_or(|to| most.is_some_and(|most| most.0 < to.0 || (most.0 == to.0 && (to.1 || !most.1))));
+                let above = from.is_none_or(|from| {
+                    least.is_some_and(|least| {
+                        least.0 > from.0 || (least.0 == from.0 && (from.1 || !least.1))
+                    })
+                });
+                let below = to.is_none_or(|to| {
+                    most.is_some_and(|most| most.0 < to.0 || (most.0 == to.0 && (to.1 || !most.1)))
+                });
                 of == other && above && below
             }
             (own, wanted) => own == wanted,
@@ -57,7 +70,9 @@ impl Part {
 
     fn excludes(&self, other: &Part) -> bool {
         let apart = |most: &End, least: &End| match (most, least) {
-            (Some(most), Some(least)) => most.0 < least.0 || (most.0 == least.0 && !(most.1 && least.1)),
+            (Some(most), Some(least)) => {
+                most.0 < least.0 || (most.0 == least.0 && !(most.1 && least.1))
+            }
             _ => false,
         };
         match (self, other) {
@@ -72,7 +87,9 @@ impl Part {
 /// The parts that an operator joins, however they are nested.
 fn flat<'e>(tree: &'e Expression, operator: &str) -> Vec<&'e Expression> {
     match &tree.expr {
-        Expr::Call(call) if call.func_name == operator => call.args.iter().flat_map(|part| flat(part, operator)).collect(),
+        Expr::Call(call) if call.func_name == operator => {
+            call.args.iter().flat_map(|part| flat(part, operator)).collect()
+        }
         _ => vec![tree],
     }
 }
@@ -92,9 +109,13 @@ fn range(tree: &Expression) -> Option<Part> {
     };
     let (least, most) = match (call.func_name.as_str(), turned) {
         (operators::GREATER, false) | (operators::LESS, true) => (Some((number, false)), None),
-        (operators::GREATER_EQUALS, false) | (operators::LESS_EQUALS, true) => (Some((number, true)), None),
+        (operators::GREATER_EQUALS, false) | (operators::LESS_EQUALS, true) => {
+            (Some((number, true)), None)
+        }
         (operators::LESS, false) | (operators::GREATER, true) => (None, Some((number, false))),
-        (operators::LESS_EQUALS, false) | (operators::GREATER_EQUALS, true) => (None, Some((number, true))),
+        (operators::LESS_EQUALS, false) | (operators::GREATER_EQUALS, true) => {
+            (None, Some((number, true)))
+        }
         (operators::EQUALS, _) => (Some((number, true)), Some((number, true))),
         _ => return None,
     };
@@ -113,12 +134,20 @@ fn built(tree: &Expression) -> String {
     match &tree.expr {
         Expr::Literal(value) => format!("{value:?}"),
         Expr::Ident(name) => name.clone(),
-        Expr::Select(select) => format!("({}).{}{}", built(&select.operand), select.field, if select.test { "?" } else { "" }),
+        Expr::Select(select) => format!(
+            "({}).{}{}",
+            built(&select.operand),
+            select.field,
+            if select.test { "?" } else { "" }
+        ),
         Expr::Call(call) => {
-            let parts: Vec<String> = call.target.as_deref().into_iter().chain(&call.args).map(built).collect();
+            let parts: Vec<String> =
+                call.target.as_deref().into_iter().chain(&call.args).map(built).collect();
             format!("{}({})", call.func_name, parts.join(", "))
         }
-        Expr::List(list) => format!("[{}]", list.elements.iter().map(built).collect::<Vec<_>>().join(", ")),
+        Expr::List(list) => {
+            format!("[{}]", list.elements.iter().map(built).collect::<Vec<_>>().join(", "))
+        }
         // Macros are compared with nothing: their numbers tell each from every other.
         other => format!("#{} {other:?}", tree.id),
     }
@@ -129,7 +158,8 @@ mod tests {
     use crate::routing::condition::Condition;
 
     fn covers(earlier: &str, later: &str) -> bool {
-        let condition = |text| Condition::compile(text).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
+        let condition =
+            |text| Condition::compile(text).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
         condition(earlier).covers(&condition(later))
     }
 
@@ -175,7 +205,11 @@ mod tests {
             let flaws = Condition::compile(text).unwrap_err();
             assert!(flaws[0].message.contains("never holds"), "{text}: {flaws:?}");
         }
-        for text in ["hour >= 22 || hour < 6", "prompt_tokens >= 10 && prompt_tokens <= 10", "tools > 1 && images < 1"] {
+        for text in [
+            "hour >= 22 || hour < 6",
+            "prompt_tokens >= 10 && prompt_tokens <= 10",
+            "tools > 1 && images < 1",
+        ] {
             assert!(Condition::compile(text).is_ok(), "{text}");
         }
     }

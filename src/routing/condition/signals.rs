@@ -79,12 +79,16 @@ impl VariableResolver for Facts<'_> {
             "language" => words(request.language.as_deref().unwrap_or("")),
             "keywords" => {
                 let hits = self.inputs.keywords.iter().filter(|(_, found)| found.hit);
-                let names: Vec<Box<dyn Val>> = hits.map(|(name, _)| Box::new(CelString::from(name.as_str())) as Box<dyn Val>).collect();
+                let names: Vec<Box<dyn Val>> = hits
+                    .map(|(name, _)| Box::new(CelString::from(name.as_str())) as Box<dyn Val>)
+                    .collect();
                 CowVal::owned(CelList::from(names))
             }
             "agent" => words(request.agent.as_ref().map_or("", |agent| &agent.name)),
             "headers" => CowVal::owned(Pairs::of(&request.headers)),
-            "hour" => number(u64::from(self.zone.to_datetime(self.inputs.at).hour().unsigned_abs())),
+            "hour" => {
+                number(u64::from(self.zone.to_datetime(self.inputs.at).hour().unsigned_abs()))
+            }
             "key.id" => words(who.key.as_deref().unwrap_or("")),
             "key.labels" => CowVal::owned(Pairs::of(&who.labels)),
             "user.id" => words(who.user.as_deref().unwrap_or("")),
@@ -100,7 +104,13 @@ struct Pairs<'a>(Vec<(CelString<'a>, CelString<'a>)>);
 
 impl<'a> Pairs<'a> {
     fn of(map: &'a BTreeMap<String, String>) -> Self {
-        Pairs(map.iter().map(|(name, value)| (CelString::from(name.as_str()), CelString::from(value.as_str()))).collect())
+        Pairs(
+            map.iter()
+                .map(|(name, value)| {
+                    (CelString::from(name.as_str()), CelString::from(value.as_str()))
+                })
+                .collect(),
+        )
     }
 
     fn find(&self, key: &dyn Val) -> Option<&CelString<'a>> {
@@ -112,7 +122,10 @@ impl<'a> Pairs<'a> {
     fn missing(key: &dyn Val) -> ExecutionError {
         match key.downcast_ref::<CelString>() {
             Some(key) => ExecutionError::NoSuchKey(Arc::new(key.inner().to_owned())),
-            None => ExecutionError::UnexpectedType { got: key.get_type().name().to_owned(), want: "string".to_owned() },
+            None => ExecutionError::UnexpectedType {
+                got: key.get_type().name().to_owned(),
+                want: "string".to_owned(),
+            },
         }
     }
 }
@@ -167,7 +180,9 @@ impl Indexer for Pairs<'_> {
     where
         Self: 'v,
     {
-        self.find(key).map(|value| CowVal::Borrowed(value as &dyn Val)).ok_or_else(|| Pairs::missing(key))
+        self.find(key)
+            .map(|value| CowVal::Borrowed(value as &dyn Val))
+            .ok_or_else(|| Pairs::missing(key))
     }
 
     fn steal<'v>(self: Box<Self>, key: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>

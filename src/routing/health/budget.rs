@@ -28,7 +28,10 @@ impl Budget {
 
     /// Whether one more retry would be within `percent` of the requests, or within what is always allowed.
     pub fn has_room(&self, percent: u16, at: Timestamp) -> bool {
-        room(self.counts.lock().unwrap_or_else(PoisonError::into_inner).sums(at.as_microsecond()), percent)
+        room(
+            self.counts.lock().unwrap_or_else(PoisonError::into_inner).sums(at.as_microsecond()),
+            percent,
+        )
     }
 
     /// Takes one retry out of the budget, if there is room.
@@ -69,7 +72,11 @@ mod tests {
         let budget = Budget::default();
         (0..1_000).for_each(|_| budget.request(at(0)));
         assert_eq!((0..1_000).filter(|_| budget.take(20, at(5_000))).count(), 200);
-        assert_eq!((0..1_000).filter(|_| budget.take(50, at(5_000))).count(), 300, "a reload that allows more");
+        assert_eq!(
+            (0..1_000).filter(|_| budget.take(50, at(5_000))).count(),
+            300,
+            "a reload that allows more"
+        );
     }
 
     proptest! {

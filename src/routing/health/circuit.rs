@@ -99,7 +99,14 @@ pub(super) struct Circuit {
 impl Default for Circuit {
     fn default() -> Self {
         let counts = Window::new(micros(BreakerSettings::default().window));
-        Circuit { phase: Phase::Closed, era: 0, in_a_row: 0, counts, opened: 0, closed_at: i64::MIN }
+        Circuit {
+            phase: Phase::Closed,
+            era: 0,
+            in_a_row: 0,
+            counts,
+            opened: 0,
+            closed_at: i64::MIN,
+        }
     }
 }
 
@@ -150,7 +157,12 @@ impl Circuit {
     }
 
     /// An attempt ended well.
-    pub(super) fn succeeded(&mut self, mut pass: Pass, at: i64, settings: &BreakerSettings) -> Option<Change> {
+    pub(super) fn succeeded(
+        &mut self,
+        mut pass: Pass,
+        at: i64,
+        settings: &BreakerSettings,
+    ) -> Option<Change> {
         let change = self.proved(&mut pass, at);
         if pass.era == self.era {
             self.in_a_row = 0;
@@ -161,7 +173,12 @@ impl Circuit {
     }
 
     /// An attempt failed by the target's fault.
-    pub(super) fn failed(&mut self, pass: Pass, at: i64, settings: &BreakerSettings) -> Option<Change> {
+    pub(super) fn failed(
+        &mut self,
+        pass: Pass,
+        at: i64,
+        settings: &BreakerSettings,
+    ) -> Option<Change> {
         if pass.era != self.era {
             return None;
         }
@@ -212,7 +229,11 @@ impl Circuit {
     /// Opens from closed: as one more time in a row when it has closed only a short while ago.
     fn trip(&mut self, why: Why, at: i64, settings: &BreakerSettings) -> Change {
         let calm = micros(settings.window).max(self.length(settings));
-        self.opened = if at.saturating_sub(self.closed_at) > calm { 1 } else { self.opened.saturating_add(1) };
+        self.opened = if at.saturating_sub(self.closed_at) > calm {
+            1
+        } else {
+            self.opened.saturating_add(1)
+        };
         self.open(why, at, settings)
     }
 
@@ -303,7 +324,10 @@ mod tests {
         assert_eq!(probe.change(), Some(Change::HalfOpen));
         assert_eq!(circuit.failed(probe, START + SECOND, &settings), seconds(Why::Tried, 2));
         assert_eq!(circuit.check_failed(START + SECOND, &settings), None, "it is open already");
-        assert_eq!((circuit.check_passed(), circuit.check_passed()), (Some(Change::HalfOpen), None));
+        assert_eq!(
+            (circuit.check_passed(), circuit.check_passed()),
+            (Some(Change::HalfOpen), None)
+        );
         assert_eq!(circuit.check_failed(START + SECOND, &settings), seconds(Why::Check, 2));
         let probe = circuit.enter(START + 3 * SECOND).unwrap();
         assert_eq!(circuit.succeeded(probe, START + 3 * SECOND, &settings), Some(Change::Closed));
@@ -311,12 +335,19 @@ mod tests {
         let opens = |circuit: &mut Circuit, good: &[bool]| {
             let attempts = good.iter().map(|good| {
                 let pass = circuit.enter(START).unwrap();
-                if *good { circuit.succeeded(pass, START, &settings) } else { circuit.failed(pass, START, &settings) }
+                if *good {
+                    circuit.succeeded(pass, START, &settings)
+                } else {
+                    circuit.failed(pass, START, &settings)
+                }
             });
             attempts.collect::<Vec<_>>().pop().flatten()
         };
         assert_eq!(opens(&mut fresh, &[false; 3]), seconds(Why::InARow(3), 1));
-        assert_eq!(opens(&mut Circuit::default(), &[true, false].repeat(5)), seconds(Why::Share(5, 10), 1));
+        assert_eq!(
+            opens(&mut Circuit::default(), &[true, false].repeat(5)),
+            seconds(Why::Share(5, 10), 1)
+        );
     }
 
     #[test]
@@ -390,17 +421,29 @@ mod tests {
         circuit.check_failed(START, &settings());
         assert_eq!(circuit.look(START), (Breaker::Open, false));
         circuit.check_failed(START + SECOND / 2, &settings());
-        assert_eq!(circuit.look(START + SECOND), (Breaker::Open, false), "each failure counts from when it is seen");
+        assert_eq!(
+            circuit.look(START + SECOND),
+            (Breaker::Open, false),
+            "each failure counts from when it is seen"
+        );
         circuit.check_passed();
         assert_eq!(circuit.look(START + SECOND), (Breaker::HalfOpen, true));
         circuit.succeeded(under_way, START + SECOND, &settings());
-        assert_eq!(circuit.look(START + SECOND), (Breaker::HalfOpen, true), "an answer to an older question");
+        assert_eq!(
+            circuit.look(START + SECOND),
+            (Breaker::HalfOpen, true),
+            "an answer to an older question"
+        );
     }
 
     #[test]
     fn a_clock_that_was_set_back_keeps_nobody_out() {
         let circuit = opened(START);
-        assert_eq!(circuit.look(START - 60 * SECOND), (Breaker::Open, false), "a request that was long in coming");
+        assert_eq!(
+            circuit.look(START - 60 * SECOND),
+            (Breaker::Open, false),
+            "a request that was long in coming"
+        );
         assert_eq!(circuit.look(START - 3_600 * SECOND), (Breaker::HalfOpen, true));
     }
 

@@ -41,7 +41,10 @@ impl Bench {
         }
         let mark = mark(key);
         let benched = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        benched.iter().find(|(other, until)| *other == mark && pending(*until, at)).map(|(_, until)| *until)
+        benched
+            .iter()
+            .find(|(other, until)| *other == mark && pending(*until, at))
+            .map(|(_, until)| *until)
     }
 }
 
@@ -64,14 +67,17 @@ impl Keys<'_> {
             1 => Some(0),
             count => {
                 let first = turn.fetch_add(usize::from(taken), Ordering::Relaxed);
-                (0..count).map(|step| first.wrapping_add(step) % count).min_by_key(|place| self.until(*place, at).unwrap_or(i64::MIN))
+                (0..count)
+                    .map(|step| first.wrapping_add(step) % count)
+                    .min_by_key(|place| self.until(*place, at).unwrap_or(i64::MIN))
             }
         }
     }
 
     /// Until when none may be used; `None` when one may.
     pub(super) fn all_benched(&self, at: i64) -> Option<i64> {
-        let until: Option<Vec<i64>> = (0..self.keys.len()).map(|place| self.until(place, at)).collect();
+        let until: Option<Vec<i64>> =
+            (0..self.keys.len()).map(|place| self.until(place, at)).collect();
         until?.into_iter().min()
     }
 
@@ -96,11 +102,23 @@ mod tests {
         assert_eq!((picks(100), all.all_benched(100)), ([2, 2, 0, 2], None));
         refused.put(&keys[0], 400, 100);
         limited.put(&keys[2], 300, 100);
-        assert_eq!((all.all_benched(100), picks(100)), (Some(200), [1; 4]), "the one that is free soonest");
+        assert_eq!(
+            (all.all_benched(100), picks(100)),
+            (Some(200), [1; 4]),
+            "the one that is free soonest"
+        );
         assert!(all.all_benched(200).is_none());
         let reordered: Vec<Secret> = ["sk-new", "sk-b"].map(Secret::new).into();
         let after = Keys { keys: &reordered, benches: [Some(&limited), Some(&refused), None] };
-        assert_eq!([(); 2].map(|()| after.pick(&turn, true, 150).unwrap()), [0, 0], "after a reload the same key is benched");
-        assert_eq!(Keys { keys: &[], benches: [Some(&limited), Some(&refused), None] }.pick(&turn, true, 0), None);
+        assert_eq!(
+            [(); 2].map(|()| after.pick(&turn, true, 150).unwrap()),
+            [0, 0],
+            "after a reload the same key is benched"
+        );
+        assert_eq!(
+            Keys { keys: &[], benches: [Some(&limited), Some(&refused), None] }
+                .pick(&turn, true, 0),
+            None
+        );
     }
 }

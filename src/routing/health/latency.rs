@@ -17,7 +17,11 @@ impl Latency {
     pub(super) fn took(&mut self, sample_us: u64, at: i64) {
         let sample = sample_us as f64;
         let weight = self.weight(at);
-        self.cost = if sample > self.cost * weight { sample } else { self.cost * weight + sample * (1.0 - weight) };
+        self.cost = if sample > self.cost * weight {
+            sample
+        } else {
+            self.cost * weight + sample * (1.0 - weight)
+        };
         self.stamp = self.stamp.max(at);
     }
 
@@ -51,7 +55,11 @@ mod tests {
         latency.took(900_000, START + SECOND);
         assert_eq!(latency.at(START + SECOND), Some(900_000));
         latency.took(100_000, START + SECOND);
-        assert_eq!(latency.at(START + SECOND), Some(900_000), "no time has passed that could soften it");
+        assert_eq!(
+            latency.at(START + SECOND),
+            Some(900_000),
+            "no time has passed that could soften it"
+        );
         latency.took(100_000, START + 11 * SECOND);
         let softened = latency.at(START + 11 * SECOND).unwrap();
         assert!((390_000..400_000).contains(&softened), "{softened}");

@@ -67,10 +67,14 @@ impl Health {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // A document is attached once, before anybody sees it; where it has states already they stay.
         for provider in routing.providers() {
-            let _ = provider.state.set(same(&mut known.providers, (provider.name.clone(), provider.identity)));
+            let _ = provider
+                .state
+                .set(same(&mut known.providers, (provider.name.clone(), provider.identity)));
         }
         for target in routing.targets() {
-            let _ = target.state.set(same(&mut known.targets, (target.name.clone(), target.provider.identity)));
+            let _ = target
+                .state
+                .set(same(&mut known.targets, (target.name.clone(), target.provider.identity)));
         }
         for recipe in routing.recipes() {
             let _ = recipe.budget.set(same(&mut known.budgets, recipe.name.clone()));
@@ -114,7 +118,12 @@ struct Vitals {
 
 impl Default for Vitals {
     fn default() -> Self {
-        Vitals { circuit: Circuit::default(), cooldown_until: i64::MIN, latency: Latency::default(), minute: Window::new(60_000_000) }
+        Vitals {
+            circuit: Circuit::default(),
+            cooldown_until: i64::MIN,
+            latency: Latency::default(),
+            minute: Window::new(60_000_000),
+        }
     }
 }
 
@@ -140,7 +149,9 @@ impl TargetState {
     fn look(&self, provider: &Provider, at: Timestamp) -> Option<TargetHealth> {
         let now = at.as_microsecond();
         let inflight = self.inflight.load(Ordering::Relaxed);
-        let free = provider.max_concurrency.map(|max| max.saturating_sub(provider.state().inflight.load(Ordering::Relaxed)));
+        let free = provider
+            .max_concurrency
+            .map(|max| max.saturating_sub(provider.state().inflight.load(Ordering::Relaxed)));
         let mut told = TargetHealth {
             inflight,
             // What the provider's other models leave to this one.
@@ -153,8 +164,15 @@ impl TargetState {
             let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
             (told.breaker, told.probe_free) = vitals.circuit.look(now);
             told.ewma_us = vitals.latency.at(now);
-            told.cooldown_until = [vitals.cooldown_until].into_iter().filter(|until| pending(*until, now)).max().and_then(time);
-            if told.breaker == Breaker::Closed && told.ewma_us.is_none() && told.cooldown_until.is_none() {
+            told.cooldown_until = [vitals.cooldown_until]
+                .into_iter()
+                .filter(|until| pending(*until, now))
+                .max()
+                .and_then(time);
+            if told.breaker == Breaker::Closed
+                && told.ewma_us.is_none()
+                && told.cooldown_until.is_none()
+            {
                 self.stirred.store(false, Ordering::Release);
             }
         }
@@ -225,7 +243,8 @@ impl TargetState {
 
     /// The provider's keys, as an attempt sees them that may have learnt of some apart.
     fn keys<'a>(&'a self, provider: &'a Provider, apart: Option<&'a Apart>) -> Keys<'a> {
-        let benches = [Some(&self.limited), Some(&provider.state().refused), apart.map(Apart::bench)];
+        let benches =
+            [Some(&self.limited), Some(&provider.state().refused), apart.map(Apart::bench)];
         Keys { keys: &provider.api_keys, benches }
     }
 
@@ -255,7 +274,13 @@ impl ProviderState {
 
     /// Takes a place among `max` requests under way.
     fn enter(&self, max: Option<u32>) -> bool {
-        let one_more = |inflight: u32| if max.is_some_and(|max| inflight >= max) { None } else { Some(inflight.saturating_add(1)) };
+        let one_more = |inflight: u32| {
+            if max.is_some_and(|max| inflight >= max) {
+                None
+            } else {
+                Some(inflight.saturating_add(1))
+            }
+        };
         self.inflight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 

@@ -80,7 +80,11 @@ pub struct Permit {
 impl Permit {
     /// Asks for one. Live traffic has nothing `apart`; a replay or a shadow changes nothing of the
     /// target's state but the number of attempts under way.
-    pub fn take(target: &Arc<Target>, at: Timestamp, apart: Option<&Arc<Apart>>) -> Result<Permit, Barred> {
+    pub fn take(
+        target: &Arc<Target>,
+        at: Timestamp,
+        apart: Option<&Arc<Apart>>,
+    ) -> Result<Permit, Barred> {
         let (state, provider, now) = (target.state(), target.provider.state(), at.as_microsecond());
         if state.cooldown_until(&target.provider, now).is_some() {
             return Err(Barred::CoolDown);
@@ -134,7 +138,9 @@ impl Permit {
         let Some(key) = self.key().filter(|_| provider.api_keys.len() > 1) else { return false };
         // By target where it is limited or forbidden: providers count each model apart.
         let (rest, bench) = match ending {
-            Ending::Limited(wait) => (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOL_DOWN_MAX), &state.limited),
+            Ending::Limited(wait) => {
+                (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOL_DOWN_MAX), &state.limited)
+            }
             Ending::Forbidden => (bounds::KEY_REFUSED, &state.limited),
             Ending::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
             _ => return false,

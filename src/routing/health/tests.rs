@@ -18,7 +18,8 @@ aliases: {}
 
 fn document(text: &str) -> Routing {
     let server = config::read_server("s", "", &|_| None).unwrap();
-    config::read_routing("r", text, &server, &|_| None, None).unwrap_or_else(|problems| panic!("{problems:?}"))
+    config::read_routing("r", text, &server, &|_| None, None)
+        .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
 fn live(health: &Health, text: &str) -> Routing {
@@ -56,7 +57,10 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
     attempt(&routing, "q/a", Ending::Unavailable(Some(Duration::from_secs(86_400))), 0);
     let until = health.snapshot(&routing, at(0)).remove("q/a").unwrap().cooldown_until.unwrap();
     assert_eq!(until.duration_since(at(0)).unsigned_abs(), bounds::COOL_DOWN_MAX);
-    assert!(health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(), "a request that came just before");
+    assert!(
+        health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(),
+        "a request that came just before"
+    );
     // A shorter wait does not end a longer one, and a limit that says when it ends opens no breaker.
     let routing = live(&Health::default(), DOCUMENT);
     let early = [(); 3].map(|()| take(&routing, "p/a", 0).unwrap());
@@ -82,21 +86,33 @@ fn a_wait_from_before_the_clock_was_set_back_hides_no_other() {
 fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
     let health = Health::default();
     let routing = live(&health, DOCUMENT);
-    for ending in [Ending::Failed, Ending::Answered, Ending::TimedOut, Ending::Nothing, Ending::Refused] {
+    for ending in
+        [Ending::Failed, Ending::Answered, Ending::TimedOut, Ending::Nothing, Ending::Refused]
+    {
         attempt(&routing, "p/a", ending, 0);
     }
     assert_eq!(take(&routing, "p/a", 999).err(), Some(Barred::BreakerOpen));
-    let breaker = |routing: &Routing, ms| health.snapshot(routing, at(ms)).remove("p/a").map(|told| (told.breaker, told.probe_free));
+    let breaker = |routing: &Routing, ms| {
+        health.snapshot(routing, at(ms)).remove("p/a").map(|told| (told.breaker, told.probe_free))
+    };
     assert_eq!(breaker(&routing, 999), Some((Breaker::Open, false)));
     let next = live(&health, &DOCUMENT.replace("p/b: {}, ", ""));
     drop(routing);
-    assert_eq!(breaker(&next, 999), Some((Breaker::Open, false)), "the same target in another document");
+    assert_eq!(
+        breaker(&next, 999),
+        Some((Breaker::Open, false)),
+        "the same target in another document"
+    );
     assert_eq!(breaker(&next, 1_000), Some((Breaker::HalfOpen, true)));
     let mut probe = take(&next, "p/a", 1_000).unwrap();
     assert_eq!(breaker(&next, 1_000), Some((Breaker::HalfOpen, false)));
     assert_eq!(take(&next, "p/a", 1_000).err(), Some(Barred::BreakerOpen));
     probe.content(Duration::from_millis(40), at(1_040));
-    assert_eq!(breaker(&next, 1_040), Some((Breaker::Closed, false)), "content is proof, the end may be far");
+    assert_eq!(
+        breaker(&next, 1_040),
+        Some((Breaker::Closed, false)),
+        "content is proof, the end may be far"
+    );
     probe.end(Ending::Answered, Duration::from_secs(9), at(10_000));
     assert!(take(&next, "p/a", 10_000).is_ok());
 }
@@ -107,16 +123,26 @@ fn states_go_with_the_last_document_or_attempt_that_uses_them() {
     let routing = live(&health, DOCUMENT);
     let known = || {
         let known = health.known.lock().unwrap();
-        let (targets, providers) = (known.targets.keys().cloned().collect::<Vec<_>>(), known.providers.len());
+        let (targets, providers) =
+            (known.targets.keys().cloned().collect::<Vec<_>>(), known.providers.len());
         (targets.len(), providers)
     };
     assert_eq!(known(), (3, 2));
     let attempt = take(&routing, "q/a", 0).unwrap();
-    let without = DOCUMENT.lines().filter(|line| !line.contains("  q:")).collect::<Vec<_>>().join("\n").replace(", q/a: {}", "");
+    let without = DOCUMENT
+        .lines()
+        .filter(|line| !line.contains("  q:"))
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace(", q/a: {}", "");
     let next = live(&health, &without);
     drop(routing);
     let again = live(&health, DOCUMENT);
-    assert_eq!(health.snapshot(&again, at(0))["q/a"].inflight, 1, "still under way, so still known");
+    assert_eq!(
+        health.snapshot(&again, at(0))["q/a"].inflight,
+        1,
+        "still under way, so still known"
+    );
     drop(attempt);
     drop(again);
     let last = live(&health, &without);
@@ -168,7 +194,10 @@ fn what_replays_and_shadows_meet_moves_nothing() {
         assert_eq!(health.snapshot(&routing, at(0)), BTreeMap::new(), "{ending:?}");
     }
     let shown = target.state().show(&target.provider, at(0));
-    assert_eq!((shown.breaker, shown.ewma_us, shown.requests_1m, shown.retry_at), (Breaker::Closed, None, 0, None));
+    assert_eq!(
+        (shown.breaker, shown.ewma_us, shown.requests_1m, shown.retry_at),
+        (Breaker::Closed, None, 0, None)
+    );
 }
 
 #[test]
@@ -182,15 +211,29 @@ fn a_replay_does_not_take_the_request_that_tries_a_half_open_breaker() {
     let beside = replay(1_000).unwrap();
     let probe = take(&routing, "p/a", 1_000).unwrap();
     assert_eq!(probe.change(), Some(Change::HalfOpen));
-    assert_eq!(replay(1_000).err(), Some(Barred::BreakerOpen), "while one tries it nobody else does");
-    assert_eq!(beside.end(Ending::Answered, Duration::ZERO, at(1_000)), Ended { another_key: false, change: None });
-    assert_eq!(target.state().show(&target.provider, at(1_000)).breaker, Breaker::HalfOpen, "it proves nothing");
+    assert_eq!(
+        replay(1_000).err(),
+        Some(Barred::BreakerOpen),
+        "while one tries it nobody else does"
+    );
+    assert_eq!(
+        beside.end(Ending::Answered, Duration::ZERO, at(1_000)),
+        Ended { another_key: false, change: None }
+    );
+    assert_eq!(
+        target.state().show(&target.provider, at(1_000)).breaker,
+        Breaker::HalfOpen,
+        "it proves nothing"
+    );
     assert_eq!(probe.end(Ending::Answered, Duration::ZERO, at(1_000)).change, Some(Change::Closed));
 }
 
 #[test]
 fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
-    let text = DOCUMENT.replace("base_url: 'http://127.0.0.1:9' }", "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b, sk-c] }");
+    let text = DOCUMENT.replace(
+        "base_url: 'http://127.0.0.1:9' }",
+        "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b, sk-c] }",
+    );
     for ending in [SECONDS_7, Ending::Refused, Ending::Forbidden] {
         let routing = live(&Health::default(), &text);
         let (target, apart) = (routing.target("q/a").unwrap(), Arc::default());
@@ -201,8 +244,13 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
             key
         });
         assert_eq!(tried, ["sk-a", "sk-b", "sk-c"]);
-        let live = [(); 3].map(|()| take(&routing, "q/a", 0).unwrap().key().unwrap().expose().to_owned());
-        assert_eq!(live, ["sk-a", "sk-b", "sk-c"], "live traffic begins where it was, and none of them rests");
+        let live =
+            [(); 3].map(|()| take(&routing, "q/a", 0).unwrap().key().unwrap().expose().to_owned());
+        assert_eq!(
+            live,
+            ["sk-a", "sk-b", "sk-c"],
+            "live traffic begins where it was, and none of them rests"
+        );
     }
 }
 
@@ -210,17 +258,23 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
 fn endpoint(options: &str, key: &str) -> Routing {
     let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', api_key: '${P_API_KEY}' }\n\
                 models: { p/a: {}, p/b: {} }\nrecipes: {}\naliases: {}\n";
-    let text = options.split_once(" => ").map_or(text.to_owned(), |(from, to)| text.replacen(from, to, 1));
+    let text =
+        options.split_once(" => ").map_or(text.to_owned(), |(from, to)| text.replacen(from, to, 1));
     let server = config::read_server("s", "", &|_| None).unwrap();
     let variable = |name: &str| (name == "P_API_KEY").then(|| key.to_owned());
-    config::read_routing("r", &text, &server, &variable, None).unwrap_or_else(|problems| panic!("{problems:?}"))
+    config::read_routing("r", &text, &server, &variable, None)
+        .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
 #[test]
 fn health_belongs_to_the_endpoint_and_its_credential() {
     for (options, key, kept) in [
         ("", "sk-1", true),
-        ("protocol: openai => breaker: { consecutive: 9 }, timeouts: { idle: 7s }, protocol: openai", "sk-1", true),
+        (
+            "protocol: openai => breaker: { consecutive: 9 }, timeouts: { idle: 7s }, protocol: openai",
+            "sk-1",
+            true,
+        ),
         ("http://127.0.0.1:9' => http://127.0.0.1:9/'", "sk-1", true),
         ("api_key: '${P_API_KEY}' => api_keys: ['${P_API_KEY}']", "sk-1", true),
         ("p/b: {} => p/b: {}, p/c: {}", "sk-1", true),
@@ -240,12 +294,24 @@ fn health_belongs_to_the_endpoint_and_its_credential() {
         attempt(&before, "p/a", SECONDS_7, 0);
         (0..5).for_each(|_| attempt(&before, "p/b", Ending::Failed, 0));
         let known = health.snapshot(&before, at(0));
-        assert!(known["p/a"].ewma_us.is_some() && known["p/a"].cooldown_until.is_some() && known["p/b"].breaker == Breaker::Open);
+        assert!(
+            known["p/a"].ewma_us.is_some()
+                && known["p/a"].cooldown_until.is_some()
+                && known["p/b"].breaker == Breaker::Open
+        );
         let after = endpoint(options, key);
         health.attach(&after);
-        assert_eq!(health.snapshot(&after, at(0)), if kept { known } else { BTreeMap::new() }, "{options}, {key}");
+        assert_eq!(
+            health.snapshot(&after, at(0)),
+            if kept { known } else { BTreeMap::new() },
+            "{options}, {key}"
+        );
         under_way.end(SECONDS_7, Duration::ZERO, at(1_000));
-        assert_eq!(health.snapshot(&after, at(1_000)).contains_key("p/a"), kept, "what began before says nothing of what is there now");
+        assert_eq!(
+            health.snapshot(&after, at(1_000)).contains_key("p/a"),
+            kept,
+            "what began before says nothing of what is there now"
+        );
     }
 }
 
@@ -254,7 +320,10 @@ fn an_identity_holds_no_credential() {
     let routing = endpoint("", "sk-canary-0123456789");
     let provider = routing.provider("p").unwrap();
     assert_ne!(provider.identity, endpoint("", "sk-other").provider("p").unwrap().identity);
-    assert!(!format!("{provider:?}").contains("canary") && format!("{:?}", provider.identity) == "Identity");
+    assert!(
+        !format!("{provider:?}").contains("canary")
+            && format!("{:?}", provider.identity) == "Identity"
+    );
 }
 
 #[test]
@@ -271,13 +340,20 @@ fn latency_is_that_of_good_content_and_of_silence() {
     permit.end(Ending::Failed, Duration::from_secs(1), at(1_000));
     take(&routing, "p/a", 1_000).unwrap().end(Ending::TimedOut, Duration::from_secs(2), at(3_000));
     assert_eq!(ewma(3_000), Some(2_000_000));
-    let shown = routing.target("p/a").unwrap().state().show(&routing.target("p/a").unwrap().provider, at(3_000));
+    let shown = routing
+        .target("p/a")
+        .unwrap()
+        .state()
+        .show(&routing.target("p/a").unwrap().provider, at(3_000));
     assert_eq!((shown.requests_1m, shown.errors_1m, shown.retry_at), (3, 2, Some(at(4_000))));
 }
 
 #[test]
 fn keys_take_turns_and_rest_when_limited_or_refused() {
-    let text = DOCUMENT.replace("base_url: 'http://127.0.0.1:9' }", "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b] }");
+    let text = DOCUMENT.replace(
+        "base_url: 'http://127.0.0.1:9' }",
+        "base_url: 'http://127.0.0.1:9', api_keys: [sk-a, sk-b] }",
+    );
     let health = Health::default();
     let routing = live(&health, &text);
     let key = |ms| take(&routing, "q/a", ms).unwrap().key().unwrap().expose().to_owned();
@@ -297,7 +373,8 @@ fn keys_take_turns_and_rest_when_limited_or_refused() {
     assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(Barred::CoolDown));
     assert!(take(&elsewhere, "q/b", 0).is_ok(), "what is forbidden is a model");
     let reordered = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-a]"));
-    let picked = [(); 4].map(|()| take(&reordered, "q/a", 8_000).unwrap().key().unwrap().expose().to_owned());
+    let picked = [(); 4]
+        .map(|()| take(&reordered, "q/a", 8_000).unwrap().key().unwrap().expose().to_owned());
     assert_eq!(picked, ["sk-b"; 4], "sk-a rests still");
 }
 

@@ -38,7 +38,9 @@ impl<const N: usize> Window<N> {
     /// Both sums over the span that ends at `at`.
     pub(super) fn sums(&mut self, at: i64) -> (u64, u64) {
         self.advance(at);
-        self.slots.iter().fold((0, 0), |sum, slot| (sum.0 + u64::from(slot.0), sum.1 + u64::from(slot.1)))
+        self.slots
+            .iter()
+            .fold((0, 0), |sum, slot| (sum.0 + u64::from(slot.0), sum.1 + u64::from(slot.1)))
     }
 
     /// Forgets everything.
