@@ -67,6 +67,19 @@ impl Load {
         latencies.sort_unstable();
         Ok(Ran { latencies, elapsed })
     }
+
+    /// Sends so many, one after another on the first connection. Fails unless each answer is a 200.
+    pub fn repeat(&mut self, request: &[u8], requests: u64) -> Result<()> {
+        let stream = self.connections.first_mut().ok_or("no connection")?;
+        for _ in 0..requests {
+            let answer = exchange(stream, request)?;
+            if answer.status != 200 {
+                let body = String::from_utf8_lossy(&answer.body);
+                return Err(format!("{} {body}", answer.status).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 fn send(

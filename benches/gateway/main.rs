@@ -15,10 +15,12 @@
 
 mod bare;
 mod figures;
+mod instructions;
 mod load;
 mod process;
 mod upstream;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,7 +29,7 @@ use clap::Parser;
 
 use figures::{Figures, Row};
 use load::Load;
-use process::Process;
+use process::{Process, Start};
 use upstream::Upstream;
 
 // As in the gateway's binary, so that both sides allocate alike.
@@ -71,6 +73,16 @@ struct Flags {
     /// Both sides are gateways, and one of them evaluates its captures all the while.
     #[arg(long, conflicts_with = "without_captures")]
     evaluating: bool,
+    /// Counts instructions under callgrind instead of timing.
+    #[arg(long)]
+    instructions: bool,
+    /// Requests of each side whose instructions are counted.
+    #[arg(long, default_value_t = 1000, requires = "instructions",
+          value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    requests: u64,
+    /// Another gateway's binary, whose instructions are counted beside.
+    #[arg(long, requires = "instructions")]
+    beside: Option<PathBuf>,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
@@ -134,14 +146,15 @@ impl Bench {
     fn start(connections: u16, threads: u16, window: Duration, beside: Beside) -> Result<Bench> {
         let upstream = Upstream::start()?;
         let evaluating = beside == Beside::Idle;
+        let to = upstream.address();
+        let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
+        let gateway = |captures| Process::gateway(&Start::Plain, binary, to, threads, captures);
         let beside = match beside {
-            Beside::Bare => Process::bare(upstream.address(), threads)?,
-            Beside::WithoutCaptures => {
-                Process::gateway(upstream.address(), threads, false)?.called("none kept")
-            }
-            Beside::Idle => Process::gateway(upstream.address(), threads, true)?.called("idle"),
+            Beside::Bare => Process::bare(&Start::Plain, to, threads)?,
+            Beside::WithoutCaptures => gateway(false)?.called("none kept"),
+            Beside::Idle => gateway(true)?.called("idle"),
         };
-        let gateway = Process::gateway(upstream.address(), threads, true)?;
+        let gateway = gateway(true)?;
         Ok(Bench { upstream, beside, gateway, connections: connections.into(), window, evaluating })
     }
 
@@ -255,6 +268,9 @@ impl Bench {
 }
 
 fn measure(flags: &Flags) -> Result<()> {
+    if flags.instructions {
+        return instructions::measure(flags, flags.requests);
+    }
     let window = Duration::from_secs_f64(flags.seconds);
     let beside = match (flags.without_captures, flags.evaluating) {
         (true, _) => Beside::WithoutCaptures,

@@ -17,9 +17,29 @@ const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 /// Captures that one call evaluates: few enough to end soon after its window.
 const EVALUATED: u32 = 20_000;
 /// Longest that a process may take to serve, and the gateway to store what a window left.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A capture waits that long for company, and something for the write.
 const LINGER: Duration = Duration::from_millis(250);
+
+/// How a process is started.
+pub enum Start {
+    Plain,
+    /// Under a program, such as an instrument, with its arguments.
+    Under(Vec<String>),
+}
+
+impl Start {
+    fn command(&self, binary: &Path) -> Command {
+        match self {
+            Start::Under(words) if !words.is_empty() => {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).arg(binary);
+                command
+            }
+            _ => Command::new(binary),
+        }
+    }
+}
 
 /// A proxy as a process.
 pub struct Process {
@@ -63,9 +83,9 @@ pub struct Settled {
 
 impl Process {
     /// Bare Pingora in front of `upstream`.
-    pub fn bare(upstream: SocketAddr, threads: u16) -> Result<Process> {
+    pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process> {
         let address = free_address()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = start.command(&std::env::current_exe()?);
         command.args([
             bare::ROLE,
             &address.to_string(),
@@ -86,16 +106,23 @@ impl Process {
     }
 
     /// The gateway with its defaults, but perhaps for captures, in front of `upstream`.
-    pub fn gateway(upstream: SocketAddr, threads: u16, captures: bool) -> Result<Process> {
+    pub fn gateway(
+        start: &Start,
+        binary: &Path,
+        upstream: SocketAddr,
+        threads: u16,
+        captures: bool,
+    ) -> Result<Process> {
         let dir = tempfile::Builder::new().prefix("rerouter-bench-").tempdir()?;
         let (address, metrics) = (free_address()?, free_address()?);
         write_documents(dir.path(), (address, metrics, upstream), threads, captures)?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
+        let mut command = start.command(binary);
         command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("ADMIN_API_KEY", ADMIN).env("AGENT_CLOUD_API_KEY", ADMIN);
         // The access log is written, as it is by default, but kept by nobody.
         let child =
-            command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+            command.env("RUST_LOG", "error").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let stores = Stores { _dir: dir, metrics, key: String::new() };
         let mut process = Process {
             child,
@@ -161,6 +188,10 @@ impl Process {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it keeps captures.
