@@ -1,17 +1,18 @@
-//! The one way to a thread that may wait. What a panic there says may be made of anything that was at hand, a secret too, so it is
-//! told by nobody: whoever waits learns that there was one. Where it was is logged by the hook of [`log`](crate::log).
+//! Blocking work on threads of its own. The message of a panic there may contain a secret, so it is
+//! dropped: the caller learns only that there was one. The hook of [`log`](crate::log) logs its
+//! place.
 
 use std::fmt;
 use std::future::Future;
 
 use crate::error::Error;
 
-/// Why work came to no end.
+/// Why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It panicked.
+    /// The work panicked.
     Panicked,
-    /// The process is leaving.
+    /// The process is shutting down.
     Leaving,
 }
 
@@ -19,7 +20,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Lost::Panicked => "a panic",
-            Lost::Leaving => "the process leaves",
+            Lost::Leaving => "the process is shutting down",
         })
     }
 }
@@ -35,7 +36,7 @@ impl From<Lost> for Error {
     }
 }
 
-/// Begins `work` at once, on a thread that may wait; it runs to its end, also when nobody waits for it any more.
+/// Starts `work` at once on a blocking thread. It runs to its end even if the future is dropped.
 pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, Lost>> + Send
 where
     T: Send + 'static,
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_told_without_its_words() {
+    async fn a_panic_is_reported_without_its_message() {
         assert_eq!(blocking(|| 7).await, Ok(7));
         let lost =
             blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
