@@ -111,7 +111,7 @@ pub struct App {
 
 /// What [`App::new`] needs.
 #[allow(missing_docs)] // as the fields of `App`
-pub struct Parts {
+pub struct AppParts {
     pub server: Server,
     pub store: Store,
     pub auth: Auth,
@@ -128,9 +128,9 @@ pub struct Parts {
 }
 
 /// Counts a request under way until it is dropped; a drain waits for the last.
-pub struct Busy(Arc<AtomicUsize>);
+pub struct RequestGuard(Arc<AtomicUsize>);
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -138,7 +138,7 @@ impl Drop for Busy {
 
 impl App {
     /// Makes the state of a gateway.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: AppParts) -> Self {
         let body_memory = BodyMemory::new(parts.server.limits.body_memory);
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
@@ -162,19 +162,19 @@ impl App {
             captures: parts.captures,
             archive: parts.archive,
             body_memory,
-            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_PATIENCE),
+            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
             reroutes: Turns::new(
                 bounds::REROUTES,
                 bounds::REROUTES_SHARE,
-                bounds::REROUTE_PATIENCE,
+                bounds::REROUTE_QUEUE_TIMEOUT,
             ),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             evaluations: Turns::new(
                 bounds::EVALUATIONS,
                 bounds::EVALUATIONS_SHARE,
-                bounds::EVALUATE_PATIENCE,
+                bounds::EVALUATE_QUEUE_TIMEOUT,
             ),
-            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_PATIENCE),
+            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_QUEUE_TIMEOUT),
             imports: Semaphore::new(1),
             mock: parts.mock,
             variables: parts.variables,
@@ -241,9 +241,9 @@ impl App {
     }
 
     /// Counts a request under way.
-    pub fn begin_request(&self) -> Busy {
+    pub fn begin_request(&self) -> RequestGuard {
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        Busy(self.under_way.clone())
+        RequestGuard(self.under_way.clone())
     }
 
     /// The shared count of requests under way, for work that yields to them.

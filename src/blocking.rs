@@ -9,42 +9,44 @@ use crate::error::Error;
 
 /// Why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum BlockingError {
     /// The work panicked.
     Panicked,
     /// The process is shutting down.
     Leaving,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for BlockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lost::Panicked => "a panic",
-            Lost::Leaving => "the process is shutting down",
+            BlockingError::Panicked => "a panic",
+            BlockingError::Leaving => "the process is shutting down",
         })
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for BlockingError {}
 
-impl From<Lost> for Error {
-    fn from(lost: Lost) -> Self {
+impl From<BlockingError> for Error {
+    fn from(lost: BlockingError) -> Self {
         match lost {
-            Lost::Panicked => Error::panicked(lost),
-            Lost::Leaving => Error::internal(lost),
+            BlockingError::Panicked => Error::panicked(lost),
+            BlockingError::Leaving => Error::internal(lost),
         }
     }
 }
 
 /// Starts `work` at once on a blocking thread. It runs to its end even if the future is dropped.
-pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, Lost>> + Send
+pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, BlockingError>> + Send
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let begun = tokio::task::spawn_blocking(work);
     async move {
-        begun.await.map_err(|error| if error.is_panic() { Lost::Panicked } else { Lost::Leaving })
+        begun.await.map_err(|error| {
+            if error.is_panic() { BlockingError::Panicked } else { BlockingError::Leaving }
+        })
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
         assert_eq!(blocking(|| 7).await, Ok(7));
         let lost =
             blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
-        assert_eq!(lost, Lost::Panicked);
+        assert_eq!(lost, BlockingError::Panicked);
         let told = Error::from(lost);
         assert!(told.is_panic() && told.cause() == Some("a panic"));
         let everywhere = format!("{lost} {lost:?} {told} {told:?} {}", std::io::Error::other(lost));

@@ -65,7 +65,7 @@ pub const LANGUAGE_TEXT: usize = 1 << 10;
 pub const ANSWER_TOKENS: u64 = 1_024;
 /// Denominator of the margin of an estimated prompt: it may be longer by a half. A budget's
 /// last request needs that much. Few recorded prompts were off by more than a third.
-pub const ESTIMATE_OFF: u64 = 2;
+pub const ESTIMATE_MARGIN: u64 = 2;
 /// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
 /// the largest usual models.
 pub const CONTEXT_TOKENS: u64 = 1_000_000;
@@ -133,9 +133,9 @@ pub const MODELS_PAGE: usize = 1_000;
 pub const KEYS_PER_OWNER: usize = 100;
 /// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
 /// ending keys would fill memory.
-pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
+pub const ENDED_KEYS_PER_OWNER: usize = 1_000;
 /// Keys that a list visits under one lock of the table: nobody waits long for it.
-pub const KEY_STEP: usize = 128;
+pub const KEY_LIST_STEP: usize = 128;
 /// Peppers in use at once, including the current one: an unknown secret is looked up under
 /// each.
 pub const PEPPERS: usize = 4;
@@ -195,20 +195,20 @@ pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
 /// Time for which a heartbeat counts: two may be lost.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
 /// Time between two checks of a node's lease by a request that waits for it.
-pub const NODE_LOOK: Duration = Duration::from_secs(1);
+pub const NODE_LEASE_CHECK: Duration = Duration::from_secs(1);
 /// First wait of a node after a failed callback, doubled up to [`NODE_HEARTBEAT`]; also its
 /// interval for checking what it waits for.
 pub const NODE_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
-/// well before [`NODE_CALL`].
-pub const NODE_SPEND: Duration = Duration::from_secs(1);
-/// Longest wait of a node for the answer to a callback. With [`NODE_ASK`] it leaves time for
+/// well before [`NODE_CALLBACK_TIMEOUT`].
+pub const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait of a node for the answer to a callback. With [`NODE_QUERY_TIMEOUT`] it leaves time for
 /// two reports within a lease.
-pub const NODE_CALL: Duration = Duration::from_secs(5);
+pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for a node to ask its server all that a report needs.
-pub const NODE_ASK: Duration = Duration::from_secs(4);
+pub const NODE_QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Bytes of an answer of a server to its node: lists, metrics, slots with their prompts.
-pub const NODE_ANSWER: u64 = 8 << 20;
+pub const NODE_RESPONSE_BYTES: u64 = 8 << 20;
 /// Grace of a node's previous secret, unless the new one is used earlier.
 pub const NODE_ROTATION: Duration = Duration::from_secs(600);
 /// Bytes of a body of node events.
@@ -254,7 +254,7 @@ pub const LOGINS: u32 = 10;
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
 /// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
 /// e-mails together: guessing does not fill the audit.
-pub const NOTED_REFUSALS: u32 = 10;
+pub const AUDITED_REFUSALS: u32 = 10;
 /// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
 /// few guesses.
 pub const NETWORK_LOGINS: u32 = 100;
@@ -270,7 +270,7 @@ pub const ATTEMPTS_MAX: usize = 16;
 pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
 /// Longest `Retry-After` of a provider that is believed: some name the end of the day, and most
 /// are back before.
-pub const COOL_DOWN_MAX: Duration = Duration::from_secs(600);
+pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
 /// Time after which a measured latency counts a third.
 pub const LATENCY_DECAY: Duration = Duration::from_secs(10);
 /// Rest of one of several provider keys after a 429 without `Retry-After`.
@@ -284,9 +284,9 @@ pub const RETRIES_A_SECOND: u64 = 3;
 /// Keys of one provider: each is looked at for an attempt.
 pub const PROVIDER_KEYS: usize = 32;
 /// Shortest interval of a health check.
-pub const HEALTH_CHECK_LEAST: Duration = Duration::from_secs(1);
+pub const HEALTH_CHECK_MIN: Duration = Duration::from_secs(1);
 /// Longest interval of a health check.
-pub const HEALTH_CHECK_MOST: Duration = Duration::from_secs(3_600);
+pub const HEALTH_CHECK_MAX: Duration = Duration::from_secs(3_600);
 /// Longest time of a health check: a slower provider is not well.
 pub const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
 /// Time between two looks for due health checks and DNS look-ups.
@@ -315,9 +315,9 @@ pub const REROUTES: usize = 16;
 /// Reroutes of one caller at once.
 pub const REROUTES_SHARE: usize = 4;
 /// Longest wait of a reroute for its turn: clients still wait themselves.
-pub const REROUTE_PATIENCE: Duration = Duration::from_secs(10);
+pub const REROUTE_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Smallest buffer for a body that does not come in one piece.
-pub const BODY_ROOM: usize = 4 << 10;
+pub const BODY_BUFFER_MIN: usize = 4 << 10;
 /// Bytes above which bodies are read on blocking threads: that takes some milliseconds at
 /// worst.
 pub const READ_INLINE: usize = 128 << 10;
@@ -326,25 +326,25 @@ pub const READERS: usize = 2;
 /// Those of one caller.
 pub const READERS_SHARE: usize = 1;
 /// Longest wait of a large body to be read.
-pub const READ_PATIENCE: Duration = Duration::from_secs(10);
+pub const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Evaluations at once: each keeps a thread busy that requests could use.
 pub const EVALUATIONS: usize = 2;
 /// Evaluations of one caller at once.
 pub const EVALUATIONS_SHARE: usize = 1;
 /// Longest wait of an evaluation, or of a gated change, for its turn.
-pub const EVALUATE_PATIENCE: Duration = Duration::from_secs(30);
+pub const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
 /// change of routing.
 pub const GATES: usize = 1;
 /// Captures that an evaluation covers by default, the newest first.
 pub const EVALUATE_DEFAULT: u64 = 100_000;
 /// Most captures that an evaluation may cover.
-pub const EVALUATE_MOST: u64 = 10_000_000;
+pub const EVALUATE_MAX: u64 = 10_000_000;
 /// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
 /// client is still there.
 pub const EVALUATE_STEP: usize = 200;
 /// Time between two progress lines of an evaluation.
-pub const EVALUATE_TELL: Duration = Duration::from_millis(250);
+pub const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Pairs of targets, and targets, that a report tells apart.
 pub const EVALUATE_CHANGES: usize = 1_000;
 /// Reasons that a report tells apart for a pair of targets.
@@ -361,7 +361,7 @@ pub const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
 pub const GATE_DECIDED: u64 = 100_000;
 /// Captures that are visited to find those: refusals, replays and imports do not fill the
 /// window.
-pub const GATE_LOOKED_AT: u64 = 10 * GATE_DECIDED;
+pub const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 /// Bytes of an import: captures of the longest bodies, escaped.
 pub const IMPORT_BODY: usize = 64 << 20;
 /// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
@@ -405,12 +405,12 @@ pub const CAPTURE_BATCH: usize = 1_000;
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
 /// Records that end this wait: a block of heads or two. Many small bursts of work delay
 /// requests less than few large ones.
-pub const CAPTURE_COMPANY: usize = 64;
+pub const CAPTURE_LINGER_RECORDS: usize = 64;
 /// Records of one transaction while few wait.
 pub const CAPTURE_BURST: usize = 256;
 /// Longest time that a record yields to other work beyond [`CAPTURE_LINGER`]: on busy
 /// processors each yield may take milliseconds.
-pub const CAPTURE_GIVES_WAY: Duration = Duration::from_millis(100);
+pub const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
 /// Part of the queue's bytes that ends this wait: a mebibyte.
 pub const CAPTURE_LINGER_SHARE: usize = 64;
 /// Bytes that are compressed between two yields: a tenth of a millisecond.
@@ -428,7 +428,7 @@ pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
 /// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Smallest segment under a small `retention.size`.
-pub const SEGMENT_BYTES_LEAST: u64 = 1 << 20;
+pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// Longest time that a segment is written to.
 pub const SEGMENT_AGE: Duration = Duration::from_secs(600);
 /// Smallest number of segments in `retention`: so much more than asked for may be kept.
@@ -463,7 +463,7 @@ pub const REDACT_COMPILED: usize = 1 << 20;
 /// Longest wait of a reader for captures that are still to be written.
 pub const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
 /// Time between two looks of such a reader.
-pub const CAPTURE_SETTLE_LOOK: Duration = Duration::from_millis(1);
+pub const CAPTURE_SETTLE_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest wait of a deletion for captures being written: the writer's tries with their waits,
 /// twice.
 pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
@@ -473,7 +473,7 @@ pub const LOG_QUEUE: usize = 8_192;
 /// Longest wait of the first access line of a batch, so that the writer wakes once a batch.
 pub const LOG_LINGER: Duration = Duration::from_millis(10);
 /// Time between two tries of the process's end to flush a full log queue.
-pub const LOG_FLUSH_LOOK: Duration = Duration::from_millis(1);
+pub const LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of access lines written at once.
 pub const LOG_BUFFER: usize = 64 << 10;
 /// Time between two looks at the routing document's file. Polling also sees symbolic-link swaps
@@ -481,9 +481,9 @@ pub const LOG_BUFFER: usize = 64 << 10;
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Equal looks at the file, one [`WATCH_INTERVAL`] apart, before a change is taken: two
 /// seconds. Whoever writes in place usually pauses for less.
-pub const WATCH_LOOKS: u32 = 5;
+pub const WATCH_EQUAL_READS: u32 = 5;
 /// Time between the two reads of the file after SIGHUP.
-pub const HANGUP_APART: Duration = Duration::from_millis(250);
+pub const SIGHUP_REREAD: Duration = Duration::from_millis(250);
 /// Time for which a resolved address is used.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
 /// Time between two checkpoints of the store: damage to a write-ahead log costs at most what
@@ -519,9 +519,9 @@ pub const AUDIT_STRANGERS: u64 = 10;
 /// The same for users.
 pub const AUDIT_USERS: u64 = 2;
 /// Smallest `audit.retention.rows`.
-pub const AUDIT_ROWS_LEAST: u64 = 100;
+pub const AUDIT_ROWS_MIN: u64 = 100;
 /// Largest `audit.retention.rows`.
-pub const AUDIT_ROWS_MOST: u64 = 1_000_000_000;
+pub const AUDIT_ROWS_MAX: u64 = 1_000_000_000;
 /// Characters kept of a client's `X-Request-Id`.
 pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
 /// Resolved names kept; the oldest leave first.
@@ -542,16 +542,16 @@ pub const GRANT_AHEAD: Duration = Duration::from_secs(120);
 /// `Retry-After` of a refusal that ends with another request, or with a write of the store.
 pub const LIMIT_RETRY: Duration = Duration::from_secs(1);
 /// Time between two writes of usage and spend: a crash may lose so much usage.
-pub const BOOKS_INTERVAL: Duration = Duration::from_millis(500);
+pub const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time that a leaving process tries to write revocations and disablings.
-pub const LEAVING_TRIES: Duration = Duration::from_secs(5);
+pub const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
 /// Budgets, and sums of usage, written in one transaction: others write between two of them.
-pub const BOOKS_ROWS: usize = 1_000;
+pub const USAGE_WRITE_ROWS: usize = 1_000;
 /// Budgets that each round checks for the first grant of the next day: half a million within
 /// [`GRANT_AHEAD`].
-pub const BOOKS_AHEAD: usize = 2_000;
+pub const GRANT_AHEAD_BUDGETS: usize = 2_000;
 /// Sums of usage waiting to be written; more are dropped, with a warning.
-pub const BOOKS_PENDING: usize = 20_000;
+pub const USAGE_PENDING: usize = 20_000;
 /// Days that usage is kept.
 pub const USAGE_DAYS: i64 = 400;
 /// Groups in an answer on usage.

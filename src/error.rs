@@ -13,15 +13,15 @@ pub struct Error {
     detail: String,
     field: Option<String>,
     retry_after: Option<Duration>,
-    instead: Option<Instead>,
+    accepted: Option<Accepted>,
     cause: Option<String>,
-    hopeless: bool,
+    no_retry: bool,
     panicked: bool,
 }
 
 /// What the client may send instead.
 #[derive(Debug)]
-enum Instead {
+enum Accepted {
     Methods(String),
     Codings(&'static str),
 }
@@ -132,9 +132,9 @@ impl Error {
             detail: detail.into(),
             field: None,
             retry_after: None,
-            instead: None,
+            accepted: None,
             cause: None,
-            hopeless: false,
+            no_retry: false,
             panicked: false,
         }
     }
@@ -182,22 +182,22 @@ impl Error {
 
     /// Marks that a retry will not help soon (`x-should-retry: false`).
     #[must_use]
-    pub fn hopeless(mut self) -> Self {
-        self.hopeless = true;
+    pub fn without_retry(mut self) -> Self {
+        self.no_retry = true;
         self
     }
 
     /// Sets the `Allow` list of a 405.
     #[must_use]
     pub fn allowing(mut self, methods: impl Into<String>) -> Self {
-        self.instead = Some(Instead::Methods(methods.into()));
+        self.accepted = Some(Accepted::Methods(methods.into()));
         self
     }
 
     /// Sets the `Accept-Encoding` of a 415 (RFC 9110 section 15.5.16).
     #[must_use]
     pub fn accepting(mut self, codings: &'static str) -> Self {
-        self.instead = Some(Instead::Codings(codings));
+        self.accepted = Some(Accepted::Codings(codings));
         self
     }
 
@@ -234,8 +234,8 @@ impl Error {
     }
 
     /// Whether a retry will not help soon.
-    pub fn is_hopeless(&self) -> bool {
-        self.hopeless
+    pub fn forbids_retry(&self) -> bool {
+        self.no_retry
     }
 
     /// Whether a panic caused it.
@@ -245,16 +245,16 @@ impl Error {
 
     /// The `Allow` list of a 405.
     pub fn allow(&self) -> Option<&str> {
-        match &self.instead {
-            Some(Instead::Methods(methods)) => Some(methods),
+        match &self.accepted {
+            Some(Accepted::Methods(methods)) => Some(methods),
             _ => None,
         }
     }
 
     /// The `Accept-Encoding` of a 415.
     pub fn codings(&self) -> Option<&'static str> {
-        match self.instead {
-            Some(Instead::Codings(codings)) => Some(codings),
+        match self.accepted {
+            Some(Accepted::Codings(codings)) => Some(codings),
             _ => None,
         }
     }

@@ -41,7 +41,7 @@ pub fn init(filter: &str) -> Result<(), String> {
 }
 
 /// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
-pub fn tell_panics() {
+pub fn log_panics() {
     std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
 }
 
@@ -63,17 +63,17 @@ pub fn may_be_written(target: &str, level: log::Level) -> bool {
     level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
 }
 
-/// Limits a log line to once in [`bounds::SELDOM`], and counts what it left out.
+/// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
 #[derive(Debug, Default)]
-pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
 
-impl Seldom {
+impl LogThrottle {
     /// Counts an event; calls `say` with the count since the last call if it is time.
     pub fn tell(&self, say: impl FnOnce(u64)) {
         let count = {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.1 += 1;
-            if told.0.is_some_and(|last| last.elapsed() < bounds::SELDOM) {
+            if told.0.is_some_and(|last| last.elapsed() < bounds::LOG_THROTTLE) {
                 return;
             }
             told.0 = Some(Instant::now());
@@ -192,7 +192,7 @@ fn method<S: Serializer>(method: &Method, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(method.as_str())
 }
 
-enum Message {
+enum LogMessage {
     Line(Box<AccessLine>),
     Flush(SyncSender<()>),
 }
@@ -200,7 +200,7 @@ enum Message {
 /// The access log. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
-    queue: Option<SyncSender<Message>>,
+    queue: Option<SyncSender<LogMessage>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -227,7 +227,7 @@ impl AccessLog {
     /// Queues a line; false if it was dropped for lack of room.
     pub fn line(&self, line: AccessLine) -> bool {
         let Some(queue) = &self.queue else { return true };
-        let taken = queue.try_send(Message::Line(Box::new(line))).is_ok();
+        let taken = queue.try_send(LogMessage::Line(Box::new(line))).is_ok();
         if !taken {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -250,34 +250,34 @@ impl AccessLog {
         let Some(queue) = &self.queue else { return };
         let until = Instant::now() + patience;
         let (done, written) = sync_channel(1);
-        let mut flush = Message::Flush(done);
+        let mut flush = LogMessage::Flush(done);
         // A full queue still has to be waited for.
         while let Err(refused) = queue.try_send(flush) {
             match refused {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
             }
-            std::thread::park_timeout(bounds::LOG_FLUSH_LOOK);
+            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
         }
         // On a timeout the lines are lost with the process.
         let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 
-fn write_lines(out: impl Write, lines: &Receiver<Message>) {
+fn write_lines(out: impl Write, lines: &Receiver<LogMessage>) {
     let mut out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out);
     while let Ok(first) = lines.recv() {
-        if matches!(first, Message::Line(_)) {
+        if matches!(first, LogMessage::Line(_)) {
             // Waking this thread costs a request more than its line does: wait for more lines.
             std::thread::park_timeout(bounds::LOG_LINGER);
         }
         let mut next = Some(first);
         while let Some(message) = next {
             let written = match message {
-                Message::Line(line) => serde_json::to_writer(&mut out, &line)
+                LogMessage::Line(line) => serde_json::to_writer(&mut out, &line)
                     .map_err(std::io::Error::from)
                     .and_then(|()| out.write_all(b"\n")),
-                Message::Flush(done) => {
+                LogMessage::Flush(done) => {
                     let flushed = out.flush();
                     // The caller may have timed out.
                     let _gone = done.send(());
@@ -334,10 +334,10 @@ mod tests {
 
     #[test]
     fn frequent_events_are_logged_seldom() {
-        let (seldom, mut said) = (Seldom::default(), Vec::new());
+        let (seldom, mut said) = (LogThrottle::default(), Vec::new());
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1]);
-        let long_ago = Instant::now().checked_sub(bounds::SELDOM);
+        let long_ago = Instant::now().checked_sub(bounds::LOG_THROTTLE);
         seldom.0.lock().unwrap().0 = long_ago;
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1, 100]);

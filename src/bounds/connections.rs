@@ -7,9 +7,9 @@ use std::time::Duration;
 /// one request. Health and management find room among them.
 pub const RESERVE_PART: usize = 4;
 /// Smallest reserve: some probes and an admin.
-pub const RESERVE_LEAST: usize = 16;
+pub const RESERVE_MIN: usize = 16;
 /// Largest reserve: it costs memory and descriptors beyond `limits.connections`.
-pub const RESERVE_MOST: usize = 128;
+pub const RESERVE_MAX: usize = 128;
 /// Time for such a connection to send its request, TLS included.
 pub const RESERVE_HEAD: Duration = Duration::from_secs(3);
 /// Denominator of an address's share of `limits.connections`, without
@@ -34,4 +34,4 @@ pub const H2_HEAD_BYTES: u32 = 128 << 10;
 /// call that made it.
 pub const H2_UNREAD: usize = 16 << 10;
 /// Shortest time between two log lines about something that anybody can cause.
-pub const SELDOM: Duration = Duration::from_secs(60);
+pub const LOG_THROTTLE: Duration = Duration::from_secs(60);
