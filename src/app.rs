@@ -1,5 +1,5 @@
-//! The state of one gateway: handles that are passed down, no statics. Whoever has an [`App`] has everything;
-//! nobody keeps a part of it that a reload or a revocation would leave stale.
+//! The state of one gateway, passed down as one handle; there are no statics. Nobody keeps a part
+//! of it that a reload or a revocation would make stale.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,18 +31,18 @@ use crate::secret::Secret;
 use crate::store::Store;
 use crate::turns::Turns;
 
-/// What a reload replaces, all at once. A request takes it once and keeps it to its end.
+/// What a reload replaces, in one step. A request takes it once and keeps it to its end.
 pub struct Live {
     /// The routing document as run.
     pub routing: Routing,
-    /// Since when this process runs this revision.
+    /// When this process began to run this revision.
     pub since: Timestamp,
 }
 
-/// The answer that made a key. Its secret is in it, so it is nowhere but in memory.
+/// The answer to a key's creation. It holds the secret, so it is kept in memory only.
 #[derive(Clone)]
 pub struct MadeKey {
-    /// The key.
+    /// The id of the key.
     pub id: crate::id::KeyId,
     /// The path of the key.
     pub location: http::HeaderValue,
@@ -50,68 +50,68 @@ pub struct MadeKey {
     pub body: Secret,
 }
 
-/// One gateway.
+/// The state of one gateway.
 pub struct App {
     /// The server document as run.
     pub server: Server,
     /// Accounts, keys, sessions, documents, captures.
     pub store: Store,
-    /// The tables that decide who a request is.
+    /// Keys, sessions and users in memory.
     pub auth: Auth,
-    /// The machines that serve models themselves.
+    /// Nodes in memory.
     pub nodes: Nodes,
     /// Password hashing, off the workers.
     pub passwords: Passwords,
     /// Logins and registrations by network.
     pub throttle: Throttle,
-    /// What keys and users may use up.
+    /// Limits and budgets of keys and users.
     pub limits: Limiter,
-    /// Everything that is counted.
+    /// Prometheus metrics.
     pub metrics: Arc<Metrics>,
-    /// One line a request.
+    /// The access log.
     pub access_log: AccessLog,
-    /// The time.
+    /// The wall clock.
     pub clock: Clock,
-    /// Ids, seeds, secrets.
+    /// The random source of ids, seeds and secrets.
     pub random: Random,
-    /// What the live document's targets are doing.
+    /// Breakers, cooldowns and latencies of targets.
     pub health: Health,
-    /// How far estimates of prompts are off of late.
+    /// Recent errors of prompt estimates.
     pub bias: Bias,
-    /// Where captures are offered.
+    /// The queue of the capture writer.
     pub captures: CaptureQueue,
-    /// Where captures are read.
+    /// Stored captures.
     pub archive: Archive,
-    /// What bodies take in memory.
+    /// The bound on bodies in memory.
     pub body_memory: BodyMemory,
     /// Turns at reading large bodies.
     pub readers: Turns,
     /// Turns at rerouting.
     pub reroutes: Turns,
-    /// A permit for each shadow under way.
+    /// Permits for shadows.
     pub shadows: Arc<Semaphore>,
     /// Turns at evaluating.
     pub evaluations: Turns,
     /// Turns at evaluating a change before it goes live.
     pub gates: Turns,
-    /// A permit for the one import that may be under way: a body of it is large.
+    /// The permit for an import: one at a time, as its bodies are large.
     pub imports: Semaphore,
     /// Where the in-process mock provider listens.
     pub mock: Option<SocketAddr>,
-    /// The environment, for `${…}` in documents.
+    /// The environment, for `${NAME}` in documents.
     pub variables: Variables,
-    /// One change of the routing document at a time.
+    /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// Keys that were made with an `Idempotency-Key`, as they were answered.
+    /// Answers to creations of keys with an `Idempotency-Key`.
     pub made_keys: Repeats<MadeKey>,
     live: ArcSwap<Live>,
     under_way: Arc<AtomicUsize>,
     draining: AtomicBool,
 }
 
-/// What [`App::new`] cannot make itself.
+/// What [`App::new`] needs.
 #[allow(missing_docs)] // as the fields of `App`
-pub struct Parts {
+pub struct AppParts {
     pub server: Server,
     pub store: Store,
     pub auth: Auth,
@@ -127,18 +127,18 @@ pub struct Parts {
     pub variables: Variables,
 }
 
-/// A request under way; a drain waits until the last of them is dropped.
-pub struct Busy(Arc<AtomicUsize>);
+/// Counts a request under way until it is dropped; a drain waits for the last.
+pub struct RequestGuard(Arc<AtomicUsize>);
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl App {
-    /// Puts a gateway together.
-    pub fn new(parts: Parts) -> Self {
+    /// Makes the state of a gateway.
+    pub fn new(parts: AppParts) -> Self {
         let body_memory = BodyMemory::new(parts.server.limits.body_memory);
         parts.metrics.live_revision(parts.routing.revision());
         parts.metrics.agent_open(!parts.auth.agent_is_enforced());
@@ -162,19 +162,19 @@ impl App {
             captures: parts.captures,
             archive: parts.archive,
             body_memory,
-            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_PATIENCE),
+            readers: Turns::new(bounds::READERS, bounds::READERS_SHARE, bounds::READ_QUEUE_TIMEOUT),
             reroutes: Turns::new(
                 bounds::REROUTES,
                 bounds::REROUTES_SHARE,
-                bounds::REROUTE_PATIENCE,
+                bounds::REROUTE_QUEUE_TIMEOUT,
             ),
             shadows: Arc::new(Semaphore::new(bounds::SHADOWS)),
             evaluations: Turns::new(
                 bounds::EVALUATIONS,
                 bounds::EVALUATIONS_SHARE,
-                bounds::EVALUATE_PATIENCE,
+                bounds::EVALUATE_QUEUE_TIMEOUT,
             ),
-            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_PATIENCE),
+            gates: Turns::new(bounds::GATES, bounds::GATES, bounds::EVALUATE_QUEUE_TIMEOUT),
             imports: Semaphore::new(1),
             mock: parts.mock,
             variables: parts.variables,
@@ -186,7 +186,8 @@ impl App {
         }
     }
 
-    /// What the document's targets are doing at `at`, and the nodes behind those to which a name may lead; without one, behind all.
+    /// The health of the document's targets at `at`, with that of the nodes behind the targets that
+    /// `name` may lead to; without a name, behind all.
     pub fn standing(
         &self,
         routing: &Routing,
@@ -198,7 +199,7 @@ impl App {
         standing
     }
 
-    /// What is live now. Taken once a request.
+    /// The live document. A request takes it once.
     pub fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
@@ -208,7 +209,7 @@ impl App {
         self.live.load().routing.revision().to_string()
     }
 
-    /// Makes a checked document live: one atomic step; requests under way keep theirs.
+    /// Makes a checked document live in one atomic step; requests under way keep theirs.
     pub fn replace(&self, routing: Routing) {
         self.health.attach(&routing);
         self.metrics.live_revision(routing.revision());
@@ -228,7 +229,7 @@ impl App {
             .collect();
         self.bias.retain(&routing);
         let before = self.live.load();
-        // The same revision again: only values behind its `${…}` are new.
+        // The same revision again: only values of its variables are new.
         let since = if before.routing.revision() == routing.revision() {
             before.since
         } else {
@@ -239,13 +240,13 @@ impl App {
         self.metrics.retain_rules(&rules);
     }
 
-    /// Notes that a request has begun.
-    pub fn begin_request(&self) -> Busy {
+    /// Counts a request under way.
+    pub fn begin_request(&self) -> RequestGuard {
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        Busy(self.under_way.clone())
+        RequestGuard(self.under_way.clone())
     }
 
-    /// How many requests are under way, for those who look while they work.
+    /// The shared count of requests under way, for work that yields to them.
     pub fn traffic(&self) -> Arc<AtomicUsize> {
         self.under_way.clone()
     }
@@ -255,12 +256,12 @@ impl App {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// From now on the gateway says that it is not ready.
+    /// Makes the gateway report that it is not ready.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether it is leaving.
+    /// Whether it is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

@@ -1,49 +1,52 @@
-//! The one way to a thread that may wait. What a panic there says may be made of anything that was at hand, a secret too, so it is
-//! told by nobody: whoever waits learns that there was one. Where it was is logged by the hook of [`log`](crate::log).
+//! Blocking work on threads of its own. The message of a panic there may contain a secret, so it is
+//! dropped: the caller learns only that there was one. The hook of [`log`](crate::log) logs its
+//! place.
 
 use std::fmt;
 use std::future::Future;
 
 use crate::error::Error;
 
-/// Why work came to no end.
+/// Why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// It panicked.
+pub enum BlockingError {
+    /// The work panicked.
     Panicked,
-    /// The process is leaving.
+    /// The process is shutting down.
     Leaving,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for BlockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lost::Panicked => "a panic",
-            Lost::Leaving => "the process leaves",
+            BlockingError::Panicked => "a panic",
+            BlockingError::Leaving => "the process is shutting down",
         })
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for BlockingError {}
 
-impl From<Lost> for Error {
-    fn from(lost: Lost) -> Self {
+impl From<BlockingError> for Error {
+    fn from(lost: BlockingError) -> Self {
         match lost {
-            Lost::Panicked => Error::panicked(lost),
-            Lost::Leaving => Error::internal(lost),
+            BlockingError::Panicked => Error::panicked(lost),
+            BlockingError::Leaving => Error::internal(lost),
         }
     }
 }
 
-/// Begins `work` at once, on a thread that may wait; it runs to its end, also when nobody waits for it any more.
-pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, Lost>> + Send
+/// Starts `work` at once on a blocking thread. It runs to its end even if the future is dropped.
+pub fn blocking<T, F>(work: F) -> impl Future<Output = Result<T, BlockingError>> + Send
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let begun = tokio::task::spawn_blocking(work);
     async move {
-        begun.await.map_err(|error| if error.is_panic() { Lost::Panicked } else { Lost::Leaving })
+        begun.await.map_err(|error| {
+            if error.is_panic() { BlockingError::Panicked } else { BlockingError::Leaving }
+        })
     }
 }
 
@@ -52,11 +55,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_told_without_its_words() {
+    async fn a_panic_is_reported_without_its_message() {
         assert_eq!(blocking(|| 7).await, Ok(7));
         let lost =
             blocking(|| panic!("blocking-canary-1679091c5a880faf")).await.map(|()| 0).unwrap_err();
-        assert_eq!(lost, Lost::Panicked);
+        assert_eq!(lost, BlockingError::Panicked);
         let told = Error::from(lost);
         assert!(told.is_panic() && told.cause() == Some("a panic"));
         let everywhere = format!("{lost} {lost:?} {told} {told:?} {}", std::io::Error::other(lost));

@@ -1,5 +1,5 @@
-//! Every limit in the program that no document sets, named, with its reason. A limit that operators set has
-//! its default in `config/`; nothing is unbounded.
+//! Every limit of the program that no document sets, named, with its reason. Limits that operators
+//! set have their defaults in `config/`. Nothing is unbounded.
 
 mod connections;
 
@@ -7,34 +7,35 @@ use std::time::Duration;
 
 pub use connections::*;
 
-/// A configuration document, in bytes: large routing tables stay far below.
+/// Bytes of a configuration document: large routing tables stay far below.
 pub const DOCUMENT_BYTES: usize = 1 << 20;
-/// Nesting of a configuration document: ours need six.
+/// Nesting of a configuration document: real ones need six.
 pub const DOCUMENT_DEPTH: usize = 32;
-/// Problems reported for one document; more would not be read.
+/// Problems reported for one document: nobody reads more.
 pub const DOCUMENT_PROBLEMS: usize = 100;
 
-/// A CEL expression, in bytes.
+/// Bytes of a CEL expression.
 pub const CEL_BYTES: usize = 4 << 10;
 /// Nodes of a CEL expression: bounds the work of one evaluation.
 pub const CEL_NODES: usize = 500;
 
 /// Depth of a CEL expression's tree: bounds the stack of one evaluation.
 pub const CEL_DEPTH: usize = 64;
-/// Opening brackets and `?` of a CEL expression: bounds what its parser nests.
+/// Opening brackets and `?` of a CEL expression: bounds the nesting of its parser.
 pub const CEL_BRACKETS: usize = 96;
-/// Stack of the thread that compiles a CEL expression: room for the deepest tree that [`CEL_BYTES`] can spell.
+/// Stack of the thread that compiles a CEL expression: enough for the deepest tree within
+/// [`CEL_BYTES`].
 pub const CEL_COMPILE_STACK: usize = 64 << 20;
-/// Bytes of a compiled pattern of `matches`; a few hundred states.
+/// Bytes of a compiled pattern of `matches`: a few hundred states.
 pub const CEL_PATTERN: usize = 64 << 10;
-/// Compiled patterns that a thread keeps: those of a live document, and of what is being evaluated beside it.
+/// Compiled patterns that a thread caches: those of a live document and of one being evaluated.
 pub const CEL_PATTERNS: usize = 256;
 /// Bytes of a traced runtime error of a CEL expression.
 pub const CEL_TRACE_BYTES: usize = 200;
 
 /// Providers of a routing document.
 pub const PROVIDERS: usize = 256;
-/// Entries of a routing document's `models`, and its recipes and aliases.
+/// Models, recipes and aliases of a routing document, each.
 pub const ROUTING_NAMES: usize = 10_000;
 /// Rules of a recipe: a decision may evaluate all of them.
 pub const RULES: usize = 64;
@@ -42,9 +43,9 @@ pub const RULES: usize = 64;
 pub const RULE_TARGETS: usize = 64;
 /// Static headers of a provider.
 pub const PROVIDER_HEADERS: usize = 32;
-/// Bytes of a provider's, recipe's or rule's name; they become header and label values.
+/// Bytes of the name of a provider, recipe or rule: they become header and label values.
 pub const ROUTING_NAME_BYTES: usize = 64;
-/// Bytes of an alias or of a provider's name of a model.
+/// Bytes of an alias, or of a provider's name of a model.
 pub const MODEL_NAME_BYTES: usize = 256;
 /// Largest weight of a target.
 pub const WEIGHT_MAX: f64 = 1_000_000.0;
@@ -54,318 +55,344 @@ pub const KEYWORD_SETS: usize = 64;
 pub const KEYWORDS: usize = 1_000;
 /// Bytes of a keyword.
 pub const KEYWORD_BYTES: usize = 256;
-/// Bytes of the last user message in which keywords are looked for: a millisecond's work.
+/// Bytes of the last user message searched for keywords: a millisecond's work.
 pub const KEYWORD_TEXT: usize = 1 << 20;
-/// Bytes of the last user message by which its language is told: more costs time and tells no more.
+/// Bytes of the last user message used to detect its language: more costs time and adds
+/// nothing.
 pub const LANGUAGE_TEXT: usize = 1 << 10;
-/// Tokens of an answer that has not been given, where a cost or a limit is reckoned beforehand: `max_tokens` counts up to
-/// here only, as few answers are as long as they may be.
+/// Tokens assumed for an answer when a limit or cost is estimated in advance; also the cap on
+/// `max_tokens` there, as few answers are as long as they may be.
 pub const ANSWER_TOKENS: u64 = 1_024;
-/// The part of itself by which an estimated prompt may be longer: a half. So much is left of a budget at least before its last
-/// request; of the recorded prompts few are off by more than a third.
-pub const ESTIMATE_OFF: u64 = 2;
-/// The context of a model whose context the routing document does not tell, where a prompt that cannot be seen whole is reserved:
-/// what the largest usual ones have.
+/// Denominator of the margin of an estimated prompt: it may be longer by a half. A budget's
+/// last request needs that much. Few recorded prompts were off by more than a third.
+pub const ESTIMATE_MARGIN: u64 = 2;
+/// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
+/// the largest usual models.
 pub const CONTEXT_TOKENS: u64 = 1_000_000;
-/// When a request may come again that found all targets at their `max_concurrency`: nothing tells when one will be free.
+/// `Retry-After` when all targets are at their `max_concurrency`: nothing says when one gets
+/// free.
 pub const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a `mock` provider.
 pub const MOCK_LATENCY: Duration = Duration::from_secs(60);
 
 /// Entries of any list in the server document.
 pub const SERVER_LIST: usize = 256;
-/// Headers that routing expressions may look at; each is copied into every capture.
+/// Headers that conditions may look at: each is copied into every capture.
 pub const SIGNAL_HEADERS: usize = 32;
 
-/// A request head, in bytes of all header lines: what the large providers accept.
+/// Bytes of all header lines of a request: what the large providers accept.
 pub const HEAD_BYTES: usize = 64 << 10;
 /// Header lines of a request.
 pub const HEADER_LINES: usize = 128;
-/// A request target, in bytes.
+/// Bytes of a request target.
 pub const TARGET_BYTES: usize = 8 << 10;
-/// How long a kept-alive connection may stay silent.
+/// Longest silence of a kept-alive connection.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// Longest silence within a request body, whatever its rate so far.
 pub const BODY_SILENCE: Duration = Duration::from_secs(10);
-/// What is drained of an unread body to keep its connection.
+/// Bytes of an unread body that are drained to keep its connection.
 pub const DRAIN_BYTES: usize = 1 << 20;
-/// What is read away after a refusal that closes the connection, so that the client reads the answer instead of a reset.
+/// Bytes read away after a refusal that closes the connection, so that the client reads the
+/// answer and not a reset.
 pub const DISCARD_BYTES: usize = 64 << 20;
-/// How long either may take.
+/// Longest time for either.
 pub const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// Nesting of a JSON request body (contract 6.1).
+/// Nesting of a JSON request body.
 pub const JSON_DEPTH: usize = 128;
-/// A number or a member's name of a JSON request body, as written. Texts may be as long as the body: images and files are such texts.
-/// No number needs more digits than an exact double has (some 1,100), and reading one may cost the square of its length.
+/// Bytes of a number or member name in a JSON request body. Strings may be as long as the body,
+/// as images are. No number needs more digits than an exact double (some 1,100), and parsing
+/// one may cost the square of its length.
 pub const JSON_WORD_BYTES: usize = 4 << 10;
-/// Decoded bytes of an answer that a provider compressed though it was asked not to: read for its usage only, in a millisecond or two.
+/// Decoded bytes of an answer that a provider compressed unasked: read for usage only, in a
+/// millisecond or two.
 pub const DECODED_ANSWER: usize = 4 << 20;
-/// Decoded bytes of such an answer that is captured, for credentials in it: the writer of captures holds one at a time.
+/// Decoded bytes of such an answer in a capture, for redaction: the capture writer holds one at
+/// a time.
 pub const DECODED_CAPTURE: usize = 16 << 20;
-/// Decoded bytes of a compressed request body between two looks at everybody else's work: some ten microseconds.
+/// Decoded bytes of a request body between two yields: some ten microseconds.
 pub const DECODE_STEP: usize = 64 << 10;
-/// Members of a gzip body and frames of a zstd one: each takes an engine, and may hold nothing. Blocked files of the largest bodies
-/// have some hundreds.
+/// Members of a gzip body and frames of a zstd one: each needs a decoder, and may be empty.
+/// Block-compressed files of the largest bodies have some hundreds.
 pub const CODED_PARTS: usize = 4_096;
-/// Binary logarithm of the window of a zstd body: 8 MiB, the most that HTTP allows (RFC 9659 section 3).
+/// Binary logarithm of the window of a zstd body: 8 MiB, the most that HTTP allows (RFC 9659
+/// section 3).
 pub const ZSTD_WINDOW_LOG: u32 = 23;
-/// A body of a management call; documents have their own bound.
+/// Bytes of a management body; documents have their own bound.
 pub const MANAGEMENT_BODY: usize = 256 << 10;
 
-/// Entries of a page of a list, and its default.
+/// Entries of a page of a list.
 pub const PAGE_MAX: usize = 100;
-/// See [`PAGE_MAX`].
+/// Entries of a page when the caller names none.
 pub const PAGE_DEFAULT: usize = 20;
 
 /// Models on a page of Anthropic's list: the most that its API gives.
 pub const MODELS_PAGE: usize = 1_000;
 
-/// Live keys an owner (contract 2).
+/// Live keys of an owner.
 pub const KEYS_PER_OWNER: usize = 100;
-/// Keys of an owner that ended and are still shown; older ones are forgotten, or making and ending keys would fill memory.
-pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
-/// Keys that a list looks at in one hold of the table: nobody waits long for it, however many of them are not shown.
-pub const KEY_STEP: usize = 128;
-/// Peppers that secrets may be known by, that of the master key of now counted: a secret that is not known is looked for by each.
+/// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
+/// ending keys would fill memory.
+pub const ENDED_KEYS_PER_OWNER: usize = 1_000;
+/// Keys that a list visits under one lock of the table: nobody waits long for it.
+pub const KEY_LIST_STEP: usize = 128;
+/// Peppers in use at once, including the current one: an unknown secret is looked up under
+/// each.
 pub const PEPPERS: usize = 4;
-/// Digests that are moved to the pepper of now in one transaction: some milliseconds, for which other changes wait.
+/// Digests moved to the current pepper in one transaction: some milliseconds, for which other
+/// changes wait.
 pub const MOVES_BATCH: usize = 500;
-/// How long a digest that is to be moved waits for others: until then a use of its secret costs one more HMAC.
+/// Time for which a digest to be moved waits for others: until then each use costs one more
+/// HMAC.
 pub const MOVES_INTERVAL: Duration = Duration::from_millis(250);
-/// Keys whose last use is written down in one transaction: some milliseconds, for which other changes wait.
+/// Keys whose last use is written in one transaction: some milliseconds, for which other
+/// changes wait.
 pub const USES_BATCH: usize = 1_000;
-/// How often a patch of a key is made anew because another change of it came between.
+/// Tries of a key's patch when other changes come between.
 pub const PATCH_TRIES: usize = 8;
-/// Keys from one without a maker down to its furthest descendant: a request draws on the limits of each.
+/// Generations of keys that make keys: a request draws on the limits of each.
 pub const KEY_DESCENT: usize = 16;
-/// Patterns of `limits.models`: each request is held against all of them.
+/// Patterns of `limits.models`: each request is matched against all of them.
 pub const LIMIT_MODELS: usize = 100;
 /// Characters of such a pattern.
 pub const LIMIT_MODEL_CHARS: usize = 256;
 /// Largest `limits.rpm`: more than one gateway answers in a minute.
 pub const LIMIT_RPM: u64 = 100_000_000;
-/// Largest `limits.tpm`: in the units of its bucket (a minute's microseconds a token) it fits 63 bits twice.
+/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
+/// bits twice.
 pub const LIMIT_TPM: u64 = 10_000_000_000;
 /// Largest `limits.concurrency`: beyond the connections of any gateway.
 pub const LIMIT_CONCURRENCY: u64 = 1_000_000;
 /// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
 pub const LIMIT_USD: f64 = 100_000_000.0;
-/// Characters of a key's or user's name.
+/// Characters of the name of a key or user.
 pub const NAME_CHARS: usize = 128;
-/// Pairs of a key's `metadata`, and the characters of a name and a value in it.
+/// Pairs of a key's `metadata`.
 pub const METADATA_PAIRS: usize = 16;
-/// See [`METADATA_PAIRS`].
+/// Characters of a name in `metadata`.
 pub const METADATA_NAME_CHARS: usize = 64;
-/// See [`METADATA_PAIRS`].
+/// Characters of a value in `metadata`.
 pub const METADATA_VALUE_CHARS: usize = 512;
 
-/// Longest that a key's old secret may be accepted beside its new one, in seconds: a week (contract 2).
+/// Longest grace of a rotated key's old secret, in seconds: a week.
 pub const ROTATION_GRACE_S: u64 = 604_800;
 
-/// Nodes; all are held in memory, and each that serves is in the inputs of every decision on nodes.
+/// Nodes: all are in memory, and each that serves is in the inputs of every decision on nodes.
 pub const NODES: usize = 256;
-/// Patterns of models that a node may be enrolled for.
+/// Model patterns in a node's enrolment.
 pub const NODE_PATTERNS: usize = 32;
-/// Models that a node may serve at once.
+/// Models that a node serves at once.
 pub const NODE_MODELS: usize = 64;
-/// Bytes of a node's endpoint, key, version and names of models.
+/// Bytes of a node's endpoint, key, version and model names, each.
 pub const NODE_TEXT_BYTES: usize = 512;
-/// How far a node's clock may be from ours.
+/// Largest difference between a node's clock and the gateway's.
 pub const NODE_SKEW: Duration = Duration::from_secs(60);
-/// Nonces of a node that are kept, one a signature, and that it may sign within twice the skew. An agent sends one every ten seconds:
-/// a clock that is set back by eleven hours shuts none out.
+/// Nonces remembered of a node, one a signature; it signs at most so many within twice the
+/// skew.
 pub const NODE_NONCES: usize = 4_096;
-/// How often a node is to report.
+/// Time between two heartbeats of a node.
 pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
-/// For how long a report holds: two may be lost.
+/// Time for which a heartbeat counts: two may be lost.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
-/// How often a request that waits for a node looks whether that still has its lease.
-pub const NODE_LOOK: Duration = Duration::from_secs(1);
-/// The first wait of an agent whose callback failed, doubled each time up to [`NODE_HEARTBEAT`]; and how often it looks whether
-/// something has changed that it waits for.
+/// Time between two checks of a node's lease by a request that waits for it.
+pub const NODE_LEASE_CHECK: Duration = Duration::from_secs(1);
+/// First wait of a node after a failed callback, doubled up to [`NODE_HEARTBEAT`]; also its
+/// interval for checking what it waits for.
 pub const NODE_RETRY: Duration = Duration::from_secs(1);
-/// For how long the store may take to keep or to look up what a node signed: a disk that hangs is one that takes nothing, well before
-/// the agent has waited for [`NODE_CALL`].
-pub const NODE_SPEND: Duration = Duration::from_secs(1);
-/// For how long an agent waits for the answer to a callback. With [`NODE_ASK`] it leaves time for two reports within a lease.
-pub const NODE_CALL: Duration = Duration::from_secs(5);
-/// For how long an agent asks its server what a report tells, all questions together.
-pub const NODE_ASK: Duration = Duration::from_secs(4);
-/// Bytes of what a server tells its agent: lists, metrics, slots with their prompts.
-pub const NODE_ANSWER: u64 = 8 << 20;
-/// For how long the secret before the current one is taken, if that is not used earlier.
+/// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
+/// well before [`NODE_CALLBACK_TIMEOUT`].
+pub const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait of a node for the answer to a callback. With [`NODE_QUERY_TIMEOUT`] it leaves time for
+/// two reports within a lease.
+pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time for a node to ask its server all that a report needs.
+pub const NODE_QUERY_TIMEOUT: Duration = Duration::from_secs(4);
+/// Bytes of an answer of a server to its node: lists, metrics, slots with their prompts.
+pub const NODE_RESPONSE_BYTES: u64 = 8 << 20;
+/// Grace of a node's previous secret, unless the new one is used earlier.
 pub const NODE_ROTATION: Duration = Duration::from_secs(600);
-/// The body of a node's events.
+/// Bytes of a body of node events.
 pub const NODE_EVENTS_BODY: usize = 1 << 20;
 /// Events in one body.
 pub const NODE_EVENTS: usize = 1_000;
-/// Ids of a node's events that are remembered, so that what is sent twice is told once.
+/// Ids of node events that are remembered, so that what is sent twice is logged once.
 pub const NODE_EVENT_IDS: usize = 4_096;
 
-/// Agents; all are held in memory, and while AGENT is open anybody makes them.
+/// Agents: all are in memory, and while AGENT is open anybody makes them.
 pub const AGENTS: usize = 1_000;
-/// Characters of an agent's name: a DNS label's.
+/// Characters of an agent's name: those of a DNS label.
 pub const AGENT_NAME_CHARS: usize = 63;
 /// Characters of an agent's description.
 pub const AGENT_DESCRIPTION_CHARS: usize = 1_024;
-/// An agent's instructions, in bytes: they go with every request of it.
+/// Bytes of an agent's instructions: they go with each of its requests.
 pub const AGENT_INSTRUCTIONS: usize = 32 << 10;
-/// An agent's tools: as many as OpenAI takes in a request.
+/// Tools of an agent: as many as OpenAI takes in a request.
 pub const AGENT_TOOLS: usize = 128;
-/// An agent's tools, in bytes of their JSON.
+/// Bytes of an agent's tools as JSON.
 pub const AGENT_TOOLS_BYTES: usize = 64 << 10;
-/// Times that a change of an agent is made anew because another came between.
+/// Tries of a change of an agent when others come between.
 pub const AGENT_TRIES: usize = 4;
-/// Sequences of an agent's default `stop`, and the bytes of one: OpenAI takes four.
+/// Sequences of an agent's default `stop`: OpenAI takes four.
 pub const AGENT_STOPS: usize = 4;
-/// See [`AGENT_STOPS`].
+/// Bytes of such a sequence.
 pub const AGENT_STOP_BYTES: usize = 256;
 
-/// Live sessions a user; the oldest ends when one more begins.
+/// Live sessions of a user: a new one ends the oldest.
 pub const SESSIONS_PER_USER: usize = 20;
-/// Password length in bytes: OWASP's floor, and a ceiling that keeps hashing cheap to refuse.
+/// Shortest password in bytes: OWASP's floor.
 pub const PASSWORD_MIN: usize = 8;
-/// See [`PASSWORD_MIN`].
+/// Longest password in bytes: hashing stays cheap to refuse.
 pub const PASSWORD_MAX: usize = 1024;
-/// An e-mail address (RFC 5321 section 4.5.3.1.3, with its brackets gone).
+/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3, without its brackets).
 pub const EMAIL_MAX: usize = 254;
-/// Argon2 runs that may wait for a core; 19 MiB each once running, so the rest is shed with 503.
+/// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
+/// 503.
 pub const PASSWORD_QUEUE: usize = 64;
-/// Failed or successful logins of one (email, network) in [`LOGIN_WINDOW`].
+/// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
 pub const LOGINS: u32 = 10;
-/// See [`LOGINS`].
+/// Window of the login throttle.
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
-/// Refused logins of one user in [`LOGIN_WINDOW`] that the audit is told of, and of all unknown ones together: guessing does not fill it.
-pub const NOTED_REFUSALS: u32 = 10;
-/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and few guesses.
+/// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
+/// e-mails together: guessing does not fill the audit.
+pub const AUDITED_REFUSALS: u32 = 10;
+/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
+/// few guesses.
 pub const NETWORK_LOGINS: u32 = 100;
-/// Pairs the login throttle remembers, and networks; those leave first whose window is over, then those with the fewest logins.
+/// Pairs, and networks, that the login throttle remembers. Those whose window is over leave
+/// first, then those with the fewest logins.
 pub const LOGIN_PAIRS: usize = 100_000;
 /// Registrations from one network in an hour.
 pub const REGISTRATIONS: u32 = 20;
 
-/// Attempts of one request whatever its recipe asks for: Pingora's loop is told the same.
+/// Attempts of one request, whatever its recipe says. Pingora's loop has the same bound.
 pub const ATTEMPTS_MAX: usize = 16;
-/// Longest that a breaker stays open, however often it has opened: a provider that is back is not left out for longer.
+/// Longest time that a breaker stays open, however often it opened.
 pub const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
-/// Longest that a provider's `Retry-After` is believed: some mean the end of the day, and most are back before.
-pub const COOL_DOWN_MAX: Duration = Duration::from_secs(600);
-/// How fast measured latency is forgotten: after this long it counts a third.
+/// Longest `Retry-After` of a provider that is believed: some name the end of the day, and most
+/// are back before.
+pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
+/// Time after which a measured latency counts a third.
 pub const LATENCY_DECAY: Duration = Duration::from_secs(10);
-/// How long one of several keys rests after a 429 that did not say.
+/// Rest of one of several provider keys after a 429 without `Retry-After`.
 pub const KEY_LIMITED: Duration = Duration::from_secs(10);
-/// How long one of several keys rests after it was refused: somebody has to mend it.
+/// Rest of one of several provider keys after a refusal: somebody has to mend it.
 pub const KEY_REFUSED: Duration = Duration::from_secs(300);
-/// Over how long a retry budget counts (contract 6.2).
+/// Window of a retry budget.
 pub const RETRY_SPAN: Duration = Duration::from_secs(10);
-/// Retries that a budget always has room for, a second (contract 6.2).
+/// Retries a second that a retry budget always allows.
 pub const RETRIES_A_SECOND: u64 = 3;
 /// Keys of one provider: each is looked at for an attempt.
 pub const PROVIDER_KEYS: usize = 32;
-/// How often a provider may be asked whether it is well, and must at least be.
-pub const HEALTH_CHECK_LEAST: Duration = Duration::from_secs(1);
-/// See [`HEALTH_CHECK_LEAST`].
-pub const HEALTH_CHECK_MOST: Duration = Duration::from_secs(3_600);
-/// Longest that a health check may take: a provider that needs longer is not well.
+/// Shortest interval of a health check.
+pub const HEALTH_CHECK_MIN: Duration = Duration::from_secs(1);
+/// Longest interval of a health check.
+pub const HEALTH_CHECK_MAX: Duration = Duration::from_secs(3_600);
+/// Longest time of a health check: a slower provider is not well.
 pub const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
-/// How often it is looked whether a health check or a look-up of a name is due.
+/// Time between two looks for due health checks and DNS look-ups.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// Names looked up at once in the background; each takes a thread.
+/// DNS look-ups in the background at once: each takes a thread.
 pub const DNS_LOOKUPS: usize = 8;
-/// Longest that a look-up in the background is waited for.
+/// Longest time of a DNS look-up in the background.
 pub const DNS_TIME: Duration = Duration::from_secs(5);
-/// Requests at once on one HTTP/2 connection to a provider: more go to another, so that one lost packet does not stop all.
+/// Requests on one HTTP/2 connection to a provider: more use another, so that one lost packet
+/// does not stop all.
 pub const H2_STREAMS: usize = 32;
-/// Requests that one provider may be allowed at once.
+/// Largest `max_concurrency` of a provider.
 pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
-/// Bytes of a response held back until the first content event shows that it is one.
+/// Bytes of an answer that are held until its first content event.
 pub const HOLD_BYTES: usize = 256 << 10;
-/// A provider's answer collected for a reroute.
+/// Bytes of a provider's answer to a reroute.
 pub const COLLECT_BYTES: usize = 32 << 20;
-/// One server-sent event while the relay looks for content, errors and usage.
+/// Bytes of one server-sent event that the relay looks into.
 pub const SSE_EVENT_BYTES: usize = 1 << 20;
-/// Tokens that one answer can have used, of each kind: more is no count, and would poison sums and budgets.
+/// Largest count of tokens of one kind that is believed: more would poison sums and budgets.
 pub const USAGE_TOKENS: u64 = 1_000_000_000;
-/// The end of an answer that is longer than what is captured of it, in which its usage is looked for.
+/// Bytes at the end of a long answer in which its usage is looked for.
 pub const USAGE_ENDING: usize = 16 << 10;
 /// Reroutes at once: they spend money and hold bodies in memory.
 pub const REROUTES: usize = 16;
-/// Those of one caller: four callers may be at it at once.
+/// Reroutes of one caller at once.
 pub const REROUTES_SHARE: usize = 4;
-/// Longest that a reroute waits for its turn: clients still wait themselves.
-pub const REROUTE_PATIENCE: Duration = Duration::from_secs(10);
-/// Least room that is made for a body that does not come in one piece.
-pub const BODY_ROOM: usize = 4 << 10;
-/// Bodies above this are read on threads that may wait: reading one this large takes some
-/// milliseconds at worst.
+/// Longest wait of a reroute for its turn: clients still wait themselves.
+pub const REROUTE_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Smallest buffer for a body that does not come in one piece.
+pub const BODY_BUFFER_MIN: usize = 4 << 10;
+/// Bytes above which bodies are read on blocking threads: that takes some milliseconds at
+/// worst.
 pub const READ_INLINE: usize = 128 << 10;
-/// Large and compressed bodies that are read at once: the data path keeps a core where there are two.
+/// Large and compressed bodies read at once: of two cores, the data path keeps one.
 pub const READERS: usize = 2;
 /// Those of one caller.
 pub const READERS_SHARE: usize = 1;
-/// Longest that a large body waits to be read.
-pub const READ_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait of a large body to be read.
+pub const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Evaluations at once: each keeps a thread busy that requests could use.
 pub const EVALUATIONS: usize = 2;
-/// Those of one caller.
+/// Evaluations of one caller at once.
 pub const EVALUATIONS_SHARE: usize = 1;
-/// Longest that an evaluation, or a gated change, waits for its turn.
-pub const EVALUATE_PATIENCE: Duration = Duration::from_secs(30);
-/// Gated changes that are evaluated at once. They have a place of their own: evaluations never hold
-/// up a change of the routing.
+/// Longest wait of an evaluation, or of a gated change, for its turn.
+pub const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
+/// change of routing.
 pub const GATES: usize = 1;
-/// Captures that an evaluation asks where nothing else is said, the newest first.
+/// Captures that an evaluation covers by default, the newest first.
 pub const EVALUATE_DEFAULT: u64 = 100_000;
-/// Most captures that an evaluation may be asked for.
-pub const EVALUATE_MOST: u64 = 10_000_000;
-/// Heads that an evaluation reads at a time: some megabytes, and how long it goes on when nobody wants its answer any more.
+/// Most captures that an evaluation may cover.
+pub const EVALUATE_MAX: u64 = 10_000_000;
+/// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
+/// client is still there.
 pub const EVALUATE_STEP: usize = 200;
-/// How often an evaluation tells how far it has come.
-pub const EVALUATE_TELL: Duration = Duration::from_millis(250);
+/// Time between two progress lines of an evaluation.
+pub const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Pairs of targets, and targets, that a report tells apart.
 pub const EVALUATE_CHANGES: usize = 1_000;
-/// Reasons that a report tells apart for each pair of targets.
+/// Reasons that a report tells apart for a pair of targets.
 pub const EVALUATE_REASONS: usize = 20;
-/// Captures that a report names for each pair of targets.
+/// Captures that a report names for a pair of targets.
 pub const EVALUATE_EXAMPLES: usize = 5;
-/// Earlier documents that an evaluation keeps at hand, to say what has changed in them.
+/// Earlier documents that an evaluation keeps in memory, to say what changed in them.
 pub const EVALUATE_DOCUMENTS: usize = 16;
-/// How often a gated change is evaluated again because another one came between.
+/// Tries of a gated change when others come between.
 pub const GATE_TRIES: usize = 3;
-/// The captures that a gated change is tried on: those of so long.
+/// Age of the captures that a gated change is tried on.
 pub const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// The captures that a gated change is tried on: so many that were decided, the newest.
+/// Decided captures that a gated change is tried on, the newest.
 pub const GATE_DECIDED: u64 = 100_000;
-/// Captures that are looked at for those: refusals, replays and what was imported do not fill the window.
-pub const GATE_LOOKED_AT: u64 = 10 * GATE_DECIDED;
-/// The body of an import: captures of the longest bodies, escaped, and more than a gateway takes of one request.
+/// Captures that are visited to find those: refusals, replays and imports do not fill the
+/// window.
+pub const GATE_VISITED: u64 = 10 * GATE_DECIDED;
+/// Bytes of an import: captures of the longest bodies, escaped.
 pub const IMPORT_BODY: usize = 64 << 20;
-/// The body of an evaluation: a routing document as a JSON string, in which every byte may be escaped, and a filter.
+/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
+/// filter.
 pub const EVALUATE_BODY: usize = 2 * DOCUMENT_BYTES + MANAGEMENT_BODY;
-/// Longest that the command line waits for a gateway to accept a connection.
+/// Longest wait of the command line for a connection.
 pub const CLIENT_CONNECT: Duration = Duration::from_secs(10);
-/// Longest that the command line takes to send a request: a document of a megabyte, on a bad line.
+/// Longest time for the command line to send a request: a megabyte on a slow line.
 pub const CLIENT_SEND: Duration = Duration::from_secs(120);
-/// Longest that the command line waits for the head of an answer: a provider's, to a reroute, may take as long.
+/// Longest wait of the command line for the head of an answer: a provider may take as long for
+/// a reroute.
 pub const CLIENT_ANSWER: Duration = Duration::from_secs(900);
-/// Bytes of one answer that the command line takes, and of one line of a corpus: a capture of the longest bodies, escaped.
+/// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
+/// longest bodies, escaped.
 pub const CLIENT_BYTES: u64 = 512 << 20;
-/// Calls of one kind that are remembered for their `Idempotency-Key`; while there are more, a new key is refused.
+/// Calls of one kind remembered by `Idempotency-Key`; while there are more, a new key is
+/// refused.
 pub const REPEATS: usize = 10_000;
-/// Bytes of their answers. What somebody has beyond [`REPEATS_SHARE_BYTES`], at most one answer more, is not counted to it.
+/// Bytes of their answers.
 pub const REPEATS_BYTES: usize = 64 << 20;
-/// Those of the calls that one payer may have remembered: a tenth, so that nobody fills the room for the others.
+/// Remembered calls of one payer: a tenth, so that nobody fills the room of others.
 pub const REPEATS_SHARE: usize = 1_000;
-/// Bytes of a payer's answers beyond which no more of its calls are let in.
+/// Bytes of a payer's answers beyond which its next call is refused.
 pub const REPEATS_SHARE_BYTES: usize = 8 << 20;
-/// How long an `Idempotency-Key` holds (contract 6.4).
+/// Time for which an `Idempotency-Key` counts.
 pub const REPEATS_AGE: Duration = Duration::from_secs(600);
-/// Characters of an `Idempotency-Key`: a UUID and what somebody writes before it.
+/// Characters of an `Idempotency-Key`: a UUID with a prefix.
 pub const IDEMPOTENCY_KEY: usize = 255;
-/// Shadows at once: each holds a request's body and its answer in memory, for nobody who waits.
+/// Shadows at once: each holds a body and an answer in memory.
 pub const SHADOWS: usize = 32;
-/// How long a gateway that leaves waits for shadows; nobody misses what they would have said.
+/// Time that a draining gateway waits for shadows: nobody misses their answers.
 pub const SHADOW_GRACE: Duration = Duration::from_secs(2);
 
 /// Records waiting for the capture writer.
@@ -374,154 +401,158 @@ pub const CAPTURE_QUEUE_RECORDS: usize = 16_384;
 pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 /// Records of one transaction of the capture writer.
 pub const CAPTURE_BATCH: usize = 1_000;
-/// Longest a record waits for company before it is written: that and the write itself are what a crash may lose.
+/// Longest wait of a record for others before it is written: a crash may lose so much.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
-/// Records that are company enough: a block of heads or two. Many small bursts of work delay requests less than few large ones,
-/// and what was written is memory that the next requests find warm.
-pub const CAPTURE_COMPANY: usize = 64;
-/// Records of one transaction while few wait: how much work goes into them is settled anew for the next ones.
+/// Records that end this wait: a block of heads or two. Many small bursts of work delay
+/// requests less than few large ones.
+pub const CAPTURE_LINGER_RECORDS: usize = 64;
+/// Records of one transaction while few wait.
 pub const CAPTURE_BURST: usize = 256;
-/// Longest that a record gives way to other work beyond [`CAPTURE_LINGER`]: where every processor is busy, each time may take
-/// milliseconds.
-pub const CAPTURE_GIVES_WAY: Duration = Duration::from_millis(100);
-/// Part of the queue's bytes that is company enough: a mebibyte.
+/// Longest time that a record yields to other work beyond [`CAPTURE_LINGER`]: on busy
+/// processors each yield may take milliseconds.
+pub const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
+/// Part of the queue's bytes that ends this wait: a mebibyte.
 pub const CAPTURE_LINGER_SHARE: usize = 64;
-/// Bytes that are compressed without giving way to other threads: a tenth of a millisecond.
+/// Bytes that are compressed between two yields: a tenth of a millisecond.
 pub const CAPTURE_PIECE: usize = 64 << 10;
-/// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
+/// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk,
+/// and slower to read from.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
-/// Bytes of heads of captures that are compressed together: a list of rare captures opens such a block for each of them.
+/// Bytes of capture heads that are compressed together: a list of rare captures opens one for
+/// each of them.
 pub const HEADS_BLOCK: usize = 64 << 10;
 /// Bytes of finished blocks that are written at once.
 pub const CAPTURE_COMMIT: usize = 4 << 20;
-/// How often captures are made to survive the loss of power; each time the disk has to catch up.
+/// Time between two syncs of captures to disk.
 pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
-/// Bytes of a segment before the next one begins, and the least that a small `retention.size` makes of it. Captures leave
-/// the disk a segment at a time.
+/// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-/// See [`SEGMENT_BYTES`].
-pub const SEGMENT_BYTES_LEAST: u64 = 1 << 20;
-/// Longest that a segment is written to.
+/// Smallest segment under a small `retention.size`.
+pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Longest time that a segment is written to.
 pub const SEGMENT_AGE: Duration = Duration::from_secs(600);
-/// Parts of `retention` that a segment is at most: so much more may be kept than is asked for.
+/// Smallest number of segments in `retention`: so much more than asked for may be kept.
 pub const SEGMENT_SHARE: u32 = 16;
-/// Segments that are kept open to be read.
+/// Segments kept open for reading.
 pub const SEGMENTS_OPEN: usize = 64;
-/// How long the bytes of a deleted capture may wait for others to be deleted with them: their segment is written anew.
+/// Longest time that the bytes of a deleted capture stay before their segment is rewritten.
 pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
-/// Rows of the index that are looked at for one page of a list, one after another: so many as take less than 5 ms
-/// (`benches/run index`).
+/// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
 pub const LIST_ROWS: usize = 15_000;
-/// The same where each is looked up by itself, as an owner's are and failures: as long for fewer.
+/// The same where each row is looked up by itself, as for one owner or for failures.
 pub const LIST_LOOKUPS: usize = 1_500;
-/// How exact the time in an id is, in microseconds.
+/// Precision of the time in an id, in microseconds.
 pub const ID_PRECISION_US: i64 = 1_000;
-/// Bytes of an index that is read through at the start to see whether it is whole; of a larger one only its length is looked at.
+/// Bytes of an index that is checked whole at the start; of a larger one only the length is.
 pub const INDEX_CHECK: u64 = 64 << 20;
 /// Damaged blocks that are remembered, so that each is reported once.
 pub const DAMAGED_BLOCKS: usize = 1_000;
-/// How far a capture that is imported may be ahead of the clock here.
+/// Largest lead of an imported capture's time over the clock here.
 pub const IMPORT_AHEAD: Duration = Duration::from_secs(300);
-/// Bytes of captures that `rerouter replay import` sends at once; a larger line goes alone.
+/// Bytes that `rerouter replay import` sends at once; a larger line goes alone.
 pub const IMPORT_PART: usize = 4 << 20;
-/// Times that `rerouter replay import` sends a part for which the gateway has no turn yet.
+/// Tries of `rerouter replay import` to send a part while the gateway is busy.
 pub const IMPORT_TRIES: usize = 10;
-/// Longest that it waits before it does so again.
+/// Longest wait between these tries.
 pub const IMPORT_WAIT: Duration = Duration::from_secs(30);
 /// Expressions of `capture.redact`.
 pub const REDACT_EXPRESSIONS: usize = 32;
 /// Bytes of one of those, compiled.
 pub const REDACT_COMPILED: usize = 1 << 20;
 
-/// Longest that a reader of captures waits for those which are still to be written.
+/// Longest wait of a reader for captures that are still to be written.
 pub const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
-/// How often such a reader looks whether a capture that is not offered yet has come: that takes as long as a request's end.
-pub const CAPTURE_SETTLE_LOOK: Duration = Duration::from_millis(1);
-/// Longest that a deletion waits for captures that are being written: the writer's tries with their waits, and as much again.
+/// Time between two looks of such a reader.
+pub const CAPTURE_SETTLE_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest wait of a deletion for captures being written: the writer's tries with their waits,
+/// twice.
 pub const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
-/// Log lines waiting for a slow standard output; more are dropped and counted.
+/// Access lines waiting for a slow standard output; more are dropped and counted.
 pub const LOG_QUEUE: usize = 8_192;
-/// How long the first access line of a batch waits for company, so that its writer is woken once a batch.
+/// Longest wait of the first access line of a batch, so that the writer wakes once a batch.
 pub const LOG_LINGER: Duration = Duration::from_millis(10);
-/// How often the end of the process looks whether a full log queue has room for its last word.
-pub const LOG_FLUSH_LOOK: Duration = Duration::from_millis(1);
-/// Bytes of access lines that are written at once.
+/// Time between two tries of the process's end to flush a full log queue.
+pub const LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(1);
+/// Bytes of access lines written at once.
 pub const LOG_BUFFER: usize = 64 << 10;
-/// How often the routing document's file is looked at. Polling also sees the symbolic-link swaps of
-/// mounted configuration, which file notifications miss.
+/// Time between two looks at the routing document's file. Polling also sees symbolic-link swaps
+/// of mounted configuration.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Looks at the file, one [`WATCH_INTERVAL`] after the other, that have to find it the same before
-/// a change is taken: two seconds. Whoever writes into it in place pauses for less, as a rule.
-pub const WATCH_LOOKS: u32 = 5;
-/// Time between the two readings of the file that SIGHUP asks for.
-pub const HANGUP_APART: Duration = Duration::from_millis(250);
-/// How long a resolved address of a provider is used before it is looked up again.
+/// Equal looks at the file, one [`WATCH_INTERVAL`] apart, before a change is taken: two
+/// seconds. Whoever writes in place usually pauses for less.
+pub const WATCH_EQUAL_READS: u32 = 5;
+/// Time between the two reads of the file after SIGHUP.
+pub const SIGHUP_REREAD: Duration = Duration::from_millis(250);
+/// Time for which a resolved address is used.
 pub const DNS_TTL: Duration = Duration::from_secs(30);
-/// How often what the write-ahead logs of the store hold is moved into its databases: damage to a log, or a copy without it,
-/// costs no more than what was written since.
+/// Time between two checkpoints of the store: damage to a write-ahead log costs at most what
+/// was written since.
 pub const CHECKPOINT: Duration = Duration::from_secs(120);
-/// Times that `rerouter backup` begins to copy a database that is busy, and a list of segments of which one has left meanwhile.
+/// Tries of `rerouter backup` on a busy database, or on a list of segments that changes.
 pub const BACKUP_TRIES: usize = 50;
-/// Its wait before it tries again.
+/// Wait between these tries.
 pub const BACKUP_WAIT: Duration = Duration::from_millis(100);
-/// How often sessions that are over are ended, and the use of the others is written down.
+/// Time between two sweeps that end expired sessions and write the use of the others.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The name of a model in a request, in bytes: it is written into records and messages.
+/// Bytes of a request's `model`: it is written into records and messages.
 pub const MODEL_BYTES: usize = 512;
-/// Times a batch of captures is offered to a store that refuses it, and the wait before the first repetition; doubled each time.
+/// Tries of a batch of captures that the store refuses.
 pub const CAPTURE_TRIES: u32 = 4;
-/// See [`CAPTURE_TRIES`].
+/// Wait before the first of them; doubled each time.
 pub const CAPTURE_RETRY: Duration = Duration::from_millis(50);
 
-/// Numbers of the mock provider's embeddings in one answer: 2,048 texts of 512 are as many as anybody tries.
+/// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.
 pub const MOCK_NUMBERS: u64 = 1 << 20;
-/// A request body that the mock provider reads.
+/// Bytes of a request to the mock provider.
 pub const MOCK_BODY: usize = 32 << 20;
-/// Connections that the mock provider serves at once; more wait to be accepted.
+/// Connections of the mock provider at once; more wait to be accepted.
 pub const MOCK_CONNECTIONS: usize = 1_024;
-/// Keys that are forgotten, rows that leave the audit, and copies of a capture that are deleted, in one transaction.
+/// Rows deleted in one transaction by retention: keys, audit rows, copies of captures.
 pub const RETENTION_BATCH: usize = 500;
-/// Steps, of [`RETENTION_BATCH`] rows each, in which rows leave the audit at one look: more than can be added until the next one.
+/// Batches of [`RETENTION_BATCH`] rows that one look at the audit deletes: more than can be
+/// added until the next one.
 pub const AUDIT_STEPS: usize = 1_000;
-/// Part of the audit's rows that what strangers do may take where there are too many: a tenth, so that a flood of it is seen and
-/// washes nothing away.
+/// Denominator of the share of audit rows that strangers may take when there are too many.
 pub const AUDIT_STRANGERS: u64 = 10;
-/// The same of what users do: a half.
+/// The same for users.
 pub const AUDIT_USERS: u64 = 2;
-/// Least rows that the audit may be kept at, and most.
-pub const AUDIT_ROWS_LEAST: u64 = 100;
-/// See [`AUDIT_ROWS_LEAST`].
-pub const AUDIT_ROWS_MOST: u64 = 1_000_000_000;
-/// Characters that are kept of a client's own name for its request.
+/// Smallest `audit.retention.rows`.
+pub const AUDIT_ROWS_MIN: u64 = 100;
+/// Largest `audit.retention.rows`.
+pub const AUDIT_ROWS_MAX: u64 = 1_000_000_000;
+/// Characters kept of a client's `X-Request-Id`.
 pub const CLIENT_REQUEST_ID_CHARS: usize = 200;
-/// Looked-up names that are kept; beyond it those that are old go first.
+/// Resolved names kept; the oldest leave first.
 pub const DNS_NAMES: usize = 1_024;
-/// A request whose body was longer in coming than this has its credential looked at again.
+/// Time for a body to arrive after which its credential is checked again.
 pub const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
-/// Parts of a budget that are granted one after another: what a crash may cost an owner is one part.
+/// Parts that a budget is granted in: a crash may cost its owner one.
 pub const GRANTS: u64 = 20;
-/// Of the largest reserves so far, as many as a grant holds at least: requests at once seldom wait for the next.
+/// Largest reserves so far that a grant holds at least, so that concurrent requests seldom wait
+/// for the next.
 pub const GRANT_RESERVES: u64 = 8;
-/// What a grant holds at least, but for a quarter of the budget: five cents, so that small budgets need few.
+/// Smallest grant in billionths of a dollar, up to a quarter of the budget: five cents, so that
+/// small budgets need few.
 pub const GRANT_SMALL: u64 = 50_000_000;
-/// How long before a day or month ends the first grant of the next one is made durable.
+/// Time before a day or month ends at which the first grant of the next one is written.
 pub const GRANT_AHEAD: Duration = Duration::from_secs(120);
-/// When to come back after a refusal that ends with some other request, or with a write of the store.
+/// `Retry-After` of a refusal that ends with another request, or with a write of the store.
 pub const LIMIT_RETRY: Duration = Duration::from_secs(1);
-/// How often usage and spend are written down: what a crash may lose of usage.
-pub const BOOKS_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a process that leaves waits for the store to take what was ended here: keys revoked, users disabled.
-pub const LEAVING_TRIES: Duration = Duration::from_secs(5);
-/// Budgets, and sums of usage, that are written down in one transaction: others write between two of them.
-pub const BOOKS_ROWS: usize = 1_000;
-/// Budgets that each round looks at for the first grant of the next day: half a million in [`GRANT_AHEAD`].
-pub const BOOKS_AHEAD: usize = 2_000;
-/// Sums of usage that wait to be written down; more are dropped and counted in a warning.
-pub const BOOKS_PENDING: usize = 20_000;
-/// Days that usage is kept for.
+/// Time between two writes of usage and spend: a crash may lose so much usage.
+pub const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time that a leaving process tries to write revocations and disablings.
+pub const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
+/// Budgets, and sums of usage, written in one transaction: others write between two of them.
+pub const USAGE_WRITE_ROWS: usize = 1_000;
+/// Budgets that each round checks for the first grant of the next day: half a million within
+/// [`GRANT_AHEAD`].
+pub const GRANT_AHEAD_BUDGETS: usize = 2_000;
+/// Sums of usage waiting to be written; more are dropped, with a warning.
+pub const USAGE_PENDING: usize = 20_000;
+/// Days that usage is kept.
 pub const USAGE_DAYS: i64 = 400;
-/// Groups of an answer on usage.
+/// Groups in an answer on usage.
 pub const USAGE_GROUPS: usize = 1_000;

@@ -1,27 +1,27 @@
-//! The time, handed in, so that tests move it instead of sleeping.
+//! The wall clock, passed as a value, so that tests move it instead of sleeping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
 
-/// Where the program reads the wall clock. Cloning is cheap; a manual clock is shared by its clones.
+/// A wall clock. Clones of a manual clock share its time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// The machine's clock.
     #[default]
     System,
-    /// A clock that only moves when told to, in microseconds since the epoch.
+    /// A clock that [`Clock::advance`] moves, in microseconds since the epoch.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// A clock that stands at `start` until moved.
+    /// A manual clock that starts at `start`.
     pub fn manual(start: Timestamp) -> Self {
         Clock::Manual(Arc::new(AtomicI64::new(start.as_microsecond())))
     }
 
-    /// The present, in whole microseconds: what is stored reads back equal.
+    /// The current time in whole microseconds, so that a stored time reads back equal.
     pub fn now(&self) -> Timestamp {
         let micros = match self {
             Clock::System => Timestamp::now().as_microsecond(),
@@ -30,7 +30,7 @@ impl Clock {
         Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    /// Moves a manual clock forward; the system clock does not listen.
+    /// Moves a manual clock forward; does nothing to the system clock.
     pub fn advance(&self, by: std::time::Duration) {
         if let Clock::Manual(at) = self {
             at.fetch_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::AcqRel);
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// RFC 3339 in UTC with microseconds, the one spelling of a time in every answer and record.
+/// RFC 3339 in UTC with microseconds, as in every answer and record.
 pub fn rfc3339(at: Timestamp) -> String {
     format!("{at:.6}")
 }

@@ -1,37 +1,37 @@
-//! What can be refused, once: a kind with its status and its word in each envelope, a public detail for the
-//! client, and a private cause for the log. Layers below raise kinds; only `gateway/reply.rs` renders them.
+//! Errors of the API: a kind with its status and its word in each envelope, a public detail for the
+//! client, and a private cause for the log. Only `gateway/reply.rs` renders them.
 
 use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
 
-/// A refusal or failure on its way to a client.
+/// An error on its way to a client.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
     detail: String,
     field: Option<String>,
     retry_after: Option<Duration>,
-    instead: Option<Instead>,
+    accepted: Option<Accepted>,
     cause: Option<String>,
-    hopeless: bool,
+    no_retry: bool,
     panicked: bool,
 }
 
-/// What would have been taken in the place of what was refused.
+/// What the client may send instead.
 #[derive(Debug)]
-enum Instead {
+enum Accepted {
     Methods(String),
     Codings(&'static str),
 }
 
-/// Every result of an endpoint or of a step of the request path.
+/// The result of an endpoint, or of a step of the request path.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of refusal of the contract's table (section 2), one row each in [`Kind::row`].
+/// The kinds of errors; each has a row in [`Kind::row`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the word of each row is the variant's name
+#[allow(missing_docs)] // the name says it
 pub enum Kind {
     InvalidRequest,
     ContextLengthExceeded,
@@ -68,7 +68,7 @@ pub enum Kind {
     NoTarget,
 }
 
-/// One row of the table: the status, the word of PIN and ROUTER management, and OpenAI's type and code.
+/// How a kind shows: status, the word of PIN and ROUTER management, OpenAI's type and code.
 pub struct Row {
     /// HTTP status.
     pub status: u16,
@@ -81,7 +81,7 @@ pub struct Row {
 }
 
 impl Kind {
-    /// The one table from kinds to what clients see.
+    /// The table from kinds to what clients see.
     #[rustfmt::skip]
     pub fn row(self) -> Row {
         const IRE: &str = "invalid_request_error";
@@ -125,16 +125,16 @@ impl Kind {
 }
 
 impl Error {
-    /// A refusal whose `detail` the client reads; it must hold nothing secret.
+    /// An error whose `detail` the client reads; it must contain no secret.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Error {
             kind,
             detail: detail.into(),
             field: None,
             retry_after: None,
-            instead: None,
+            accepted: None,
             cause: None,
-            hopeless: false,
+            no_retry: false,
             panicked: false,
         }
     }
@@ -144,81 +144,81 @@ impl Error {
         Error { field: Some(field.into()), ..Error::new(Kind::InvalidRequest, detail) }
     }
 
-    /// 404 for an object that is not there or not the caller's: one answer for both.
+    /// 404 for an object that does not exist, or is not the caller's: one answer for both.
     pub fn not_found(what: &str) -> Self {
         Error::new(Kind::NotFound, format!("No such {what}."))
     }
 
-    /// 500 whose cause goes to the log only.
+    /// 500; the cause goes to the log only.
     pub fn internal(cause: impl fmt::Display) -> Self {
-        Error::new(Kind::Internal, "Something went wrong on our side.").because(cause)
+        Error::new(Kind::Internal, "The gateway failed to answer this request.").because(cause)
     }
 
-    /// 500 because of a panic on the way to an answer; what it said is not for `cause`.
+    /// 500 because of a panic. `cause` must not contain the panic's message.
     pub fn panicked(cause: impl fmt::Display) -> Self {
         Error { panicked: true, ..Error::internal(cause) }
     }
 
-    /// 503 because the store did not take a write or answer a read.
+    /// 503 because the store failed to write or read.
     pub fn store_unavailable(cause: impl fmt::Display) -> Self {
         Error::new(Kind::Unavailable, "The store is unavailable; try again.")
             .because(cause)
             .retry_after(Duration::from_secs(1))
     }
 
-    /// Names the field at fault (`field` in our envelope, `param` in OpenAI's).
+    /// Sets the field at fault (`field` in our envelope, `param` in OpenAI's).
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    /// Says when to come back.
+    /// Sets `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// Says that the same request will not do better soon (`x-should-retry: false`).
+    /// Marks that a retry will not help soon (`x-should-retry: false`).
     #[must_use]
-    pub fn hopeless(mut self) -> Self {
-        self.hopeless = true;
+    pub fn without_retry(mut self) -> Self {
+        self.no_retry = true;
         self
     }
 
     /// Sets the `Allow` list of a 405.
     #[must_use]
     pub fn allowing(mut self, methods: impl Into<String>) -> Self {
-        self.instead = Some(Instead::Methods(methods.into()));
+        self.accepted = Some(Accepted::Methods(methods.into()));
         self
     }
 
-    /// Names the content codings that a 415 would have taken (`Accept-Encoding`, RFC 9110 section 15.5.16).
+    /// Sets the `Accept-Encoding` of a 415 (RFC 9110 section 15.5.16).
     #[must_use]
     pub fn accepting(mut self, codings: &'static str) -> Self {
-        self.instead = Some(Instead::Codings(codings));
+        self.accepted = Some(Accepted::Codings(codings));
         self
     }
 
-    /// Notes what only the log may know.
+    /// Sets the cause, for the log only.
     #[must_use]
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
         self.cause = Some(cause.to_string());
         self
     }
 
-    /// What kind it is.
+    /// The kind of error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The HTTP status of it.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.kind.row().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// What the client reads.
+    /// The text that the client reads.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -228,38 +228,38 @@ impl Error {
         self.field.as_deref()
     }
 
-    /// When to come back, in whole seconds rounded up, as `Retry-After` has it (RFC 9110 section 10.2.3).
+    /// `Retry-After` in whole seconds, rounded up (RFC 9110 section 10.2.3).
     pub fn retry_after_s(&self) -> Option<u64> {
         self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
     }
 
-    /// Whether the same request will not do better soon.
-    pub fn is_hopeless(&self) -> bool {
-        self.hopeless
+    /// Whether a retry will not help soon.
+    pub fn forbids_retry(&self) -> bool {
+        self.no_retry
     }
 
-    /// Whether a panic elsewhere is what it comes of.
+    /// Whether a panic caused it.
     pub fn is_panic(&self) -> bool {
         self.panicked
     }
 
     /// The `Allow` list of a 405.
     pub fn allow(&self) -> Option<&str> {
-        match &self.instead {
-            Some(Instead::Methods(methods)) => Some(methods),
+        match &self.accepted {
+            Some(Accepted::Methods(methods)) => Some(methods),
             _ => None,
         }
     }
 
-    /// The content codings that a 415 would have taken.
+    /// The `Accept-Encoding` of a 415.
     pub fn codings(&self) -> Option<&'static str> {
-        match self.instead {
-            Some(Instead::Codings(codings)) => Some(codings),
+        match self.accepted {
+            Some(Accepted::Codings(codings)) => Some(codings),
             _ => None,
         }
     }
 
-    /// What only the log may know.
+    /// The cause, for the log only.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }

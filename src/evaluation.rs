@@ -201,7 +201,9 @@ impl Work {
             if self.tell.is_closed() {
                 return Ok(None);
             }
-            if let Some(reached) = reached.filter(|_| told.elapsed() >= bounds::EVALUATE_TELL) {
+            if let Some(reached) =
+                reached.filter(|_| told.elapsed() >= bounds::EVALUATE_PROGRESS_INTERVAL)
+            {
                 told = Instant::now();
                 let progress =
                     Progress { done, limit: window.looked_at, changed: report.changed, reached };

@@ -1,5 +1,5 @@
-//! Identifiers: a prefix and 26 lower-case Crockford base32 digits of a UUIDv7 (RFC 9562 section 5.7),
-//! so that the order of ids is the order of creation. An id says nothing about the secret beside it.
+//! Identifiers: a prefix and 26 lower-case Crockford base32 digits of a UUIDv7 (RFC 9562 section
+//! 5.7), so that ids sort by creation. An id is independent of the secret of its object.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Where random bytes come from: the system, or a seed in tests.
+/// A source of random bytes: the system, or a seed in tests.
 #[derive(Clone, Debug, Default)]
 pub enum Random {
     /// The operating system's CSPRNG.
@@ -23,8 +23,8 @@ impl Random {
         Random::Seeded(Arc::new(Mutex::new((seed, 0))))
     }
 
-    /// Fills `out`. The system source does not fail on the platforms we run on (it waits until it is seeded, then always
-    /// answers); should it, the process stops rather than mint weak secrets.
+    /// Fills `out`. The system source does not fail on supported platforms; if it did, the process
+    /// would abort rather than make weak secrets.
     pub fn fill(&self, out: &mut [u8]) {
         match self {
             Random::System => {
@@ -90,25 +90,25 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// What every id of this kind begins with.
+            /// The prefix of these ids.
             pub const PREFIX: &'static str = $prefix;
 
-            /// A new id, later than all that were made in earlier milliseconds.
+            /// A new id; it sorts after those of earlier milliseconds.
             pub fn new(at: Timestamp, random: &Random) -> Self {
                 $name(mint(Self::PREFIX, at, random))
             }
 
-            /// Reads an id that came from outside: `None` unless it has exactly this form.
+            /// Parses an id from outside: `None` unless it has exactly this form.
             pub fn parse(text: &str) -> Option<Self> {
                 is_well_formed(Self::PREFIX, text).then(|| $name(text.into()))
             }
 
-            /// An id that this program itself wrote (a row of the store, a built-in name).
+            /// A trusted id: from a row of the store, or built in. Not checked.
             pub fn known(text: &str) -> Self {
                 $name(text.into())
             }
 
-            /// The text of it.
+            /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -140,15 +140,15 @@ ids! {
 }
 
 impl RequestId {
-    /// The least id that a request may have which came at this time or later, in microseconds since the epoch; `None` when
-    /// that is no time.
+    /// The smallest id of a request that began at this time or later, in microseconds since the
+    /// epoch; `None` if that is out of range.
     pub fn first_at(at_us: i64) -> Option<Self> {
         Some(RequestId(spell(Self::PREFIX, Timestamp::from_microsecond(at_us).ok()?, [0; 10])))
     }
 }
 
 impl AuditId {
-    /// When it was made, to the millisecond; `None` when no such id is ever made.
+    /// When it was made, to the millisecond; `None` if it is no UUIDv7.
     pub fn at(&self) -> Option<Timestamp> {
         let digits = self.0.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 26)?;
         let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
@@ -167,7 +167,7 @@ impl UserId {
         UserId::known("usr_admin")
     }
 
-    /// The one tenant of AGENT, which owns that interface's keys; no user, so nobody logs in as it.
+    /// The owner of all AGENT keys; nobody can log in as it.
     pub fn tenant() -> Self {
         UserId::known("usr_agent")
     }

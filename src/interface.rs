@@ -1,5 +1,5 @@
-//! Which interface a path belongs to, and the envelope its errors wear (contract, section 2).
-//! Decided by whole path segments before anything else, so that even an unknown route refuses in the right voice.
+//! Which interface a path belongs to, and so the envelope of its errors. Decided by whole path
+//! segments before anything else, so that unknown routes have the right envelope too.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {
-    /// Accounts and their keys.
+    /// Accounts, users, nodes and their keys.
     Pin,
     /// The collection of agents.
     Agent,
-    /// Inference and its management.
+    /// Inference, captures and routing.
     Router,
 }
 
 impl Interface {
-    /// All of them, in the order of the access specification.
+    /// All interfaces.
     pub const ALL: [Interface; 3] = [Interface::Pin, Interface::Agent, Interface::Router];
 
     /// The word used in configuration, metrics and records.
@@ -28,7 +28,7 @@ impl Interface {
         }
     }
 
-    /// What the interface's keys begin with.
+    /// The prefix of the interface's keys.
     pub fn key_prefix(self) -> &'static str {
         match self {
             Interface::Pin => "pin",
@@ -37,13 +37,13 @@ impl Interface {
         }
     }
 
-    /// Reads the word back.
+    /// The interface of a word of [`Interface::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
         Interface::ALL.into_iter().find(|i| i.as_str() == word)
     }
 }
 
-/// A part of the path space with one way to authenticate and one error envelope.
+/// A set of paths with one way to authenticate and one error envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
     /// PIN, and everything outside `/v1`.
@@ -54,14 +54,14 @@ pub enum Surface {
     Agent,
     /// `/v1/router/*`.
     RouterManagement,
-    /// `/v1/messages…`: data plane in Anthropic's dialect.
+    /// `/v1/messages…`: inference in Anthropic's API.
     Messages,
-    /// Every other `/v1/*`: data plane in OpenAI's dialect.
+    /// Every other `/v1/*`: inference in OpenAI's API.
     DataPlane,
 }
 
 impl Surface {
-    /// The surface of a request path (no query). Whole segments decide: `/v1/agentsx` is data plane.
+    /// The surface of a request path, without query. `/v1/agentsx` is [`Surface::DataPlane`].
     pub fn of(path: &str) -> Self {
         let mut segments = path.split('/').skip(1);
         if segments.next() != Some("v1") {
@@ -86,7 +86,7 @@ impl Surface {
         }
     }
 
-    /// Whether inference requests live here.
+    /// Whether it serves inference.
     pub fn is_data_plane(self) -> bool {
         matches!(self, Surface::Messages | Surface::DataPlane)
     }

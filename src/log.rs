@@ -1,5 +1,5 @@
-//! Two streams of JSON lines: diagnostics to standard error, one line a request to standard output. A slow reader of
-//! either never delays a request, and no credential, header value or body is ever written.
+//! Two logs of JSON lines: diagnostics on standard error, the access log on standard output. A slow
+//! reader delays no request. No credential, header value or body is ever written.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
@@ -18,8 +18,9 @@ use crate::bounds;
 use crate::clock::{Clock, rfc3339};
 use crate::id::{KeyId, RequestId, UserId};
 
-/// Starts the diagnostics log; `filter` is in `env_logger`'s words (`info`, `rerouter=debug,warn`). Once a process.
-/// Whatever it says, of other crates nothing below `info` is written: they print heads and bodies there.
+/// Starts the diagnostics log; `filter` is in `env_logger`'s syntax (`info`,
+/// `rerouter=debug,warn`). Call it once a process. Other crates never write below `info`: they
+/// print heads and bodies there.
 pub fn init(filter: &str) -> Result<(), String> {
     env_logger::Builder::new()
         .parse_filters(filter)
@@ -39,39 +40,40 @@ pub fn init(filter: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Has panics logged as [`panicked`] tells them. Once a process, and for a process of ours only: another one's are its own.
-pub fn tell_panics() {
+/// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
+pub fn log_panics() {
     std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
 }
 
-/// What is logged of a panic: where it was, and with `RUST_BACKTRACE` how it came there. Never what it says: that may be made of
-/// whatever was at hand, a prompt or a key.
+/// The log line of a panic: its place, with `RUST_BACKTRACE` a backtrace, and never its message,
+/// which may contain a prompt or a key.
 pub fn panicked(info: &PanicHookInfo<'_>) -> String {
-    let at = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let at = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
     let trace = Backtrace::capture();
     match trace.status() {
-        BacktraceStatus::Captured => format!("a panic at {at}\n{trace}"),
-        _ => format!("a panic at {at}"),
+        BacktraceStatus::Captured => format!("panic at {at}\n{trace}"),
+        _ => format!("panic at {at}"),
     }
 }
 
-/// What other crates say at their lower levels is not ours to vouch for: Pingora prints whole heads there, provider
-/// credentials in clear among them, and bodies. A logger of yours does well to ask, too.
+/// Whether a diagnostic may be written. Other crates are cut off below `info`: there Pingora prints
+/// whole heads, with provider credentials in clear, and bodies. Ask it in a logger of your own,
+/// too.
 pub fn may_be_written(target: &str, level: log::Level) -> bool {
     level <= log::Level::Info || target == "rerouter" || target.starts_with("rerouter::")
 }
 
-/// Says something that may happen very often: at most once in [`bounds::SELDOM`], with how often it happened.
+/// Limits a log line to once in [`bounds::LOG_THROTTLE`], and counts what it left out.
 #[derive(Debug, Default)]
-pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
 
-impl Seldom {
-    /// It has happened once more; `say` is given the count since it was last said.
+impl LogThrottle {
+    /// Counts an event; calls `say` with the count since the last call if it is time.
     pub fn tell(&self, say: impl FnOnce(u64)) {
         let count = {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.1 += 1;
-            if told.0.is_some_and(|last| last.elapsed() < bounds::SELDOM) {
+            if told.0.is_some_and(|last| last.elapsed() < bounds::LOG_THROTTLE) {
                 return;
             }
             told.0 = Some(Instant::now());
@@ -89,10 +91,10 @@ struct Diagnostic<'a> {
     message: String,
 }
 
-/// One request, as the access log tells it. `route` is the pattern, `path` comes without its query. Text is made of it by
-/// the thread that writes.
+/// One line of the access log. `route` is the pattern, `path` has no query. The log's own thread
+/// serialises it.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // the names are the line's, and say it
+#[allow(missing_docs)] // docs/operate/logs.md lists the fields
 pub struct AccessLine {
     #[serde(serialize_with = "time")]
     pub at: Timestamp,
@@ -146,7 +148,7 @@ pub struct AccessLine {
 }
 
 impl AccessLine {
-    /// The line of a request of which nothing is known yet.
+    /// A line with nothing but a time and an id.
     pub fn new(at: Timestamp, request_id: RequestId) -> Self {
         AccessLine {
             at,
@@ -190,20 +192,20 @@ fn method<S: Serializer>(method: &Method, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(method.as_str())
 }
 
-enum Message {
+enum LogMessage {
     Line(Box<AccessLine>),
     Flush(SyncSender<()>),
 }
 
-/// Where access lines go. Cloning shares it.
+/// The access log. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
-    queue: Option<SyncSender<Message>>,
+    queue: Option<SyncSender<LogMessage>>,
     dropped: Arc<AtomicU64>,
 }
 
 impl AccessLog {
-    /// A log that says nothing.
+    /// A log that writes nothing.
     pub fn off() -> Self {
         AccessLog::default()
     }
@@ -213,7 +215,7 @@ impl AccessLog {
         AccessLog::to(std::io::stdout(), bounds::LOG_QUEUE)
     }
 
-    /// A log into `out`, with room for `waiting` lines.
+    /// A log into `out` with a queue of `waiting` lines.
     pub fn to(out: impl Write + Send + 'static, waiting: usize) -> std::io::Result<Self> {
         let (queue, lines) = sync_channel(waiting);
         std::thread::Builder::new()
@@ -222,68 +224,68 @@ impl AccessLog {
         Ok(AccessLog { queue: Some(queue), dropped: Arc::default() })
     }
 
-    /// Writes a line when there is room for it; false when it was dropped.
+    /// Queues a line; false if it was dropped for lack of room.
     pub fn line(&self, line: AccessLine) -> bool {
         let Some(queue) = &self.queue else { return true };
-        let taken = queue.try_send(Message::Line(Box::new(line))).is_ok();
+        let taken = queue.try_send(LogMessage::Line(Box::new(line))).is_ok();
         if !taken {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         taken
     }
 
-    /// Whether lines are written at all, so that callers need not make them.
+    /// Whether lines are written at all.
     pub fn is_on(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// Lines that found no room.
+    /// Lines dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits, at most `patience`, until the lines so far are written. Blocks: for the end of the process only.
+    /// Waits up to `patience` until the queued lines are written. Blocks; for the end of the
+    /// process.
     pub fn flush(&self, patience: Duration) {
         let Some(queue) = &self.queue else { return };
         let until = Instant::now() + patience;
         let (done, written) = sync_channel(1);
-        let mut flush = Message::Flush(done);
-        // A full queue is the very one whose lines are to be waited for.
+        let mut flush = LogMessage::Flush(done);
+        // A full queue still has to be waited for.
         while let Err(refused) = queue.try_send(flush) {
             match refused {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
             }
-            std::thread::park_timeout(bounds::LOG_FLUSH_LOOK);
+            std::thread::park_timeout(bounds::LOG_FLUSH_INTERVAL);
         }
-        // An error means that it took too long; the lines are lost with the process.
+        // On a timeout the lines are lost with the process.
         let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 
-fn write_lines(out: impl Write, lines: &Receiver<Message>) {
+fn write_lines(out: impl Write, lines: &Receiver<LogMessage>) {
     let mut out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out);
     while let Ok(first) = lines.recv() {
-        if matches!(first, Message::Line(_)) {
-            // A line that finds this thread waiting has to wake it, which costs the request more than the line does. The
-            // thread is this log's own: it blocks nobody.
+        if matches!(first, LogMessage::Line(_)) {
+            // Waking this thread costs a request more than its line does: wait for more lines.
             std::thread::park_timeout(bounds::LOG_LINGER);
         }
         let mut next = Some(first);
         while let Some(message) = next {
             let written = match message {
-                Message::Line(line) => serde_json::to_writer(&mut out, &line)
+                LogMessage::Line(line) => serde_json::to_writer(&mut out, &line)
                     .map_err(std::io::Error::from)
                     .and_then(|()| out.write_all(b"\n")),
-                Message::Flush(done) => {
+                LogMessage::Flush(done) => {
                     let flushed = out.flush();
-                    // The one who asked may have gone.
+                    // The caller may have timed out.
                     let _gone = done.send(());
                     flushed
                 }
             };
             if written.is_err() {
-                // Nobody reads any more: go on taking lines so that their senders see no difference.
+                // The reader is gone: go on taking lines, so that senders see no difference.
                 out = std::io::BufWriter::with_capacity(bounds::LOG_BUFFER, out.into_parts().0);
             }
             next = lines.try_recv().ok();
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_crates_say_below_info_is_not_written() {
+    fn other_crates_write_nothing_below_info() {
         use log::Level;
         for (target, level, written) in [
             ("rerouter::gateway::edge", Level::Trace, true),
@@ -331,11 +333,11 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_often_is_said_seldom() {
-        let (seldom, mut said) = (Seldom::default(), Vec::new());
+    fn frequent_events_are_logged_seldom() {
+        let (seldom, mut said) = (LogThrottle::default(), Vec::new());
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1]);
-        let long_ago = Instant::now().checked_sub(bounds::SELDOM);
+        let long_ago = Instant::now().checked_sub(bounds::LOG_THROTTLE);
         seldom.0.lock().unwrap().0 = long_ago;
         (0..100).for_each(|_| seldom.tell(|count| said.push(count)));
         assert_eq!(said, [1, 100]);
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_a_request() {
+    fn one_line_for_each_request() {
         let sink = Sink::default();
         let log = AccessLog::to(sink.clone(), 8).unwrap();
         assert!(log.line(AccessLine { path: "/v1/\n\"x".into(), status: 200, ..blank("req_1") }));
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_costs_lines_not_time() {
+    fn a_stalled_reader_costs_lines_not_time() {
         let sink = Sink::default();
         let closed = sink.gate.lock().unwrap();
         let log = AccessLog::to(sink.clone(), 2).unwrap();

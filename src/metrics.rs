@@ -1,35 +1,6 @@
-//! What Prometheus reads, on a registry of our own. Label values come from configuration only (routes are the table's
-//! patterns, never paths), so their number is bounded; series of what a reload removed are removed.
-//!
-//! | name | labels | what it tells |
-//! |---|---|---|
-//! | `rerouter_requests_total` | interface, route, code | requests answered |
-//! | `rerouter_request_duration_seconds` | interface, route | from head to last byte |
-//! | `rerouter_overhead_seconds` | | what of a proxied request the gateway itself took |
-//! | `rerouter_time_to_first_token_seconds` | provider, model | from request to first content event |
-//! | `rerouter_upstream_attempts_total` | provider, model, outcome | tries at a provider |
-//! | `rerouter_decisions_total` | recipe, rule, provider, model | decisions by their first choice |
-//! | `rerouter_tokens_total` | provider, model, kind | tokens used: prompt, completion, cached |
-//! | `rerouter_cost_usd_total` | provider, model | what they cost, where prices are known |
-//! | `rerouter_inflight` | provider, model | tries under way |
-//! | `rerouter_breaker_open` | provider, model | 1 while the breaker lets nobody through, or one to try |
-//! | `rerouter_connections_refused_total` | reason | connections that found no place: all are taken (`all`), or the address has its share (`address`); they were closed, or had one request answered |
-//! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
-//! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
-//! | `rerouter_keys` | interface, status | keys in the tables |
-//! | `rerouter_older_pepper_secrets` | kind | keys and sessions that are known by the pepper of an earlier master key; they move when they are used |
-//! | `rerouter_unsaved_endings` | kind | keys revoked and users disabled here, of which the store has yet to hear: tried until it does, lost if the process is killed before |
-//! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
-//! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
-//! | `rerouter_captures_total` | outcome | captures: stored, deleted (before it was written), dropped_full (no room in the queue), dropped_store (the store refused), dropped_disk_full, dropped_panic (a mistake of ours) |
-//! | `rerouter_capture_blocks_damaged_total` | | blocks of captures that could not be read; each counts once |
-//! | `rerouter_body_memory_bytes` | | bytes of bodies that are held now, of `limits.body_memory` |
-//! | `rerouter_capture_queue_bytes` | | bytes that wait for the capture writer |
-//! | `rerouter_routing_info` | revision | 1 for the live routing document |
-//! | `rerouter_reloads_total` | result | routing documents offered: success, unchanged, failure |
-//! | `rerouter_names_gone_total` | | names of models (aliases and targets) that clients could ask for and that a new routing document took away |
-//! | `rerouter_log_lines_dropped_total` | | access log lines that found no room |
-//! | `rerouter_panics_total` | | mistakes of ours that ended a request, which was answered with 500 or cut off, or a round of work beside requests |
+//! Prometheus metrics, on a registry of our own; `docs/reference/metrics.md` lists them. Label
+//! values come from configuration only (routes are the table's patterns, never paths), so their
+//! number is bounded. Series of targets and rules that a reload removed are removed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,16 +12,16 @@ use prometheus::{
 };
 
 const TARGET: &[&str] = &["provider", "model"];
-/// What becomes of a routing document that is offered.
+/// Results of an offered routing document.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
-/// What becomes of a capture.
+/// Outcomes of a capture.
 const CAPTURES: [&str; 6] =
     ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
-/// Why a connection finds no place.
+/// Which limit a connection exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
-/// What becomes of a copy that is drawn for a shadow.
+/// Outcomes of a shadow request.
 const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "ineligible"];
-/// Five milliseconds to five minutes: a refusal to a long stream.
+/// Five milliseconds to five minutes: from a refusal to a long stream.
 const DURATION: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Ten microseconds to a tenth of a second.
@@ -77,7 +48,6 @@ pub struct Metrics {
     shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
-    older_pepper: IntGaugeVec,
     unsaved_endings: IntGaugeVec,
     nodes: IntGaugeVec,
     agent_open: IntGauge,
@@ -86,7 +56,7 @@ pub struct Metrics {
     body_memory: Gauge,
     capture_queue: Gauge,
     routing: IntGaugeVec,
-    /// Held while the live revision changes and while series are read: nobody sees two, or none.
+    /// Held while the live revision changes and while series are read, so that exactly one shows.
     changing: Arc<Mutex<()>>,
     reloads: IntCounterVec,
     names_gone: IntCounter,
@@ -112,7 +82,7 @@ fn kept<C: Collector + Clone + 'static>(
 }
 
 impl Metrics {
-    /// All metrics at zero. Fails only if two of them had one name.
+    /// All metrics at zero. Fails only if two of them have the same name.
     pub fn new() -> Result<Self, String> {
         let registry = Registry::new();
         let r = &registry;
@@ -131,7 +101,7 @@ impl Metrics {
             )?,
             duration: times(
                 "request_duration_seconds",
-                "From head to last byte.",
+                "Time from the request head to the last byte of the answer.",
                 DURATION,
                 &["interface", "route"],
             )?,
@@ -139,32 +109,39 @@ impl Metrics {
                 r,
                 Histogram::with_opts(buckets(
                     "overhead_seconds",
-                    "Gateway time of a proxied request.",
+                    "The gateway's own share of a proxied request.",
                     OVERHEAD,
                 )),
             )?,
             first_token: times(
                 "time_to_first_token_seconds",
-                "From request to first content event.",
+                "Time from the request to the first content event.",
                 DURATION,
                 TARGET,
             )?,
             attempts: counters(
                 "upstream_attempts_total",
-                "Tries at a provider.",
+                "Attempts at providers.",
                 &["provider", "model", "outcome"],
             )?,
             decisions: counters(
                 "decisions_total",
-                "Decisions by their first choice.",
+                "Decisions by the first target of the plan.",
                 &["recipe", "rule", "provider", "model"],
             )?,
-            tokens: counters("tokens_total", "Tokens used.", &["provider", "model", "kind"])?,
+            tokens: counters(
+                "tokens_total",
+                "Tokens used, by kind.",
+                &["provider", "model", "kind"],
+            )?,
             cost: kept(
                 r,
-                CounterVec::new(opts("cost_usd_total", "Cost where prices are known."), TARGET),
+                CounterVec::new(
+                    opts("cost_usd_total", "Cost in US dollars, where prices are known."),
+                    TARGET,
+                ),
             )?,
-            inflight: gauges("inflight", "Tries under way.", TARGET)?,
+            inflight: gauges("inflight", "Attempts under way.", TARGET)?,
             breaker_open: gauges(
                 "breaker_open",
                 "1 while the breaker is open or half-open.",
@@ -172,36 +149,27 @@ impl Metrics {
             )?,
             connections_refused: counters(
                 "connections_refused_total",
-                "Connections that found no place.",
+                "Connections beyond a limit, by reason.",
                 &["reason"],
             )?,
-            shadows: counters(
-                "shadows_total",
-                "Copies of requests for shadows by what became of them.",
-                &["outcome"],
-            )?,
+            shadows: counters("shadows_total", "Shadow requests by outcome.", &["outcome"])?,
             auth_failures: counters(
                 "auth_failures_total",
                 "Credentials refused.",
                 &["interface", "reason"],
             )?,
-            keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
-            older_pepper: gauges(
-                "older_pepper_secrets",
-                "Keys and sessions known by the pepper of an earlier master key.",
-                &["kind"],
-            )?,
+            keys: gauges("keys", "Keys in memory.", &["interface", "status"])?,
             unsaved_endings: gauges(
                 "unsaved_endings",
-                "Keys revoked and users disabled here that the store has yet to hear of.",
+                "Revoked keys and disabled users that the store has not written yet.",
                 &["kind"],
             )?,
-            nodes: gauges("nodes", "Nodes by how they stand.", &["state"])?,
+            nodes: gauges("nodes", "Nodes by state.", &["state"])?,
             agent_open: kept(
                 r,
                 IntGauge::with_opts(opts("agent_open", "1 while AGENT asks for no credential.")),
             )?,
-            captures: counters("captures_total", "Captures by what became of them.", &["outcome"])?,
+            captures: counters("captures_total", "Captures by outcome.", &["outcome"])?,
             blocks_damaged: kept(
                 r,
                 IntCounter::with_opts(opts(
@@ -211,7 +179,7 @@ impl Metrics {
             )?,
             body_memory: kept(
                 r,
-                Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies that are held now.")),
+                Gauge::with_opts(opts("body_memory_bytes", "Bytes of bodies held now.")),
             )?,
             capture_queue: kept(
                 r,
@@ -222,31 +190,36 @@ impl Metrics {
             )?,
             routing: gauges("routing_info", "1 for the live routing document.", &["revision"])?,
             changing: Arc::default(),
-            reloads: counters("reloads_total", "Routing documents offered.", &["result"])?,
+            reloads: counters(
+                "reloads_total",
+                "Routing documents offered, by result.",
+                &["result"],
+            )?,
             names_gone: kept(
                 r,
                 IntCounter::with_opts(opts(
                     "names_gone_total",
-                    "Names of models that a new routing document took away.",
+                    "Names (aliases, targets) that a new routing document removed.",
                 )),
             )?,
             panics: kept(
                 r,
                 IntCounter::with_opts(opts(
                     "panics_total",
-                    "Mistakes of ours that ended a request, or a round of work beside requests.",
+                    "Panics in requests or background tasks.",
                 )),
             )?,
             log_dropped: kept(
                 r,
                 IntCounter::with_opts(opts(
                     "log_lines_dropped_total",
-                    "Access log lines that found no room.",
+                    "Access log lines dropped for lack of room.",
                 )),
             )?,
             registry,
         };
-        // There from the start, at zero: a rate sees the first failure only if it knows what was before.
+        // Present at zero from the start: a rate sees the first failure only if there was a value
+        // before.
         RELOADS.iter().for_each(|result| drop(made.reloads.with_label_values(&[result])));
         CAPTURES.iter().for_each(|outcome| drop(made.captures.with_label_values(&[outcome])));
         REFUSED
@@ -256,165 +229,160 @@ impl Metrics {
         Ok(made)
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub fn request(&self, interface: &str, route: &str, code: u16, took: Duration) {
         self.requests.with_label_values(&[interface, route, code.to_string().as_str()]).inc();
         self.duration.with_label_values(&[interface, route]).observe(took.as_secs_f64());
     }
 
-    /// The gateway's own share of a proxied request.
+    /// Records the gateway's own share of a proxied request.
     pub fn overhead(&self, took: Duration) {
         self.overhead.observe(took.as_secs_f64());
     }
 
-    /// The first content event of a stream left for the client.
+    /// Records the time to the first content event of a stream.
     pub fn first_token(&self, provider: &str, model: &str, took: Duration) {
         self.first_token.with_label_values(&[provider, model]).observe(took.as_secs_f64());
     }
 
-    /// A try at a provider ended; `outcome` is one of our own words.
+    /// Counts an attempt; `outcome` is a word of ours.
     pub fn attempt(&self, provider: &str, model: &str, outcome: &str) {
         self.attempts.with_label_values(&[provider, model, outcome]).inc();
     }
 
-    /// A decision was made; these are its first choice.
+    /// Counts a decision by the first target of its plan.
     pub fn decision(&self, recipe: &str, rule: &str, provider: &str, model: &str) {
         self.decisions.with_label_values(&[recipe, rule, provider, model]).inc();
     }
 
-    /// An answer used tokens of one kind: `prompt`, `completion`, `cached`.
+    /// Counts tokens of one kind: `prompt`, `completion`, `cached`.
     pub fn tokens(&self, provider: &str, model: &str, kind: &str, count: u64) {
         self.tokens.with_label_values(&[provider, model, kind]).inc_by(count);
     }
 
-    /// An answer cost this much. What is not a positive amount is not counted.
+    /// Adds the cost of an answer. Amounts that are not positive are ignored.
     pub fn cost(&self, provider: &str, model: &str, usd: f64) {
         if usd.is_finite() && usd > 0.0 {
             self.cost.with_label_values(&[provider, model]).inc_by(usd);
         }
     }
 
-    /// So many more (or less) tries at a target are under way.
+    /// Changes the number of attempts under way at a target.
     pub fn inflight(&self, provider: &str, model: &str, change: i64) {
         self.inflight.with_label_values(&[provider, model]).add(change);
     }
 
-    /// Whether a target's breaker is open or half-open.
+    /// Sets whether a target's breaker is open or half-open.
     pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
         self.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
     }
 
-    /// Counts a connection that found no place.
+    /// Counts a connection beyond a limit.
     pub fn connection_refused(&self, reason: &str) {
         self.connections_refused.with_label_values(&[reason]).inc();
     }
 
-    /// This became of a copy that was drawn for a shadow.
+    /// Counts a shadow request.
     pub fn shadow(&self, outcome: &str) {
         self.shadows.with_label_values(&[outcome]).inc();
     }
 
-    /// A credential was refused; `reason` is one of our own words.
+    /// Counts a refused credential; `reason` is a word of ours.
     pub fn auth_failure(&self, interface: &str, reason: &str) {
         self.auth_failures.with_label_values(&[interface, reason]).inc();
     }
 
-    /// So many keys of a status are in a table.
+    /// Sets the number of keys of a status.
     pub fn keys(&self, interface: &str, status: &str, count: usize) {
         self.keys
             .with_label_values(&[interface, status])
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// So many nodes stand so.
+    /// Sets the number of nodes in a state.
     pub fn nodes(&self, state: &str, count: usize) {
         self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// So many of this kind, `keys` or `sessions`, are known by the pepper of an earlier master key.
-    pub fn older_pepper_secrets(&self, kind: &str, count: u64) {
-        self.older_pepper.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// So many of this kind, `keys` or `users`, have ended here and not yet in the store.
+    /// Sets the number of revoked `keys` or disabled `users` that the store has not written yet.
     pub fn unsaved_endings(&self, kind: &str, count: usize) {
         self.unsaved_endings
             .with_label_values(&[kind])
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Whether AGENT is open.
+    /// Sets whether AGENT is open.
     pub fn agent_open(&self, open: bool) {
         self.agent_open.set(i64::from(open));
     }
 
-    /// This became of so many captures.
+    /// Counts captures by outcome.
     pub fn captures(&self, outcome: &str, count: u64) {
         self.captures.with_label_values(&[outcome]).inc_by(count);
     }
 
-    /// How many captures came to this so far.
+    /// Captures counted for an outcome so far.
     pub fn captures_so_far(&self, outcome: &str) -> u64 {
         self.captures.with_label_values(&[outcome]).get()
     }
 
-    /// A block of captures turned out to be damaged.
+    /// Counts a damaged block of captures.
     pub fn capture_block_damaged(&self) {
         self.blocks_damaged.inc();
     }
 
-    /// So many bytes of bodies are held.
+    /// Sets the bytes of bodies held.
     pub fn body_memory(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.body_memory.set(bytes as f64);
     }
 
-    /// So many bytes wait for the capture writer.
+    /// Sets the bytes waiting for the capture writer.
     pub fn capture_queue_bytes(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.capture_queue.set(bytes as f64);
     }
 
-    /// How many bytes wait for the capture writer, as it was last told.
+    /// The bytes waiting for the capture writer, as last set.
     pub fn capture_queue_bytes_now(&self) -> usize {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it was a usize
         let bytes = self.capture_queue.get() as usize;
         bytes
     }
 
-    /// A routing document was offered: `success`, `unchanged` or `failure`.
+    /// Counts an offered routing document: `success`, `unchanged` or `failure`.
     pub fn reload(&self, result: &str) {
         self.reloads.with_label_values(&[result]).inc();
     }
 
-    /// A new routing document took so many names of models away.
+    /// Counts names that a new routing document removed.
     pub fn names_gone(&self, count: usize) {
         self.names_gone.inc_by(count as u64);
     }
 
-    /// This revision is the live one, and no other.
+    /// Sets the live revision.
     pub fn live_revision(&self, revision: &str) {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.routing.reset();
         self.routing.with_label_values(&[revision]).set(1);
     }
 
-    /// An access log line found no room.
+    /// Counts a dropped access log line.
     pub fn log_line_dropped(&self) {
         self.log_dropped.inc();
     }
 
-    /// Counts a mistake of ours that ended a request, or a round of work beside requests.
+    /// Counts a panic.
     pub fn panic(&self) {
         self.panics.inc();
     }
 
-    /// How many there were so far.
+    /// Panics so far.
     pub fn panics_so_far(&self) -> u64 {
         self.panics.get()
     }
 
-    /// Removes the series of every (provider, model) that is not in this list.
+    /// Removes the series of each (provider, model) that is not in the list.
     pub fn retain_targets(&self, live: &[(String, String)]) {
         let keep = |values: &[&str], _: f64| matches!(values, [provider, model] if live.iter().any(|(p, m)| p == provider && m == model));
         retain(&self.first_token, TARGET, keep);
@@ -423,11 +391,11 @@ impl Metrics {
         retain(&self.tokens, TARGET, keep);
         retain(&self.cost, TARGET, keep);
         retain(&self.breaker_open, TARGET, keep);
-        // A try that is still under way takes its count back later: its series stays until a reload finds it at zero.
+        // An attempt under way decrements its gauge later: the series stays until it is zero.
         retain(&self.inflight, TARGET, |values, now| now != 0.0 || keep(values, now));
     }
 
-    /// Removes the decisions of every (recipe, rule) that is not in this list; `direct` is no recipe of a document and stays.
+    /// Removes the decisions of each (recipe, rule) that is not in the list, except `direct`.
     pub fn retain_rules(&self, live: &[(String, String)]) {
         retain(&self.decisions, &["recipe", "rule"], |values, _| match values {
             ["direct", _] => true,
@@ -436,20 +404,21 @@ impl Metrics {
         });
     }
 
-    /// Everything in Prometheus' text format.
+    /// All metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let gathered = {
             let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
             self.registry.gather()
         };
         TextEncoder::new().encode_to_string(&gathered).unwrap_or_else(|error| {
-            log::error!("metrics do not encode: {error}");
+            log::error!("cannot encode metrics: {error}");
             String::new()
         })
     }
 }
 
-/// Removes the series that are not to be kept, by their values of the labels `of` and, of gauges, what they stand at.
+/// Removes the series that `keep` refuses by the values of the labels `of` and the value of a
+/// gauge.
 fn retain<B: MetricVecBuilder>(
     metrics: &MetricVec<B>,
     of: &[&str],
@@ -464,7 +433,7 @@ fn retain<B: MetricVecBuilder>(
             let values: Vec<&str> =
                 of.iter().filter_map(|name| labels.get(name).copied()).collect();
             if !keep(&values, series.get_gauge().get_value()) && metrics.remove(&labels).is_err() {
-                log::debug!("series of {} went on its own", family.name());
+                log::debug!("a series of {} was removed already", family.name());
             }
         }
     }
@@ -472,6 +441,8 @@ fn retain<B: MetricVecBuilder>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn pair(a: &str, b: &str) -> (String, String) {
@@ -479,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reload_removed_is_gone_and_the_rest_stays() {
+    fn series_of_removed_targets_and_rules_are_removed() {
         let metrics = Metrics::new().unwrap();
         for model in ["old", "new"] {
             metrics.attempt("openai", model, "ok");
@@ -505,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_under_way_keeps_its_series() {
+    fn an_attempt_under_way_keeps_its_series() {
         let metrics = Metrics::new().unwrap();
         metrics.inflight("openai", "old", 1);
         metrics.retain_targets(&[]);
@@ -518,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alarms_look_at_is_there_before_it_happens() {
+    fn series_for_alerts_exist_from_the_start() {
         let text = Metrics::new().unwrap().render();
         for series in [
             "reloads_total{result=\"failure\"}",
@@ -540,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn one_revision_shows_at_any_moment() {
+    fn exactly_one_revision_shows_at_any_time() {
         let metrics = Metrics::new().unwrap();
         metrics.live_revision("aaaaaaaaaaaa");
         std::thread::scope(|scope| {
@@ -553,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_above_names_every_metric() {
+    fn the_reference_names_every_metric() {
         let metrics = Metrics::new().unwrap();
         metrics.request("router", "/v1/models", 200, Duration::from_millis(1));
         metrics.overhead(Duration::from_micros(80));
@@ -566,7 +537,6 @@ mod tests {
         metrics.breaker_open("p", "m", true);
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
-        metrics.older_pepper_secrets("keys", 1);
         metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);
@@ -580,15 +550,15 @@ mod tests {
         metrics.log_line_dropped();
         metrics.panic();
         let text = metrics.render();
-        let source = include_str!("metrics.rs");
-        let listed: Vec<&str> = source
+        let page = include_str!("../docs/reference/metrics.md");
+        let named: BTreeSet<&str> = page
             .lines()
-            .filter_map(|line| line.strip_prefix("//! | `")?.split('`').next())
+            .filter_map(|line| line.strip_prefix("| `rerouter_")?.split('`').next())
             .collect();
-        assert_eq!(listed.len(), 27);
-        for name in listed {
-            assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
-        }
-        assert_eq!(text.matches("# TYPE").count(), 27);
+        let there: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE rerouter_")?.split(' ').next())
+            .collect();
+        assert_eq!(named, there);
     }
 }

@@ -227,7 +227,7 @@ pub async fn drained(app: &App) {
             );
         }
     };
-    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::LEAVING_TRIES), captured);
+    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::SHUTDOWN_WRITE_TIME), captured);
     for id in unsaved {
         warn!(
             "the end of {id} could not be written: the next start does not know of it, and it has to be ended again"
@@ -245,7 +245,7 @@ pub async fn drained(app: &App) {
         );
     }
     // A store that hangs has hung before.
-    let _late = tokio::time::timeout(bounds::LEAVING_TRIES, checkpoints::make(app)).await;
+    let _late = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::make(app)).await;
 }
 
 /// Its number on Linux and macOS, but for MIPS; it comes with a write beyond the limit on the size of files (setrlimit(2)).
@@ -341,7 +341,7 @@ impl BackgroundService for Bookkeeping {
                     }
                     failing = true;
                     // Every request that waits for a grant would wake us at once.
-                    tokio::time::sleep(bounds::BOOKS_INTERVAL).await;
+                    tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
                 }
             }
         }

@@ -30,7 +30,8 @@ fn files(dir: &Path, into: &mut BTreeSet<String>) {
         match path.is_dir() {
             true => files(&path, into),
             false => {
-                drop(into.insert(path.strip_prefix(conf()).unwrap().to_str().unwrap().to_owned()))
+                let _ =
+                    into.insert(path.strip_prefix(conf()).unwrap().to_str().unwrap().to_owned());
             }
         }
     }

@@ -63,6 +63,8 @@ mod connections;
 mod data_directory;
 /// `POST /v1/router/decide`: decisions and refusals as live, and nothing else.
 mod decide;
+/// README and docs: their commands, documents, links and references.
+mod docs;
 /// Every end of a key or a session, while clients ask with it.
 mod endings;
 /// Embeddings, responses, messages and counts: providers, words of refusals, captures, limits.
@@ -135,8 +137,6 @@ mod plugin;
 mod property;
 /// Authorities, HTTP/2, health checks, and what operators are shown of providers.
 mod providers;
-/// README's tour, run as it stands.
-mod readme;
 /// Each refusal: status, exact envelope, connection closed or kept.
 mod refusals;
 /// `rerouter replay`: lists, reroutes, gates and corpora by the command line.

@@ -220,7 +220,7 @@ impl World {
         self.host.stop().await;
         self.shown.push(self.lines.text());
         let logged = logged().lock().unwrap().clone();
-        assert!(logged.contains("a panic at ") && logged.contains("faults.rs:"), "{logged}");
+        assert!(logged.contains("panic at ") && logged.contains("faults.rs:"), "{logged}");
         self.shown.push(logged);
         let mut stored = Vec::new();
         files(self.dir.path(), &mut stored);

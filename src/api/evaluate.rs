@@ -194,10 +194,10 @@ impl Asked {
         };
         let limit =
             fields.take::<u64>("limit", "a whole number")?.unwrap_or(bounds::EVALUATE_DEFAULT);
-        if !(1..=bounds::EVALUATE_MOST).contains(&limit) {
+        if !(1..=bounds::EVALUATE_MAX).contains(&limit) {
             return Err(Error::invalid(
                 "limit",
-                format!("limit must be 1 to {}.", bounds::EVALUATE_MOST),
+                format!("limit must be 1 to {}.", bounds::EVALUATE_MAX),
             ));
         }
         let health = word(&mut fields, "health", &["recorded", "current", "healthy"])?;

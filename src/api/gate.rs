@@ -83,7 +83,7 @@ impl Gate {
                 since_us: Some(since.as_microsecond()),
                 ..CaptureFilter::default()
             },
-            window: Window { looked_at: bounds::GATE_LOOKED_AT, decided: bounds::GATE_DECIDED },
+            window: Window { looked_at: bounds::GATE_VISITED, decided: bounds::GATE_DECIDED },
             // What somebody took in from a file says nothing of this gateway's traffic.
             without_imported: true,
             // Who may change the document may read it.

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Client, PathParams, Step, agents, audit, evaluate, keys, pin};
-use crate::app::{App, Parts};
+use crate::app::{App, AppParts};
 use crate::auth::{Auth, Principal};
 use crate::bounds;
 use crate::capture::index::Archive;
@@ -73,7 +73,7 @@ async fn world_with(server: &str) -> World {
         config::read_routing("demo", config::demo_routing(), &server, &|_| None, None).unwrap();
     let metrics = Arc::new(Metrics::new().unwrap());
     let (captures, _) = CaptureQueue::new(metrics.clone());
-    let app = App::new(Parts {
+    let app = App::new(AppParts {
         archive: Archive::new(store.clone(), &SecretBytes::new([1; 32]), random.clone(), true),
         server,
         store,

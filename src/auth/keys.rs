@@ -139,7 +139,7 @@ impl Table {
     fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
         let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
         let step = |ids: &BTreeSet<KeyId>| {
-            ids.range::<KeyId, _>(older).rev().take(bounds::KEY_STEP).cloned().collect()
+            ids.range::<KeyId, _>(older).rev().take(bounds::KEY_LIST_STEP).cloned().collect()
         };
         match owner {
             Some(owner) => self.by_owner.get(owner).map(|ids| step(&ids)).unwrap_or_default(),

@@ -44,7 +44,7 @@ impl Default for Throttle {
                 bounds::LOGIN_PAIRS,
             ),
             refusals: Window::new(
-                bounds::NOTED_REFUSALS,
+                bounds::AUDITED_REFUSALS,
                 bounds::LOGIN_WINDOW,
                 bounds::LOGIN_PAIRS,
             ),

@@ -121,7 +121,7 @@ impl Archive {
     #[must_use]
     pub fn kept_for(self, age: Duration, size: u64) -> Self {
         let share = u64::from(bounds::SEGMENT_SHARE);
-        let bytes = (size / share).clamp(bounds::SEGMENT_BYTES_LEAST, bounds::SEGMENT_BYTES);
+        let bytes = (size / share).clamp(bounds::SEGMENT_BYTES_MIN, bounds::SEGMENT_BYTES);
         let age = (age / bounds::SEGMENT_SHARE).clamp(bounds::CAPTURE_SYNC, bounds::SEGMENT_AGE);
         let make = Make { bytes, age, ..self.make.clone() };
         self.remade(make)

@@ -80,7 +80,7 @@ impl Waiting {
 
     /// Whether a batch is there, or memory is taken that need not be: then nobody lingers for more.
     fn is_enough(&self, records: usize, most: usize, bytes: usize) -> bool {
-        records >= bounds::CAPTURE_COMPANY.min(most / 2)
+        records >= bounds::CAPTURE_LINGER_RECORDS.min(most / 2)
             || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
     }
 
@@ -212,7 +212,7 @@ impl CaptureQueue {
         let settled = async {
             self.flush().await;
             while self.coming.has_any(&ending) {
-                tokio::time::sleep(bounds::CAPTURE_SETTLE_LOOK).await;
+                tokio::time::sleep(bounds::CAPTURE_SETTLE_INTERVAL).await;
                 self.flush().await;
             }
         };
@@ -338,7 +338,7 @@ impl CaptureWriter {
         self.tell("deleted", deleted.len() as u64);
         drop(deleted);
         let oldest = left.iter().map(|waits| waits.since).min();
-        let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_GIVES_WAY);
+        let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_YIELD_MAX);
         let pace = Pace { effort: self.effort(), until };
         // The others stay in the table until they can be read: a deletion waits for the flush.
         let (mut batch, mut coming): (Vec<Capture>, Vec<Coming>) = Default::default();

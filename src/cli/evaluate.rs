@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     filters: Filters,
     /// How many captures at most, the newest first.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MOST))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=bounds::EVALUATE_MAX))]
     limit: Option<u64>,
     /// Which state of the targets counts: that of then, that of now, or all well.
     #[arg(long, value_enum, default_value_t = Health::Recorded)]
@@ -192,7 +192,7 @@ fn offline(
     } else {
         Standing::Recorded
     };
-    let limit = asked.limit.unwrap_or(bounds::EVALUATE_MOST);
+    let limit = asked.limit.unwrap_or(bounds::EVALUATE_MAX);
     let revision = candidate.revision().to_string();
     let (mut evaluation, mut done) = (Offline::new(candidate, baseline, standing), 0);
     let mut progress = Progress::new();

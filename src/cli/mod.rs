@@ -100,7 +100,7 @@ fn serve(path: Option<PathBuf>) -> Result<(), String> {
             .as_deref()
             .unwrap_or("info,pingora=warn,pingora_core=warn,pingora_proxy=warn"),
     )?;
-    log::tell_panics();
+    log::log_panics();
     let document = check::for_serve(path.as_deref(), &variable)?;
     let environment = environment();
     let boot = tokio::runtime::Builder::new_current_thread()

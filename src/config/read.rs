@@ -184,8 +184,7 @@ impl<'a> Field<'a> {
     /// Says that this version does not act on the value.
     pub(super) fn unsupported(&self, faults: &mut Faults) {
         faults.push(
-            self.fault("not supported by this version")
-                .hint(Some("see \"What is not here yet\" in the README")),
+            self.fault("not supported by this version").hint(Some("see \"Why not\" in README.md")),
         );
     }
 

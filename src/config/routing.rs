@@ -414,7 +414,7 @@ fn health(field: &Field<'_>, faults: &mut Faults) -> Option<Located<HealthCheck>
     }
     let interval = section.read("interval", faults, |field, faults| {
         let interval = field.duration(faults)?;
-        if !(bounds::HEALTH_CHECK_LEAST..=bounds::HEALTH_CHECK_MOST).contains(&interval) {
+        if !(bounds::HEALTH_CHECK_MIN..=bounds::HEALTH_CHECK_MAX).contains(&interval) {
             faults.push(
                 field.fault("must be from 1 second to 1 hour").hint(Some("for example `30s`")),
             );

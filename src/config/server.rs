@@ -480,9 +480,7 @@ fn audit(top: &mut Section<'_>, faults: &mut Faults) -> AuditRetention {
             .read("age", faults, |f, p| f.positive_duration(p))
             .unwrap_or(Duration::from_secs(400 * 24 * 3600)),
         rows: section
-            .read("rows", faults, |f, p| {
-                f.whole(p, bounds::AUDIT_ROWS_LEAST, bounds::AUDIT_ROWS_MOST)
-            })
+            .read("rows", faults, |f, p| f.whole(p, bounds::AUDIT_ROWS_MIN, bounds::AUDIT_ROWS_MAX))
             .unwrap_or(1_000_000),
     };
     section.finish(faults);

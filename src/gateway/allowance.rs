@@ -149,7 +149,7 @@ fn dearest<'a>(
 fn prompt_tokens(estimated: u64, ceiling: &Ceiling, target: &Target) -> (u64, u64) {
     let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
     let most = ceiling.prompt_tokens(target.context.unwrap_or(bounds::CONTEXT_TOKENS), image);
-    let likely = estimated.saturating_add(estimated / bounds::ESTIMATE_OFF).min(most);
+    let likely = estimated.saturating_add(estimated / bounds::ESTIMATE_MARGIN).min(most);
     (if ceiling.is_open { most } else { likely }, most)
 }
 

@@ -274,7 +274,7 @@ impl Call {
             {
                 return;
             }
-            tokio::time::sleep(bounds::NODE_LOOK).await;
+            tokio::time::sleep(bounds::NODE_LEASE_CHECK).await;
         }
     }
 

@@ -29,7 +29,7 @@ use super::{http2, reply};
 use crate::app::App;
 use crate::bounds;
 use crate::error::Error;
-use crate::log::Seldom;
+use crate::log::LogThrottle;
 
 /// What answers the requests that come through a [`Door`].
 #[async_trait]
@@ -68,9 +68,9 @@ pub struct Door<S> {
     places: Arc<Places>,
     limit: &'static str,
     identities: Identities,
-    failed_handshakes: Seldom,
-    crowded: Seldom,
-    shares_used_up: Seldom,
+    failed_handshakes: LogThrottle,
+    crowded: LogThrottle,
+    shares_used_up: LogThrottle,
 }
 
 impl<S: Serves> Door<S> {
@@ -82,9 +82,9 @@ impl<S: Serves> Door<S> {
             places: Arc::new(Places::new(room.most, room.share)),
             limit: room.limit,
             identities,
-            failed_handshakes: Seldom::default(),
-            crowded: Seldom::default(),
-            shares_used_up: Seldom::default(),
+            failed_handshakes: LogThrottle::default(),
+            crowded: LogThrottle::default(),
+            shares_used_up: LogThrottle::default(),
         }
     }
 

@@ -72,7 +72,7 @@ fn make_room(
     }
     // By what came and not by what is announced: room that is booked is nobody else's.
     let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    let capacity = (2 * needed).max(bounds::BODY_ROOM).min(most).max(needed);
+    let capacity = (2 * needed).max(bounds::BODY_BUFFER_MIN).min(most).max(needed);
     if !held.set(capacity) {
         return Err(Held::full());
     }

@@ -105,7 +105,7 @@ async fn in_time<T>(
     done: impl Future<Output = std::result::Result<T, StoreError>>,
 ) -> std::result::Result<T, StoreError> {
     let late = |_| StoreError::Unavailable("it took too long".into());
-    tokio::time::timeout(bounds::NODE_SPEND, done).await.map_err(late)?
+    tokio::time::timeout(bounds::NODE_NONCE_TIMEOUT, done).await.map_err(late)?
 }
 
 fn too_many() -> Error {

@@ -84,8 +84,7 @@ pub(super) struct Place {
 impl Places {
     /// `most` places, of which one address has at most `share`.
     pub(super) fn new(most: usize, share: usize) -> Self {
-        let reserve =
-            (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_LEAST, bounds::RESERVE_MOST);
+        let reserve = (most / bounds::RESERVE_PART).clamp(bounds::RESERVE_MIN, bounds::RESERVE_MAX);
         Places { most, share, reserve, taken: Mutex::default() }
     }
 

@@ -37,7 +37,7 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
     if let Some(seconds) = error.retry_after_s() {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if error.is_hopeless() {
+    if error.forbids_retry() {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

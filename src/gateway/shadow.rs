@@ -18,7 +18,7 @@ use super::failure::Failure;
 use super::inference::proxy;
 use super::record::{Outcome, Record};
 use super::relay::Mode;
-use crate::app::{App, Busy, Live};
+use crate::app::{App, Live, RequestGuard};
 use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::error::Result;
@@ -89,7 +89,7 @@ struct Copied {
     _turn: OwnedSemaphorePermit,
     _held: Held,
     /// A drain waits for it, though not for long.
-    _busy: Busy,
+    _busy: RequestGuard,
 }
 
 impl Copied {

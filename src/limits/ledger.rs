@@ -30,7 +30,7 @@ pub(super) struct Pending {
 
 impl Pending {
     fn add(&mut self, key: UsageKey, sums: &UsageSums) {
-        let full = self.sums.len() >= bounds::BOOKS_PENDING;
+        let full = self.sums.len() >= bounds::USAGE_PENDING;
         match self.sums.entry(key) {
             Entry::Occupied(mut entry) => entry.get_mut().add(sums),
             Entry::Vacant(_) if full => self.dropped += sums.requests,
@@ -94,7 +94,7 @@ impl Limiter {
         self.pending().add(key, sums);
     }
 
-    /// Resolves when something should be written soon, at the latest after [`bounds::BOOKS_INTERVAL`].
+    /// Resolves when something should be written soon, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
     pub async fn due(&self) {
         self.wanted.due().await;
     }
@@ -108,13 +108,13 @@ impl Limiter {
     pub(super) async fn round(&self, store: &Store, now: Timestamp) -> Result<usize, StoreError> {
         let soon = now.checked_add(bounds::GRANT_AHEAD).unwrap_or(now);
         let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
-        self.wanted.look_ahead(day(soon), bounds::BOOKS_AHEAD, all);
+        self.wanted.look_ahead(day(soon), bounds::GRANT_AHEAD_BUDGETS, all);
         // Of what waits by now: what comes meanwhile is for the next time.
         let waits = self.wanted.len().max(self.pending().sums.len());
         let mut looked = 0;
-        for _ in 0..waits.div_ceil(bounds::BOOKS_ROWS) {
+        for _ in 0..waits.div_ceil(bounds::USAGE_WRITE_ROWS) {
             let _turn = self.writing.lock().await;
-            let subjects = self.wanted.take(bounds::BOOKS_ROWS);
+            let subjects = self.wanted.take(bounds::USAGE_WRITE_ROWS);
             looked += subjects.len();
             let sums = self.take_sums(None);
             self.grant(store, now, subjects, sums).await?;
@@ -128,7 +128,7 @@ impl Limiter {
         store: &Store,
         user: Option<&UserId>,
     ) -> Result<(), StoreError> {
-        for _ in 0..=bounds::BOOKS_PENDING / bounds::BOOKS_ROWS {
+        for _ in 0..=bounds::USAGE_PENDING / bounds::USAGE_WRITE_ROWS {
             // Also where none waits: some may be on their way.
             let _turn = self.writing.lock().await;
             let sums = self.take_sums(user);
@@ -161,7 +161,7 @@ impl Limiter {
             .collect();
         // Each is true by itself; of one that cannot be written its grant counts as spent.
         let mut failed = None;
-        for some in last.chunks(bounds::BOOKS_ROWS) {
+        for some in last.chunks(bounds::USAGE_WRITE_ROWS) {
             failed = self.keep(store, some, Vec::new()).await.err().or(failed);
         }
         loop {
@@ -245,7 +245,7 @@ impl Limiter {
         pending
             .sums
             .extract_if(|key, _| user.is_none_or(|user| key.user == *user))
-            .take(bounds::BOOKS_ROWS)
+            .take(bounds::USAGE_WRITE_ROWS)
             .collect()
     }
 

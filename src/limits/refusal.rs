@@ -55,7 +55,7 @@ impl Against {
     pub(super) fn error(&self, tokens: u64) -> Error {
         let error = Error::new(Kind::RateLimited, self.words(tokens));
         match self {
-            Against::TooLarge(_) => error.retry_after(Duration::from_secs(60)).hopeless(),
+            Against::TooLarge(_) => error.retry_after(Duration::from_secs(60)).without_retry(),
             _ => error.retry_after(self.wait()),
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn unpaid(short: Short, money: &Money, wanted: Reserve, now: Timestam
                 format!("{no_room}{too_large} The next {next} begins at {resets_at}."),
             )
             .retry_after(money.reset(now))
-            .hopeless()
+            .without_retry()
         }
         Short::Held => {
             Error::new(Kind::RateLimited, format!("{no_room} Try again when those have ended."))

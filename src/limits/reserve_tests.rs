@@ -36,7 +36,7 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
         let mut second = limiter.admit(&draws, 1, at(0)).unwrap();
         let refused = limiter.reserve(&mut second, wanted, at(0)).unwrap_err();
         assert_eq!(
-            (refused.kind(), refused.retry_after_s(), refused.is_hopeless()),
+            (refused.kind(), refused.retry_after_s(), refused.forbids_retry()),
             (Kind::RateLimited, Some(1), false)
         );
         assert!(
@@ -58,7 +58,7 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     for wanted in [OPEN, Reserve::exactly(1)] {
         let mut late = limiter.admit(&draws, 1, at(0)).unwrap();
         let refused = limiter.reserve(&mut late, wanted, at(0)).unwrap_err();
-        assert_eq!((refused.kind(), refused.is_hopeless()), (Kind::InsufficientQuota, true));
+        assert_eq!((refused.kind(), refused.forbids_retry()), (Kind::InsufficientQuota, true));
         assert!(refused.detail().contains("0.00000204 USD is spent"), "{}", refused.detail());
     }
     let mut free = limiter.admit(&draws, 1, at(0)).unwrap();

@@ -147,7 +147,7 @@ fn a_request_draws_on_all_or_on_none() {
         "what was reserved and not used came back"
     );
     let large = limiter.admit(std::slice::from_ref(&wide), 101, at(0)).err().unwrap();
-    assert!(large.error.is_hopeless());
+    assert!(large.error.forbids_retry());
     drop(again);
     assert!(limiter.admit(&[], u64::MAX, at(0)).is_ok());
 }
@@ -223,7 +223,7 @@ async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
     assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
     let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
-    assert_eq!((refused.kind(), refused.is_hopeless()), (Kind::InsufficientQuota, true));
+    assert_eq!((refused.kind(), refused.forbids_retry()), (Kind::InsufficientQuota, true));
     after.write(&world.store, at(0)).await.unwrap();
     assert_eq!(
         after
@@ -313,7 +313,7 @@ async fn without_a_durable_grant_nothing_is_spent() {
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
     assert_eq!(
-        (refused.kind(), refused.retry_after_s(), refused.is_hopeless()),
+        (refused.kind(), refused.retry_after_s(), refused.forbids_retry()),
         (Kind::RateLimited, Some(1), false)
     );
     assert!(limiter.write(&world.store, at(0)).await.is_err());
@@ -473,9 +473,9 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     // Ten seconds before the end of the day, and after it: so many a round, and each of them once.
     let mut looked = 0;
     for now in [28_790_000_000, 28_801_000_000] {
-        for _ in 0..=IDLE / bounds::BOOKS_AHEAD / 2 {
+        for _ in 0..=IDLE / bounds::GRANT_AHEAD_BUDGETS / 2 {
             let round = limiter.round(&world.store, at(now)).await.unwrap();
-            assert!(round <= bounds::BOOKS_AHEAD, "{round}");
+            assert!(round <= bounds::GRANT_AHEAD_BUDGETS, "{round}");
             looked += round;
         }
     }

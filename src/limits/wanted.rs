@@ -54,10 +54,11 @@ impl Wanted {
         self.wake.notify_one();
     }
 
-    /// Resolves when somebody waits, at the latest after [`bounds::BOOKS_INTERVAL`].
+    /// Resolves when somebody waits, at the latest after [`bounds::USAGE_WRITE_INTERVAL`].
     pub(super) async fn due(&self) {
         // Nobody woke us in time: then it is time.
-        let _elapsed = tokio::time::timeout(bounds::BOOKS_INTERVAL, self.wake.notified()).await;
+        let _elapsed =
+            tokio::time::timeout(bounds::USAGE_WRITE_INTERVAL, self.wake.notified()).await;
     }
 
     /// How many are noted.

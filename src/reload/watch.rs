@@ -68,7 +68,7 @@ impl Watcher {
     }
 
     /// Looks whether the file has changed, and takes the change when it has stood still for
-    /// [`bounds::WATCH_LOOKS`] looks.
+    /// [`bounds::WATCH_EQUAL_READS`] looks.
     pub async fn look(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);
@@ -83,7 +83,7 @@ impl Watcher {
             _ => self.changed = find(&file).map(|found| Changed { found, looks: 1 }),
         }
         let Some(changed) =
-            self.changed.as_ref().filter(|changed| changed.looks >= bounds::WATCH_LOOKS)
+            self.changed.as_ref().filter(|changed| changed.looks >= bounds::WATCH_EQUAL_READS)
         else {
             return;
         };
@@ -101,7 +101,7 @@ impl Watcher {
             return;
         };
         let found = find(&file);
-        tokio::time::sleep(bounds::HANGUP_APART).await;
+        tokio::time::sleep(bounds::SIGHUP_REREAD).await;
         match found {
             Some(found) => self.take(&file, &found, false).await,
             None => self.say_written(&file),

@@ -9,7 +9,7 @@ use log::{info, warn};
 
 use super::Gateway;
 use super::master::{Claimed, Given};
-use crate::app::{App, Parts};
+use crate::app::{App, AppParts};
 use crate::auth::Auth;
 use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
@@ -155,7 +155,7 @@ pub(super) async fn prepare(
             .map_err(|error| BootError(format!("cannot start the access log: {error}")))?,
     };
     let (mock_address, variables) = (Some(mock_address), environment.variables);
-    let parts = Parts {
+    let parts = AppParts {
         server,
         store,
         auth,
@@ -271,7 +271,7 @@ mod tests {
         let before = gateway.app.revision();
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
-        for _ in 0..crate::bounds::WATCH_LOOKS {
+        for _ in 0..crate::bounds::WATCH_EQUAL_READS {
             watcher.look().await;
         }
         assert_ne!(gateway.app.revision(), before);

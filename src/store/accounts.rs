@@ -177,7 +177,7 @@ fn forget_keys(
            (SELECT id FROM keys WHERE owner = ?1 AND (revoked_at IS NOT NULL OR expires_at <= ?2) ORDER BY id DESC LIMIT -1 OFFSET ?4) old
          WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = old.id) LIMIT ?3",
     )?;
-    let [most, kept] = [bounds::RETENTION_BATCH, bounds::DEAD_KEYS_PER_OWNER]
+    let [most, kept] = [bounds::RETENTION_BATCH, bounds::ENDED_KEYS_PER_OWNER]
         .map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
     let ids = surplus
         .query_map(params![owner.as_str(), now.as_microsecond(), most, kept], |row| {

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::blocking::Lost;
+use crate::blocking::BlockingError;
 use crate::error::{Error, Kind};
 use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
 use crate::secret::SecretBytes;
@@ -105,8 +105,8 @@ impl StoreError {
     }
 }
 
-impl From<Lost> for StoreError {
-    fn from(lost: Lost) -> Self {
+impl From<BlockingError> for StoreError {
+    fn from(lost: BlockingError) -> Self {
         StoreError::unavailable(lost)
     }
 }

@@ -388,7 +388,7 @@ async fn of_two_rotations_on_one_look_one_is_refused() {
 async fn of_keys_that_ended_only_the_newest_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (random, owner) = (Random::seeded(11), UserId::admin());
-    let most = i64::try_from(crate::bounds::DEAD_KEYS_PER_OWNER).unwrap();
+    let most = i64::try_from(crate::bounds::ENDED_KEYS_PER_OWNER).unwrap();
     let made = |second: i64, expires: Option<i64>| KeyRow {
         id: KeyId::new(at(second), &random),
         created_at: at(second),
@@ -419,7 +419,7 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
     drop(store);
     let store = Store::open(dir.path(), b"master").await.unwrap();
     let keys = store.load().await.unwrap().keys;
-    assert_eq!(keys.len(), crate::bounds::DEAD_KEYS_PER_OWNER + 3);
+    assert_eq!(keys.len(), crate::bounds::ENDED_KEYS_PER_OWNER + 3);
     assert!(
         keys.contains(&child)
             && keys.contains(&live)

@@ -48,7 +48,7 @@ pub struct Pace {
 impl Pace {
     /// Of a job that begins now and is not the queue's, which waits for its end.
     pub fn beside() -> Self {
-        Pace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_GIVES_WAY) }
+        Pace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_YIELD_MAX) }
     }
 
     /// Lets a thread that waits for this processor go first, unless too much waits to be written, or waits for too long. Work

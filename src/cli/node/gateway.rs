@@ -112,7 +112,8 @@ impl Gateway {
         let created = self.clock.now().as_second() + self.ahead;
         let request =
             self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
-        let mut request = request.config().timeout_global(Some(bounds::NODE_CALL)).build();
+        let mut request =
+            request.config().timeout_global(Some(bounds::NODE_CALLBACK_TIMEOUT)).build();
         for (name, value) in signer.sign(&covered, body.as_bytes(), created, &self.random) {
             request = request.header(name, value);
         }
@@ -121,7 +122,8 @@ impl Gateway {
         let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp());
         let status = answer.status().as_u16();
         let mut text = String::new();
-        let mut reader = answer.into_body().into_with_config().limit(bounds::NODE_ANSWER).reader();
+        let mut reader =
+            answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
         Ok((status, text, date))
     }

@@ -114,9 +114,9 @@ impl Upstream {
         self.api_key.as_ref()
     }
 
-    /// Asks it all that a report tells, within [`bounds::NODE_ASK`].
+    /// Asks it all that a report tells, within [`bounds::NODE_QUERY_TIMEOUT`].
     pub(super) fn look(&mut self) -> Result<Seen, Trouble> {
-        let until = Instant::now() + bounds::NODE_ASK;
+        let until = Instant::now() + bounds::NODE_QUERY_TIMEOUT;
         let listed = self.list(until).inspect_err(|_| self.kind = None)?;
         if self.kind.is_none() {
             self.kind = self.recognize(&listed, until);
@@ -131,7 +131,7 @@ impl Upstream {
 
     /// Whether it answers at all.
     pub(super) fn answers(&self) -> bool {
-        self.list(Instant::now() + bounds::NODE_ASK).is_ok()
+        self.list(Instant::now() + bounds::NODE_QUERY_TIMEOUT).is_ok()
     }
 
     /// How busy it is, as it said by its last look.
@@ -319,7 +319,8 @@ impl Upstream {
             return Err(Trouble::Away(format!("the server answered {status} to {path}")));
         }
         let mut text = String::new();
-        let mut reader = answer.into_body().into_with_config().limit(bounds::NODE_ANSWER).reader();
+        let mut reader =
+            answer.into_body().into_with_config().limit(bounds::NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| failed(&error))?;
         Ok(text)
     }

@@ -269,7 +269,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
 /// was set back, and keeps no target out; some more there may be, as `at` is when a request came and may be long ago.
 pub(super) fn pending(until: i64, at: i64) -> bool {
     let left = until.saturating_sub(at);
-    left > 0 && left <= 2 * micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOL_DOWN_MAX))
+    left > 0 && left <= 2 * micros(bounds::BREAKER_OPEN_MAX.max(bounds::COOLDOWN_MAX))
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl Permit {
         // By target where it is limited or forbidden: providers count each model apart.
         let (rest, bench) = match ending {
             Ending::Limited(wait) => {
-                (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOL_DOWN_MAX), &state.limited)
+                (wait.unwrap_or(bounds::KEY_LIMITED).min(bounds::COOLDOWN_MAX), &state.limited)
             }
             Ending::Forbidden => (bounds::KEY_REFUSED, &state.limited),
             Ending::Refused => (bounds::KEY_REFUSED, &provider.state().refused),
@@ -164,7 +164,7 @@ impl Permit {
             _ => None,
         };
         if let Some(wait) = wait {
-            let until = now.saturating_add(micros(wait.min(bounds::COOL_DOWN_MAX)));
+            let until = now.saturating_add(micros(wait.min(bounds::COOLDOWN_MAX)));
             // A longer one stands, unless it is from before the clock was set back.
             let before = Some(vitals.cooldown_until).filter(|before| pending(*before, now));
             vitals.cooldown_until = before.map_or(until, |before| before.max(until));
