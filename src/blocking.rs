@@ -1,30 +1,20 @@
 //! The one way to a thread that may wait. What a panic there says may be made of anything that was at hand, a secret too, so it is
 //! told by nobody: whoever waits learns that there was one. Where it was is logged by the hook of [`log`](crate::log).
 
-use std::fmt;
 use std::future::Future;
 
 use crate::error::Error;
 
 /// Why work came to no end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// It panicked.
+    #[error("a panic")]
     Panicked,
     /// The process is leaving.
+    #[error("the process leaves")]
     Leaving,
 }
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Lost::Panicked => "a panic",
-            Lost::Leaving => "the process leaves",
-        })
-    }
-}
-
-impl std::error::Error for Lost {}
 
 impl From<Lost> for Error {
     fn from(lost: Lost) -> Self {
