@@ -2,30 +2,20 @@
 //! dropped: the caller learns only that there was one. The hook of [`log`](crate::log) logs its
 //! place.
 
-use std::fmt;
 use std::future::Future;
 
 use crate::error::Error;
 
-/// Why work did not finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why work came to no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
-    /// The work panicked.
+    /// It panicked.
+    #[error("a panic")]
     Panicked,
-    /// The process is shutting down.
+    /// The process is leaving.
+    #[error("the process leaves")]
     Leaving,
 }
-
-impl fmt::Display for BlockingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BlockingError::Panicked => "a panic",
-            BlockingError::Leaving => "the process is shutting down",
-        })
-    }
-}
-
-impl std::error::Error for BlockingError {}
 
 impl From<BlockingError> for Error {
     fn from(lost: BlockingError) -> Self {

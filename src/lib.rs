@@ -5,7 +5,7 @@
 //!
 //! | layer | rooms |
 //! |---|---|
-//! | vocabulary | [`bounds`] every limit, with its reason · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
+//! | vocabulary | [`bounds`] every limit, with its reason · `atomic_file` files replaced in one step · [`clock`] · [`error`] kinds of refusal · [`blocking`] threads that may wait · [`turns`] fair turns at work for a few · [`body_memory`] the bound on bodies held at once · [`id`] · [`interface`] PIN, AGENT, ROUTER · [`secret`] |
 //! | reporting | [`log`] diagnostics and access lines · [`metrics`] |
 //! | adapters | [`store`] accounts, keys, documents, and the index of captures, in SQLite · [`protocol`] what providers and clients speak, as bytes |
 //! | decisions | [`auth`] who a request is · [`limits`] what it may use up · [`routing`] the pure `decide` · [`nodes`] machines that serve models and report themselves · [`capture`] what is kept of a call · [`replay`] what captures tell · [`repeats`] what was answered to calls that may come twice |
@@ -98,6 +98,7 @@
 
 pub mod api;
 pub mod app;
+mod atomic_file;
 pub mod auth;
 pub mod blocking;
 pub mod body_memory;

@@ -1,15 +1,16 @@
-//! Reload of the routing document: watch, parse, check, keep the text, swap. A bad document changes nothing but a
-//! counter and the log.
+//! Replaces the routing document: read, check, store its text, swap. An invalid document only counts
+//! as a failure and is logged.
 
 mod watch;
 
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::PathBuf;
 
 pub use watch::Watcher;
 
 use crate::app::App;
+use crate::atomic_file::Replacement;
 use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::bounds;
@@ -18,112 +19,110 @@ use crate::error::Error;
 use crate::routing::recipe::Routing;
 use crate::store::{Event, Store};
 
-/// Keeps the text of a document before any capture can name its revision.
-pub async fn keep(app: &App, routing: &Routing) -> Result<(), Error> {
-    keep_in(&app.store, app, routing).await
+/// Stores the text of a document, before any capture can have its revision.
+pub async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
+    store_text_in(&app.store, app, routing).await
 }
 
-/// The same at the start, where it is enough that the store has the text from before: it may take nothing now.
-pub async fn keep_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
-    let Err(failed) = keep(app, routing).await else { return Ok(()) };
+/// The same at a start: if the store is read-only, it is enough that it has the text already.
+pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
+    let Err(failed) = store_text(app, routing).await else { return Ok(()) };
     match app.store.document(routing.revision()).await {
         Ok(Some(_)) => {
-            log::warn!(
-                "the store takes nothing, and has this routing document from before: {failed}"
-            );
+            log::warn!("the routing document was not stored again, the store has it: {failed}");
             Ok(())
         }
         _ => Err(failed),
     }
 }
 
-async fn keep_in(store: &Store, app: &App, routing: &Routing) -> Result<(), Error> {
+async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<(), Error> {
     store
         .keep_document(routing.revision(), routing.text(), app.clock.now())
         .await
         .map_err(Error::store_unavailable)
 }
 
-/// What came of a document that was taken.
+/// A document that became live.
 #[derive(Debug)]
-pub struct Taken {
-    /// The revision that is live now.
+pub struct Applied {
+    /// Its revision.
     pub revision: String,
-    /// The one that was before.
+    /// The revision that was live before.
     pub previous: String,
-    /// What clients may notice.
+    /// Probable mistakes, and names that are gone.
     pub warnings: Vec<String>,
 }
 
-/// Why a document was not taken; nothing has changed.
+/// Why a document did not become live. Nothing has changed.
 #[derive(Debug)]
-pub enum NotTaken {
-    /// What is wrong with it.
+pub enum NotApplied {
+    /// The document is invalid.
     Problems(Vec<Problem>),
-    /// Another revision is live than the caller thinks.
+    /// The caller expected another revision to be live.
     Stale {
-        /// The one that is.
+        /// The live revision.
         live: String,
     },
-    /// The caller named what is live, but the file holds what is not live yet, or cannot be.
+    /// The file has changed, and the caller has not seen that.
     Changed(PathBuf),
-    /// The document does not come from a place that can be written.
+    /// The document cannot be written.
     ReadOnly(String),
     /// Anything else.
     Failed(Error),
 }
 
-/// Where a document comes from that is to be made live.
+/// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coming {
-    /// From a caller of the API: it holds its credentials as `${…}`.
-    Given,
-    /// From the store, where it was kept when it was live.
-    Kept,
+pub enum DocumentOrigin {
+    /// A request: it may hold credentials as `${…}` only.
+    Request,
+    /// The store, which has every document that was live.
+    Store,
 }
 
-/// What the caller believes to be live.
+/// What has to be live before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expecting<'a> {
-    /// Whatever it is.
-    Anything,
+pub enum Precondition<'a> {
+    /// Any revision.
+    Any,
     /// This revision.
     Revision(&'a str),
-    /// This revision, and nothing else that waits in its file.
+    /// This revision, with an unchanged file.
     RevisionAndFile(&'a str),
 }
 
-/// Whose change it is.
+/// Who makes a change.
 #[derive(Clone, Copy)]
-pub struct By<'a> {
-    /// Who asks. Whoever waited and may no more makes nothing live.
-    pub who: &'a Principal,
-    /// What the audit is told: its row, whose target is the revision, is written last, so that it is there exactly when the
-    /// document is taken.
+pub struct ChangeAuthor<'a> {
+    /// The caller. Checked again after waiting: its rights may have changed.
+    pub principal: &'a Principal,
+    /// The audit row. Its target becomes the revision. It is written last, so that it exists exactly if
+    /// the document became live.
     pub event: &'a Event,
 }
 
-/// Makes a document live: reads it, keeps its text, writes it to its file where it has one, swaps.
-pub async fn take(
+/// Makes a document live: reads it, stores its text, writes its file if it has one, swaps.
+pub async fn apply(
     app: &App,
     text: String,
-    coming: Coming,
-    expecting: Expecting<'_>,
-    by: By<'_>,
-) -> Result<Taken, NotTaken> {
+    origin: DocumentOrigin,
+    expecting: Precondition<'_>,
+    author: ChangeAuthor<'_>,
+) -> Result<Applied, NotApplied> {
     let _turn = app
         .configuring
         .acquire()
         .await
-        .map_err(|closed| NotTaken::Failed(Error::internal(closed)))?;
+        .map_err(|closed| NotApplied::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
-    if let Expecting::Revision(expected) | Expecting::RevisionAndFile(expected) = expecting
+    if let Precondition::Revision(expected) | Precondition::RevisionAndFile(expected) = expecting
         && expected != live
     {
-        return Err(NotTaken::Stale { live });
+        return Err(NotApplied::Stale { live });
     }
-    let routing = match read(app, text, coming).await {
+    let routing = match read(app, text, origin).await {
         Ok(routing) => routing,
         Err(refused) => {
             app.metrics.reload("failure");
@@ -131,32 +130,34 @@ pub async fn take(
         }
     };
     let revision = routing.revision().to_string();
-    let file = place(app)?;
-    if let Some(file) = file.as_ref().filter(|_| matches!(expecting, Expecting::RevisionAndFile(_)))
-        && is_changed(file.clone(), &previous.routing).await.map_err(NotTaken::Failed)?
+    let file = writable_file(app)?;
+    if let Some(file) =
+        file.as_ref().filter(|_| matches!(expecting, Precondition::RevisionAndFile(_)))
+        && is_changed(file.clone(), &previous.routing).await.map_err(NotApplied::Failed)?
     {
-        return Err(NotTaken::Changed(file.clone()));
+        return Err(NotApplied::Changed(file.clone()));
     }
-    app.auth.check_still(by.who, app.clock.now()).map_err(NotTaken::Failed)?;
-    let mut event = by.event.clone();
+    app.auth.check_still(author.principal, app.clock.now()).map_err(NotApplied::Failed)?;
+    let mut event = author.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);
     match file {
-        None => keep_in(&noted, app, &routing).await.map_err(NotTaken::Failed)?,
-        Some(file) => put(app, &noted, file, &routing, &previous.routing).await?,
+        None => store_text_in(&noted, app, &routing).await.map_err(NotApplied::Failed)?,
+        Some(file) => write_and_store(app, &noted, file, &routing, &previous.routing).await?,
     }
-    let odd = config::warnings(config::NO_FILE, &routing);
+    let mistakes = config::warnings(config::NO_FILE, &routing);
     let mut warnings = swap(app, routing);
-    warnings.extend(odd.into_iter().map(|odd| Problem { warning: false, ..odd }.to_string()));
+    warnings.extend(
+        mistakes.into_iter().map(|mistake| Problem { warning: false, ..mistake }.to_string()),
+    );
     app.metrics.reload(if revision == live { "unchanged" } else { "success" });
-    log::info!("routing document is live as revision {revision}, before it {live}");
-    Ok(Taken { revision, previous: live, warnings })
+    log::info!("routing document revision {revision} is live, {live} was before");
+    Ok(Applied { revision, previous: live, warnings })
 }
 
-/// Makes a document live that is kept and checked. Gives what clients may notice; that is logged
-/// and counted, too.
+/// Makes a checked and stored document live. Returns, logs and counts the names that are gone.
 fn swap(app: &App, routing: Routing) -> Vec<String> {
-    let mut warnings = gone(&app.live().routing, &routing);
+    let mut warnings = removed_names(&app.live().routing, &routing);
     app.replace(routing);
     app.metrics.names_gone(warnings.len());
     warnings.truncate(bounds::DOCUMENT_PROBLEMS);
@@ -164,113 +165,98 @@ fn swap(app: &App, routing: Routing) -> Vec<String> {
     warnings
 }
 
-/// Keeps a document, writes it to its file, and notes that. What fails leaves the file and the newest document as they were.
-async fn put(
+/// Stores a document, writes its file, and writes the audit row. A failure restores the file and the
+/// newest document of the store.
+async fn write_and_store(
     app: &App,
     noted: &Store,
     file: PathBuf,
     routing: &Routing,
     previous: &Routing,
-) -> Result<(), NotTaken> {
-    // Before the file has it: a gateway that starts with it finds it kept.
-    keep(app, routing).await.map_err(NotTaken::Failed)?;
+) -> Result<(), NotApplied> {
+    // Before the file: a gateway that starts with the file finds the text stored.
+    store_text(app, routing).await.map_err(NotApplied::Failed)?;
     let before = tokio::fs::read_to_string(&file).await;
     if let Err(why) = write(file.clone(), routing.text().to_owned()).await {
-        // The one that stays live is the newest again.
-        keep(app, previous).await.map_err(NotTaken::Failed)?;
-        return Err(NotTaken::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+        // The live document becomes the newest again.
+        store_text(app, previous).await.map_err(NotApplied::Failed)?;
+        return Err(NotApplied::ReadOnly(format!("{} cannot be written: {why}", file.display())));
     }
-    if let Err(error) = keep_in(noted, app, routing).await {
+    if let Err(error) = store_text_in(noted, app, routing).await {
         if let Err(why) =
             write(file.clone(), before.unwrap_or_else(|_| previous.text().to_owned())).await
         {
+            log::error!("{} could not be restored after a failed change: {why}", file.display());
+        }
+        if let Err(why) = store_text(app, previous).await {
             log::error!(
-                "{} could not be written back after a change that failed: {why}",
-                file.display()
+                "the live document is not the newest in the store after a failed change: {why}"
             );
         }
-        if let Err(why) = keep(app, previous).await {
-            log::error!(
-                "the live document is not the newest in the store after a change that failed: {why}"
-            );
-        }
-        return Err(NotTaken::Failed(error));
+        return Err(NotApplied::Failed(error));
     }
     Ok(())
 }
 
-/// Reads and checks on a thread that serves no requests: a megabyte takes its time.
-async fn read(app: &App, text: String, coming: Coming) -> Result<Routing, NotTaken> {
+/// Reads and checks a document on a blocking thread: a megabyte takes a while.
+async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing, NotApplied> {
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
-    let reading = blocking(move || match coming {
-        Coming::Given => config::read_given(&text, &server, &*variables, mock),
-        Coming::Kept => config::read_routing(config::NO_FILE, &text, &server, &*variables, mock),
+    let reading = blocking(move || match origin {
+        DocumentOrigin::Request => config::read_given(&text, &server, &*variables, mock),
+        DocumentOrigin::Store => {
+            config::read_routing(config::NO_FILE, &text, &server, &*variables, mock)
+        }
     });
-    reading.await.map_err(|lost| NotTaken::Failed(lost.into()))?.map_err(NotTaken::Problems)
+    reading.await.map_err(|lost| NotApplied::Failed(lost.into()))?.map_err(NotApplied::Problems)
 }
 
-/// The file to write to; none where the store holds the document.
-fn place(app: &App) -> Result<Option<PathBuf>, NotTaken> {
+/// The file of the document, `None` if the store holds it.
+fn writable_file(app: &App) -> Result<Option<PathBuf>, NotApplied> {
     if app.server.routing.stored {
         return Ok(None);
     }
-    let read_only = "the built-in document is live; name a file in `routing.file`, or set `routing.store: true`";
+    let read_only = "the built-in document is live: set `routing.file`, or `routing.store: true`";
     config::routing_path(&app.server)
         .map(Some)
-        .ok_or_else(|| NotTaken::ReadOnly(read_only.to_owned()))
+        .ok_or_else(|| NotApplied::ReadOnly(read_only.to_owned()))
 }
 
-/// Writes a file all at once: whoever reads it meanwhile finds the old one or the new one. It keeps its permissions, and its
-/// owner where this process may give files away.
+/// Replaces the content of a file in one step. It keeps its permissions, and its owner where this
+/// process may give files away. A symbolic link stays one.
 async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
     let writing = blocking(move || {
-        // Through symbolic links, which stay what they are.
         let file = std::fs::canonicalize(&file)?;
-        let draft = file.with_extension(format!("new-{}", std::process::id()));
-        let written = (|| {
-            let before = std::fs::metadata(&file)?;
-            let mut out = std::fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&draft)?;
-            // Only root may give a file to somebody else, but anybody to a group of his own.
-            let _ours = fchown(&out, Some(before.uid()), Some(before.gid()))
-                .or_else(|_| fchown(&out, None, Some(before.gid())));
-            out.set_permissions(before.permissions())?;
-            out.write_all(text.as_bytes())?;
-            out.sync_all()?;
-            std::fs::rename(&draft, &file)?;
-            std::fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
-        })();
-        if written.is_err() {
-            // It may not even be there.
-            let _gone = std::fs::remove_file(&draft);
-        }
-        written
+        let before = std::fs::metadata(&file)?;
+        let mut replacement = Replacement::begin(&file)?;
+        let out = replacement.file();
+        // Only root may change the owner, but a group of one's own may be set.
+        let _unchanged = fchown(&*out, Some(before.uid()), Some(before.gid()))
+            .or_else(|_| fchown(&*out, None, Some(before.gid())));
+        out.set_permissions(before.permissions())?;
+        out.write_all(text.as_bytes())?;
+        replacement.commit()
     });
     writing.await.map_err(std::io::Error::other)?
 }
 
-/// Whether the file says something else than what was taken from it: somebody has written it since, and a caller who looked
-/// at what is live has not seen that. One that cannot be read says nothing.
+/// Whether the file differs from the live document: somebody has changed it, unseen by a caller who
+/// read the live document. An unreadable file counts as unchanged.
 async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
     let found = blocking(move || config::load(&file)).await?;
     Ok(found.is_ok_and(|found| found.text != taken.text()))
 }
 
-/// The names that clients could ask for and no longer can.
-fn gone(before: &Routing, after: &Routing) -> Vec<String> {
+/// Warnings of names that clients can no longer request.
+fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
-    let aliases = aliases
-        .map(|name| format!("the alias `{name}` is gone: requests for it are refused with 404"));
+    let aliases =
+        aliases.map(|name| format!("the alias `{name}` is gone: requests for it get 404"));
     let targets =
         before.targets().map(|target| &*target.name).filter(|name| after.target(name).is_none());
-    let targets = targets
-        .map(|name| format!("`{name}` is gone: requests for it by that name are refused with 404"));
+    let targets =
+        targets.map(|name| format!("`{name}` is gone: requests for it by that name get 404"));
     aliases.chain(targets).collect()
 }
 
-/// How often [`Watcher::look`] is called.
+/// The interval between calls of [`Watcher::check`].
 pub const INTERVAL: std::time::Duration = bounds::WATCH_INTERVAL;

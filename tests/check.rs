@@ -545,7 +545,7 @@ aliases: { auto: main, auto: mian, best: mian }
 s.yaml:2:1: threads: `threads` is here twice (keep one of them)
 s.yaml:4:18: session.idle: must be a duration (for example `20ms`, `30s`, `5m`, `12h` or `7d`)
 s.yaml:4:24: session.idle: `idle` is here twice (keep one of them)
-s.yaml:3:11: data_dir: cannot write to /proc/rerouter: No such file or directory (os error 2) (a directory that this user may make, and write to)
+s.yaml:3:11: data_dir: cannot write to /proc/rerouter: No such file or directory (os error 2) (a directory that this user may create and write to)
 r.yaml:3:56: recipes.main.rules[0].targets[0].target: unknown provider `dmo` (did you mean `demo`?)
 r.yaml:4:3: recipes.main: `main` is here twice (keep one of them)
 r.yaml:5:24: aliases.auto: `auto` is here twice (keep one of them)

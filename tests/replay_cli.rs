@@ -172,7 +172,7 @@ async fn a_reroute_is_compared_with_its_original() {
     scene.gateway.write_routing(&scene.text.replace("{ target: p/small }, ", "")).await;
     let dry = scene.replay(&["reroute", "--dry-run", &id]).await.well();
     assert!(
-        dry.contains("a dry run of") && line(&dry, "decision.model").ends_with("differs"),
+        dry.contains("dry run of") && line(&dry, "decision.model").ends_with("differs"),
         "{dry}"
     );
     assert_eq!(scene.provider.count(), 1, "nobody was asked");
@@ -386,12 +386,12 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
         let gate = scene.replay(&asked).await;
         assert!(
             gate.code == Some(1)
-                && gate.out.contains("3 captures not priced: no price of p/large (3)"),
+                && gate.out.contains("3 captures not priced: no price for p/large (3)"),
             "{}{}",
             gate.out,
             gate.error
         );
-        let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at a cost that is not known: no price of p/large (3)";
+        let why = "BROKEN  max-cost-increase: 3 captures would go elsewhere at an unknown cost: no price for p/large (3)";
         assert!(gate.out.contains(why), "{}", gate.out);
         scene
             .replay(
@@ -434,7 +434,7 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     );
     assert_eq!(
         to.replay(&["import", "corpus.jsonl"]).await.well(),
-        "0 imported, 4 there already, 1 deleted there before\n"
+        "0 imported, 4 already there, 1 deleted there before\n"
     );
     assert_eq!(
         to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status,
@@ -647,7 +647,7 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
     let help =
         run(scene.gateway.dir(), &["--help"], &[("REROUTER_API_KEY", "canary")]).await.well();
     assert!(
-        help.contains("3 the gateway could not be asked or refused") && !help.contains("canary"),
+        help.contains("3 the gateway could not be reached, or refused") && !help.contains("canary"),
         "{help}"
     );
 }
@@ -690,7 +690,7 @@ async fn an_import_waits_for_its_turn_and_goes_on_after_what_is_too_large() {
         &[("REROUTER_URL", &url), ("REROUTER_API_KEY", "k")],
     )
     .await;
-    assert_eq!(ran.well(), "1 imported, 1 too large, or not to be kept there\n");
+    assert_eq!(ran.well(), "1 imported, 1 too large or refused\n");
     let lengths: Vec<usize> = (0..3).map(|number| gateway.request(number).body.len()).collect();
     assert_eq!(lengths, [(4 << 20) + 2, (4 << 20) + 2, 3]);
 }

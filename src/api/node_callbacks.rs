@@ -15,7 +15,7 @@ use super::{Client, answer, nodes};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::bounds;
-use crate::config::{Denied, Egress, Whose};
+use crate::config::{Denied, Egress, EgressPeer};
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::nodes::{Load, Report, Status, Untaken};
@@ -355,7 +355,7 @@ async fn may_serve_at(app: &App, row: &NodeRow, base: &Base, client: &Client) ->
     let egress = Egress::of(&app.server, app.mock);
     let mut denied = None;
     for address in addresses(base).await {
-        match egress.check(address, Whose::Node) {
+        match egress.check(address, EgressPeer::Node) {
             // Of several the node is asked at one that may be asked.
             Ok(()) => return Ok(()),
             Err(why) => denied = Some(why),

@@ -17,7 +17,7 @@ use crate::bounds;
 use crate::clock::rfc3339;
 use crate::config::{self, Problem};
 use crate::error::{Error, Kind, Result};
-use crate::reload::{self, By, Coming, Expecting, NotTaken};
+use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
 use crate::routing::recipe::Routing;
 use crate::store::{Action, DocumentRow, Event};
 
@@ -57,12 +57,12 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
     let event = audit::event(app, who, request, Action::ConfigPut, "config", "");
     match gate {
         None => taken(
-            reload::take(
+            reload::apply(
                 app,
                 text,
-                Coming::Given,
+                DocumentOrigin::Request,
                 expecting(expected.as_deref()),
-                By { who, event: &event },
+                ChangeAuthor { principal: who, event: &event },
             )
             .await,
         ),
@@ -70,7 +70,14 @@ pub async fn put(app: &App, who: &Principal, request: &Request<Bytes>) -> Result
             let tried = |revision: &str| {
                 audit::event(app, who, request, Action::CaptureEvaluate, "config", revision)
             };
-            gated(app, &text, expected.as_deref(), &gate, (By { who, event: &event }, &tried)).await
+            gated(
+                app,
+                &text,
+                expected.as_deref(),
+                &gate,
+                (ChangeAuthor { principal: who, event: &event }, &tried),
+            )
+            .await
         }
     }
 }
@@ -83,27 +90,30 @@ async fn gated(
     text: &str,
     expected: Option<&str>,
     gate: &Gate,
-    (by, tried): (By<'_>, &(dyn Fn(&str) -> Event + Sync)),
+    (by, tried): (ChangeAuthor<'_>, &(dyn Fn(&str) -> Event + Sync)),
 ) -> Result<Response<Bytes>> {
     for attempt in 0..bounds::GATE_TRIES {
         let live = app.live();
         let revision = live.routing.revision();
         if expected.is_some_and(|expected| expected != revision) {
-            return taken(Err(NotTaken::Stale { live: revision.to_owned() }));
+            return taken(Err(NotApplied::Stale { live: revision.to_owned() }));
         }
         let candidate = match read(app, text.to_owned()).await? {
             Ok(candidate) => candidate,
-            Err(problems) => return taken(Err(NotTaken::Problems(problems))),
+            Err(problems) => return taken(Err(NotApplied::Problems(problems))),
         };
         if attempt == 0 {
             app.store.note(tried(candidate.revision())).await?;
         }
-        if let Some(refusal) = gate.try_on(app, candidate, live.clone(), by.who.is_admin()).await? {
+        if let Some(refusal) =
+            gate.try_on(app, candidate, live.clone(), by.principal.is_admin()).await?
+        {
             return Ok(refusal);
         }
-        let expecting = expected.map_or(Expecting::Revision(revision), Expecting::RevisionAndFile);
-        match reload::take(app, text.to_owned(), Coming::Given, expecting, by).await {
-            Err(NotTaken::Stale { .. }) if expected.is_none() => {}
+        let expecting =
+            expected.map_or(Precondition::Revision(revision), Precondition::RevisionAndFile);
+        match reload::apply(app, text.to_owned(), DocumentOrigin::Request, expecting, by).await {
+            Err(NotApplied::Stale { .. }) if expected.is_none() => {}
             outcome => return taken(outcome),
         }
     }
@@ -182,12 +192,12 @@ pub async fn rollback(
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
     let event = audit::event(app, who, request, Action::ConfigRollback, "config", &revision);
     taken(
-        reload::take(
+        reload::apply(
             app,
             text,
-            Coming::Kept,
+            DocumentOrigin::Store,
             expecting(expected.as_deref()),
-            By { who, event: &event },
+            ChangeAuthor { principal: who, event: &event },
         )
         .await,
     )
@@ -223,8 +233,8 @@ fn expected(headers: &HeaderMap) -> Result<Option<String>> {
     tag.map(|tag| Some(tag.to_owned())).ok_or_else(malformed)
 }
 
-fn expecting(expected: Option<&str>) -> Expecting<'_> {
-    expected.map_or(Expecting::Anything, Expecting::RevisionAndFile)
+fn expecting(expected: Option<&str>) -> Precondition<'_> {
+    expected.map_or(Precondition::Any, Precondition::RevisionAndFile)
 }
 
 /// 400 with every problem of a document.
@@ -235,7 +245,7 @@ pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
     answer::json(StatusCode::BAD_REQUEST, &body)
 }
 
-fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Response<Bytes>> {
+fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> Result<Response<Bytes>> {
     match outcome {
         Ok(taken) => {
             let body = json!({ "revision": taken.revision, "previous": taken.previous, "warnings": taken.warnings });
@@ -243,23 +253,23 @@ fn taken(outcome: std::result::Result<reload::Taken, NotTaken>) -> Result<Respon
             tag(&mut response, &taken.revision);
             Ok(response)
         }
-        Err(NotTaken::Problems(found)) => Ok(problems(&found)),
-        Err(NotTaken::Stale { live }) => Err(Error::new(
+        Err(NotApplied::Problems(found)) => Ok(problems(&found)),
+        Err(NotApplied::Stale { live }) => Err(Error::new(
             Kind::PreconditionFailed,
             format!("Revision {live} is live; read it again before you change it."),
         )),
-        Err(NotTaken::Changed(file)) => {
+        Err(NotApplied::Changed(file)) => {
             let why = format!(
                 "{} was changed and is not live; look at it, then try again, or without If-Match.",
                 file.display()
             );
             Err(Error::new(Kind::PreconditionFailed, why))
         }
-        Err(NotTaken::ReadOnly(why)) => Err(Error::new(
+        Err(NotApplied::ReadOnly(why)) => Err(Error::new(
             Kind::ReadOnly,
             format!("The routing document is read-only here: {why}."),
         )),
-        Err(NotTaken::Failed(error)) => Err(error),
+        Err(NotApplied::Failed(error)) => Err(error),
     }
 }
 

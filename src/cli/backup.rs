@@ -1,54 +1,47 @@
-//! `rerouter backup`: a copy of the store, and a word about the key that is not in it.
+//! `rerouter backup`
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::listed;
-use crate::config;
+use super::failure::problem_list;
+use super::output;
+use crate::config::{self, Env};
 use crate::server::{MASTER_KEY, back_up};
 
-/// What was typed.
 #[derive(Args)]
-pub(super) struct Arguments {
-    /// The server document, which says where the data directory is; without it conf/rerouter.yaml if there, else
-    /// built-in defaults.
+pub(super) struct BackupArguments {
+    /// Server document, which names the data directory. Default: conf/rerouter.yaml if it exists, else built-in defaults.
     #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
     config: Option<PathBuf>,
-    /// The data directory itself, instead of a server document.
+    /// Data directory, instead of a server document.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Where the copy goes: a directory that is not there yet.
+    /// Directory to create for the copy.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Makes the copy and says what it is.
-pub(super) fn run(
-    arguments: &Arguments,
-    variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), String> {
+pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), String> {
     let data = match &arguments.data_dir {
         Some(data) => data.clone(),
         None => {
-            config::load_server(arguments.config.as_deref(), variable)
-                .map_err(|problems| listed(&problems))?
+            config::load_server(arguments.config.as_deref(), env)
+                .map_err(|problems| problem_list(&problems))?
                 .data_dir
         }
     };
     let copied = back_up(&data, &arguments.out).map_err(|error| error.to_string())?;
     let file = data.join("master.key");
     let key = if file.exists() { file.display().to_string() } else { MASTER_KEY.to_owned() };
-    // Nobody is left to tell when standard output is gone.
-    let _ = writeln!(
-        std::io::stdout(),
-        "{} holds the store of {}: {} segments of captures, {} bytes in all.\n\
-         The master key is not in it, and nothing in it can be used without: keep {key} apart from it.",
-        arguments.out.display(),
+    // The copy is made, whether or not this can be printed.
+    let _ = output::print(&format!(
+        "Copied {} to {}: {} segments of captures, {} bytes in all.\n\
+         The master key is not in the copy, and the copy is useless without it: keep {key} elsewhere.\n",
         data.display(),
+        arguments.out.display(),
         copied.segments,
         copied.bytes
-    );
+    ));
     Ok(())
 }

@@ -1,37 +1,39 @@
-//! `rerouter check`: what `serve` would stop at, and what is most likely not meant, without a
-//! start.
+//! `rerouter check`: problems that `serve` would stop at, and probable mistakes, without a start.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{environment, listed};
-use crate::config::{Checked, Env, Problem, Server};
-use crate::server::ready::{self, Found};
+use super::failure::problem_list;
+use super::output::{print, print_error};
+use crate::config::{CheckReport, Env, Problem, Server};
+use crate::server::Environment;
+use crate::server::ready::{self, Readiness};
 
-/// What is checked.
 #[derive(Args)]
-pub(super) struct Arguments {
-    /// The server document; without it conf/rerouter.yaml if there, else built-in defaults.
+pub(super) struct CheckArguments {
+    /// Server document. Default: conf/rerouter.yaml if it exists, else built-in defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The routing document; without it the one that the server document names.
+    /// Routing document. Default: the one that the server document names.
     #[arg(long, value_name = "FILE")]
     routing: Option<PathBuf>,
-    /// Check without the environment, as in CI: `${NAME}` may hold anything, and what this machine
-    /// lacks (files, addresses, directories) is only a warning.
+    /// Check without the environment, as in CI: `${NAME}` may have any value, and what this
+    /// machine lacks (files, addresses, directories) is only a warning.
     #[arg(long)]
     no_env: bool,
 }
 
-/// Runs it.
-pub(super) fn run(asked: &Arguments, env: &Env<'_>) -> Result<(), String> {
-    let env = (!asked.no_env).then_some(env);
-    let mut checked = Checked::server(asked.config.as_deref(), env);
+pub(super) fn run(
+    arguments: &CheckArguments,
+    environment: fn() -> Environment,
+    env: &Env<'_>,
+) -> Result<(), String> {
+    let env = (!arguments.no_env).then_some(env);
+    let mut checked = CheckReport::server(arguments.config.as_deref(), env);
     if let Some(server) = &checked.server {
         let environment = env.is_some().then(environment);
-        let Found { problems, in_use } = ready::look(server, environment.as_ref());
+        let Readiness { problems, in_use } = ready::check(server, environment.as_ref());
         match env {
             Some(_) => checked.problems.extend(problems),
             None => checked.warnings.extend(as_warnings(problems)),
@@ -42,29 +44,34 @@ pub(super) fn run(asked: &Arguments, env: &Env<'_>) -> Result<(), String> {
         Some(_) => ready::stored_document(server, &environment()),
         None => Err("that takes the environment".to_owned()),
     };
-    checked.and_routing(asked.routing.as_deref(), env, &stored);
-    // Nobody is left to tell when either output is gone.
-    if checked.problems.is_empty() {
-        let _ = write!(std::io::stderr(), "{}", told(&checked));
-        let _ = writeln!(std::io::stdout(), "{}", checked.good.join("\n"));
-        return Ok(());
+    checked.check_routing(arguments.routing.as_deref(), env, &stored);
+    let findings = findings(&checked);
+    if !checked.problems.is_empty() {
+        return Err(findings.trim_end().to_owned());
     }
-    Err(told(&checked).trim_end().to_owned())
+    print_error(&findings);
+    // The exit code says the same.
+    let _ = print(&format!("{}\n", checked.good.join("\n")));
+    Ok(())
 }
 
-/// The server document for a start, if nothing speaks against that.
-pub(super) fn for_serve(path: Option<&Path>, env: &Env<'_>) -> Result<Server, String> {
-    let mut checked = Checked::server(path, Some(env));
+/// The server document for a start, if nothing prevents the start.
+pub(super) fn server_for_start(
+    path: Option<&Path>,
+    environment: fn() -> Environment,
+    env: &Env<'_>,
+) -> Result<Server, String> {
+    let mut checked = CheckReport::server(path, Some(env));
     if let Some(server) = &checked.server {
-        // The start itself looks at the master key, when it has the data directory.
-        let Found { problems, in_use } = ready::look(server, None);
+        // The start checks the master key itself, once it has locked the data directory.
+        let Readiness { problems, in_use } = ready::check(server, None);
         checked.problems.extend(problems.into_iter().chain(in_use));
     }
     let stored = |server: &Server| ready::stored_document(server, &environment());
-    checked.and_routing(None, Some(env), &stored);
+    checked.check_routing(None, Some(env), &stored);
     match checked.server {
         Some(server) if checked.problems.is_empty() => Ok(server),
-        _ => Err(listed(&checked.problems)),
+        _ => Err(problem_list(&checked.problems)),
     }
 }
 
@@ -72,23 +79,17 @@ fn as_warnings(problems: Vec<Problem>) -> impl Iterator<Item = Problem> {
     problems.into_iter().map(|problem| Problem { warning: true, ..problem })
 }
 
-/// All that was found but what is good, with how much it is.
-fn told(checked: &Checked) -> String {
+/// Problems and warnings, one per line, and their numbers.
+fn findings(checked: &CheckReport) -> String {
     let mut lines: Vec<String> =
         checked.problems.iter().chain(&checked.warnings).map(ToString::to_string).collect();
-    lines.extend(
-        checked
-            .unchecked
-            .as_ref()
-            .map(|why| format!("the routing document was not checked: {why}")),
-    );
-    let count = |problems: &[Problem], what: &str| {
-        (!problems.is_empty()).then(|| format!("{} {what}", problems.len()))
-    };
+    let unchecked = checked.unchecked.as_ref();
+    lines.extend(unchecked.map(|why| format!("the routing document was not checked: {why}")));
     let counts: Vec<String> =
-        [count(&checked.problems, "problem(s)"), count(&checked.warnings, "warning(s)")]
+        [(checked.problems.len(), "problem(s)"), (checked.warnings.len(), "warning(s)")]
             .into_iter()
-            .flatten()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
             .collect();
     lines.extend((!counts.is_empty()).then(|| counts.join(", ")));
     lines.iter().map(|line| format!("{line}\n")).collect()

@@ -1,96 +1,52 @@
-//! How far a command has come, on one line of a terminal; nothing where nobody looks.
+//! ProgressLine of a long command, on one line of standard error; nothing if that is no terminal.
 
-use std::io::{IsTerminal, Write};
-use std::time::Instant;
-
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
 use super::table::clean;
-use super::terminal::{columns, cut};
 
-/// Columns of the bar.
-const WIDTH: u64 = 30;
+/// A line that is written over, and cleared at the end.
+pub(super) struct ProgressLine(ProgressBar);
 
-/// The line.
-pub(super) struct Progress {
-    terminal: bool,
-    shown: bool,
-}
-
-impl Progress {
-    /// A line that is not there yet.
-    pub(super) fn new() -> Progress {
-        Progress { terminal: std::io::stderr().is_terminal(), shown: false }
+impl ProgressLine {
+    /// A bar for work whose size is known, with text behind it.
+    pub(super) fn bar() -> ProgressLine {
+        ProgressLine::new("[{bar:30}] {percent:>3} % {wide_msg}")
     }
 
-    /// A bar with text behind it.
-    pub(super) fn bar(&mut self, done: u64, all: u64, text: &str) {
-        self.write(&format!("{} {text}", bar(done, all)));
+    /// Text alone, for work whose size nobody knows.
+    pub(super) fn text() -> ProgressLine {
+        ProgressLine::new("{wide_msg}")
     }
 
-    /// Text alone.
-    pub(super) fn write(&mut self, text: &str) {
-        if self.terminal {
-            self.shown = true;
-            // Nobody is left to tell when standard error is gone.
-            let text = clean(text);
-            // What is longer goes on in the next line, and would stay there.
-            let text = columns(std::io::stderr())
-                .map_or(text.clone(), |columns| cut(&text, columns.saturating_sub(1)));
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K{text}");
-        }
+    fn new(template: &str) -> ProgressLine {
+        let style = ProgressStyle::with_template(template)
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("#.");
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(style);
+        ProgressLine(bar)
     }
 
-    /// Clears it.
-    pub(super) fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
-        }
-    }
-}
-
-/// How fast captures come, newest first. Nobody knows how many there are, so there is no bar.
-pub(super) struct Pace {
-    begun: Instant,
-}
-
-impl Pace {
-    /// It begins now.
-    pub(super) fn new() -> Pace {
-        Pace { begun: Instant::now() }
+    /// Shows `done` of `all` units, with a text.
+    pub(super) fn advance(&self, done: u64, all: u64, text: &str) {
+        self.0.set_length(all.max(1));
+        self.0.set_position(done);
+        self.show(text);
     }
 
-    /// So many have come, the last of them of this time.
-    pub(super) fn show(&self, progress: &mut Progress, come: u64, at: Option<Timestamp>) {
-        let rate = come as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
-        let back = at.map_or_else(String::new, |at| format!(", back to {at:.0}"));
-        progress.write(&format!("{come} captures, {rate:.0}/s{back}"));
+    pub(super) fn show(&self, text: &str) {
+        self.0.set_message(clean(text));
     }
-}
 
-fn bar(done: u64, all: u64) -> String {
-    let all = all.max(1);
-    let done = done.min(all);
-    let of = |whole: u64| {
-        u64::try_from(u128::from(done) * u128::from(whole) / u128::from(all)).unwrap_or(whole)
-    };
-    let full = usize::try_from(of(WIDTH)).unwrap_or(0);
-    let left = usize::try_from(WIDTH).unwrap_or(0).saturating_sub(full);
-    format!("[{}{}] {:3} %", "#".repeat(full), ".".repeat(left), of(100))
-}
+    /// Shows how fast captures arrive, newest first, and the time of the last one.
+    pub(super) fn pace(&self, captures: u64, last: Option<Timestamp>) {
+        let rate = captures as f64 / self.0.elapsed().as_secs_f64().max(0.001);
+        let back = last.map_or_else(String::new, |at| format!(", back to {at:.0}"));
+        self.show(&format!("{captures} captures, {rate:.0}/s{back}"));
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_is_as_full_as_the_work_is_done() {
-        assert_eq!(bar(0, 10), "[..............................]   0 %");
-        assert_eq!(bar(5, 10), "[###############...............]  50 %");
-        assert_eq!(bar(99, 100), "[#############################.]  99 %");
-        for (done, all) in [(10, 10), (11, 10), (u64::MAX, 1), (u64::MAX, u64::MAX)] {
-            assert_eq!(bar(done, all), "[##############################] 100 %");
-        }
-        assert_eq!(bar(0, 0), "[..............................]   0 %");
+    pub(super) fn clear(&self) {
+        self.0.finish_and_clear();
     }
 }

@@ -1,121 +1,125 @@
-//! Text for people: columns that stand below each other, and nothing in them that a terminal would act upon.
+//! Tables for people: aligned columns, fitted to the terminal, with nothing in them that a terminal acts upon.
 
-use super::terminal::{columns, cut, width};
+use std::io::IsTerminal;
 
-/// Columns to which a cell is filled up; what follows a longer one stands further to the right.
-const CELL: usize = 60;
-/// Columns to which a cell is cut where a terminal is narrow.
-const LEAST: usize = 12;
-/// Blanks between two cells.
-const GAP: usize = 2;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Width, presets};
+
+/// Blanks between two columns.
+const GAP: u16 = 2;
+/// A terminal that is too narrow cuts cells down to this width, then drops whole columns.
+const NARROWEST: u16 = 12;
+/// Characters of a cell; `--json` prints longer ones whole.
+const CELL_CHARACTERS: usize = 4_000;
 
 /// Rows below a line of titles.
-pub(super) struct Table {
-    rows: Vec<Vec<String>>,
-    worth: Option<Worth>,
+pub(super) struct TextTable {
+    titles: &'static [&'static str],
+    rows: Vec<Row>,
+    priority: Option<Priority>,
 }
 
-/// Which columns a narrow terminal shows.
-struct Worth {
-    /// All of them, that first without which the others say least.
+/// Which columns a narrow terminal keeps.
+#[derive(Clone, Copy)]
+struct Priority {
+    /// All columns, the most important first.
     order: &'static [usize],
-    /// So many of them are always there, and whole.
+    /// The first so many of them are always shown, and never cut.
     whole: usize,
 }
 
-impl Table {
-    /// One without rows.
-    pub(super) fn new(titles: &[&str]) -> Table {
-        Table { rows: vec![titles.iter().map(|&title| title.to_owned()).collect()], worth: None }
+impl TextTable {
+    pub(super) fn new(titles: &'static [&'static str]) -> TextTable {
+        TextTable { titles, rows: Vec::new(), priority: None }
     }
 
-    /// The same: a terminal that has no room for all columns gets those that come first here, the first `whole` of them always.
-    pub(super) fn worth(self, order: &'static [usize], whole: usize) -> Table {
-        Table { worth: Some(Worth { order, whole }), ..self }
+    /// Lets a narrow terminal drop columns, the last of `order` first. The first `whole` columns
+    /// of `order` are always shown in full.
+    pub(super) fn with_priority(self, order: &'static [usize], whole: usize) -> TextTable {
+        TextTable { priority: Some(Priority { order, whole }), ..self }
     }
 
-    /// One more row.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.iter().map(|cell| clean(&cell.replace(['\n', '\t'], " "))).collect());
+        let mut row = Row::from(cells.map(|cell| {
+            let one_line = cell.replace(['\n', '\t'], " ");
+            clean(&one_line.chars().take(CELL_CHARACTERS).collect::<String>())
+        }));
+        row.max_height(1);
+        self.rows.push(row);
     }
 
-    /// Whether there is nothing below the titles.
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.len() < 2
+        self.rows.is_empty()
     }
 
-    /// It, each line ended: whole, or as wide as the terminal is that it goes to.
+    /// The lines of the table, fitted to the terminal if standard output is one.
     pub(super) fn text(&self) -> String {
-        self.within(columns(std::io::stdout()))
+        self.render(terminal_width())
     }
 
-    fn within(&self, most: Option<usize>) -> String {
-        let mut widths: Vec<usize> = Vec::new();
-        for row in &self.rows {
-            widths.resize(widths.len().max(row.len()), 0);
-            for (wide, cell) in widths.iter_mut().zip(row) {
-                *wide = (*wide).max(width(cell));
-            }
+    fn render(&self, terminal: Option<u16>) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_truncation_indicator("…");
+        table.set_header(Row::from(self.titles.to_vec())).add_rows(self.rows.iter().cloned());
+        table.column_iter_mut().for_each(|column| _ = column.set_padding((0, GAP)));
+        let mut dropped = Vec::new();
+        if let Some(width) = terminal {
+            // The gap behind the last column is trimmed.
+            let width = width.saturating_add(GAP);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+            dropped =
+                self.priority.map_or_else(Vec::new, |priority| priority.fit(&mut table, width));
         }
-        let given = match most.filter(|most| {
-            widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > *most
-        }) {
-            None => widths.iter().copied().map(Some).collect(),
-            Some(most) => self.share(&widths, most),
-        };
-        // On a terminal it fits. Where it goes elsewhere one long cell is not to make every line as
-        // long.
-        let fill = if most.is_some() { usize::MAX } else { CELL };
-        let mut text = String::new();
-        for row in &self.rows {
-            let cells = row.iter().zip(&given).filter_map(|(cell, given)| {
-                let (cell, given) = (cut(cell, (*given)?), (*given)?);
-                let blanks = given.min(fill).saturating_sub(width(&cell));
-                Some(cell + &" ".repeat(blanks))
-            });
-            text.push_str(cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end());
-            text.push('\n');
-        }
-        let titles = self.rows.first().into_iter().flatten().zip(&given);
-        let without: Vec<&str> =
-            titles.filter(|(_, given)| given.is_none()).map(|(title, _)| title.as_str()).collect();
-        if !without.is_empty() {
-            text.push_str(&format!("no room for {}: --json has all\n", without.join(", ")));
+        let mut text = table.trim_fmt();
+        text.push('\n');
+        if !dropped.is_empty() {
+            let titles: Vec<&str> =
+                dropped.iter().filter_map(|column| self.titles.get(*column).copied()).collect();
+            text.push_str(&format!(
+                "(no room for {}; --json prints everything)\n",
+                titles.join(", ")
+            ));
         }
         text
     }
+}
 
-    /// How wide each column is where all of them together are too wide; none: it is left out.
-    fn share(&self, widths: &[usize], most: usize) -> Vec<Option<usize>> {
-        let natural: Vec<usize> = (0..widths.len()).collect();
-        let (order, whole) =
-            self.worth.as_ref().map_or((natural.as_slice(), 0), |worth| (worth.order, worth.whole));
-        let wanted = |column: usize| widths.get(column).copied().unwrap_or_default();
-        let (mut given, mut room) = (vec![None; widths.len()], most + GAP);
-        for (rank, &column) in order.iter().enumerate() {
-            let least = if rank < whole { wanted(column) } else { wanted(column).min(LEAST) };
-            let stays = rank < whole || self.worth.is_none() || least + GAP <= room;
-            if let Some(given) = given.get_mut(column).filter(|_| stays) {
-                *given = Some(least);
-                room = room.saturating_sub(least + GAP);
-            }
+impl Priority {
+    /// Constrains the columns to a width, and returns those that are dropped.
+    fn fit(self, table: &mut comfy_table::Table, width: u16) -> Vec<usize> {
+        let (widths, mut room, mut dropped) =
+            (table.column_max_content_widths(), width, Vec::new());
+        for (rank, &index) in self.order.iter().enumerate() {
+            let (Some(column), Some(&content)) = (table.column_mut(index), widths.get(index))
+            else {
+                continue;
+            };
+            let least = GAP + if rank < self.whole { content } else { content.min(NARROWEST) };
+            let constraint = if rank < self.whole {
+                ColumnConstraint::ContentWidth
+            } else if least <= room {
+                ColumnConstraint::LowerBoundary(Width::Fixed(least))
+            } else {
+                dropped.push(index);
+                column.set_constraint(ColumnConstraint::Hidden);
+                continue;
+            };
+            column.set_constraint(constraint);
+            room = room.saturating_sub(least);
         }
-        // What is left goes to those that are cut, the narrowest first.
-        while room > 0 {
-            let cut = given
-                .iter_mut()
-                .zip(widths)
-                .filter_map(|(given, wanted)| given.as_mut().filter(|given| **given < *wanted));
-            let Some(narrowest) = cut.min_by_key(|given| **given) else { break };
-            *narrowest += 1;
-            room -= 1;
-        }
-        given
+        dropped.sort_unstable();
+        dropped
     }
 }
 
-/// What came from elsewhere, as it may be shown: what moves the cursor, changes colours or turns the direction of the text
-/// is written out.
+/// Columns of the terminal that standard output is; `None` if it is something else.
+fn terminal_width() -> Option<u16> {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(out).ok()).flatten()?;
+    (size.ws_col > 0).then_some(size.ws_col)
+}
+
+/// Text from elsewhere, safe to print: characters that move the cursor, change colours or turn the
+/// direction of the text are escaped.
 pub(super) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -136,75 +140,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_each_other_and_terminals_are_left_alone() {
-        let mut table = Table::new(&["ID", "TEXT", "END"]);
+    fn columns_are_aligned_and_control_characters_escaped() {
+        let mut table = TextTable::new(&["ID", "TEXT", "END"]);
         assert!(table.is_empty());
         table.row(["a".into(), "é\u{1b}[2J\nb\u{9b}\u{202e}".into(), String::new()]);
         table.row(["long".into(), "x".repeat(80), "1".into()]);
         table.row(["日本".into(), "e\u{301}🚀".into(), "2".into()]);
-        let [title, short] = [" ".repeat(58), " ".repeat(59)];
+        let [title, short] = [" ".repeat(78), " ".repeat(79)];
         let expected = format!(
             "ID    TEXT{title}END\na     é\\u{{1b}}[2J b\\u{{9b}}\\u{{202e}}\nlong  {}  1\n日本  e\u{301}🚀{short}2\n",
             "x".repeat(80),
         );
-        assert_eq!(
-            table.within(None),
-            expected,
-            "nothing is cut where nobody said how wide it may be"
-        );
-        let cut = table.within(Some(80));
-        assert!(
-            cut.lines().all(|line| width(line) <= 80)
-                && cut.contains(&format!("long  {}…  1\n", "x".repeat(68))),
-            "{cut}"
-        );
-        assert!(table.within(Some(200)).contains(&"x".repeat(80)), "nor where there is room");
+        assert_eq!(table.render(None), expected, "nothing is cut without a terminal");
+        assert!(table.render(Some(200)).contains(&"x".repeat(80)), "nor if there is room");
+        let cut = table.render(Some(40));
+        assert!(cut.lines().all(|line| line.chars().count() <= 40) && cut.contains("x…"), "{cut}");
         assert_eq!(clean("a\tb\r\n\u{7}"), "a\tb\\r\n\\u{7}");
     }
 
     #[test]
-    fn a_narrow_terminal_gets_what_is_worth_most_whole() {
-        let mut table =
-            Table::new(&["TIME", "ID", "STATE", "MODEL", "MS"]).worth(&[1, 0, 4, 3, 2], 2);
-        table.row([
-            "2026-11-22T00:00:00".into(),
-            "req_1".into(),
-            "completed".into(),
-            "a model with a long name".into(),
-            "7".into(),
-        ]);
-        let wide = table.within(None);
-        assert_eq!(table.within(Some(80)), wide);
-        let (natural, least) = (width(wide.lines().nth(1).unwrap()), 19 + 5 + 3 * GAP + 2);
-        for most in 1..natural + 3 {
-            let text = table.within(Some(most));
-            let widest = text.lines().take(2).map(width).max().unwrap();
-            assert!(widest <= most.max(19 + 5 + GAP), "{most}\n{text}");
+    fn a_narrow_terminal_drops_the_least_important_columns() {
+        let mut table = TextTable::new(&["TIME", "ID", "STATE", "MODEL", "MS"])
+            .with_priority(&[1, 0, 4, 3, 2], 2);
+        let cells = ["2026-11-22T00:00:00", "req_1", "completed", "a-model-with-a-long-name", "7"];
+        table.row(cells.map(str::to_owned));
+        let wide = table.render(None);
+        assert_eq!(table.render(Some(80)), wide);
+        for columns in 1..80 {
+            let text = table.render(Some(columns));
+            let widest = text.lines().take(2).map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= usize::from(columns).max(19 + 5 + 2), "{columns}\n{text}");
             assert!(text.contains("2026-11-22T00:00:00  req_1"), "{text}");
-            assert_eq!(
-                text.contains("no room for"),
-                most < least + LEAST + 9 + GAP,
-                "{most}\n{text}"
-            );
+            let least = 19 + 5 + 2 + 12 + 9 + 4 * 2;
+            assert_eq!(text.contains("no room for"), columns < least, "{columns}\n{text}");
         }
+        assert!(table.render(Some(60)).contains("  7\n"), "{}", table.render(Some(60)));
+        let narrow = table.render(Some(40));
         assert!(
-            table.within(Some(60)).contains("  a model with a l…  7\n"),
-            "{}",
-            table.within(Some(60))
+            narrow.ends_with("(no room for STATE, MODEL; --json prints everything)\n"),
+            "{narrow}"
         );
-        assert!(
-            table.within(Some(40)).ends_with("no room for STATE, MODEL: --json has all\n"),
-            "{}",
-            table.within(Some(40))
-        );
-        // Nothing is left out where nothing is said of worth; what is long shares.
-        let mut table = Table::new(&["FIELD", "A", "B"]);
+        // Without priorities, long columns share the room and none is dropped.
+        let mut table = TextTable::new(&["FIELD", "A", "B"]);
         table.row(["text".into(), "x".repeat(50), "y".repeat(50)]);
-        let text = table.within(Some(60));
-        assert_eq!(
-            text.lines().nth(1).unwrap(),
-            format!("text   {}…  {}…", "x".repeat(25), "y".repeat(24)),
-            "{text}"
-        );
+        let text = table.render(Some(60));
+        assert!(text.contains("x…  y") && text.trim_end().ends_with("y…"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_is_bounded() {
+        let mut table = TextTable::new(&["A"]);
+        table.row(["x".repeat(200_000)]);
+        assert_eq!(table.render(None).len(), "A\n\n".len() + CELL_CHARACTERS);
+        assert!(table.render(Some(10)).contains("xxxxxxxxx…"));
     }
 }

@@ -1,5 +1,4 @@
-//! A provider's own certificate authorities, from a PEM file: read with the document that names it, and understood before
-//! any connection depends on them.
+//! Certificate authorities of a provider, read from a PEM file with the document that names it.
 
 use std::io::Read;
 
@@ -11,15 +10,15 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::bounds;
 use crate::routing::provider::Authorities;
 
-/// Reads the file. What is wrong is said without its path: that may come from the environment.
+/// Reads the file. Errors do not quote its path, which may be from the environment.
 pub(super) fn load(path: &str) -> Result<Authorities, String> {
     let mut pem = Vec::new();
     if !std::fs::metadata(path)
         .map_err(|error| format!("the file cannot be read: {error}"))?
         .is_file()
     {
-        // A pipe would be waited for, a device never ends.
-        return Err("is no file".to_owned());
+        // A pipe would block, a device would never end.
+        return Err("is not a file".to_owned());
     }
     let limit = bounds::DOCUMENT_BYTES as u64;
     let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut pem));
@@ -36,12 +35,10 @@ fn parse(pem: &[u8]) -> Result<Authorities, String> {
     }
     let mut roots = RootCertStore::empty();
     for certificate in &found {
-        // By both parsers that will see it.
+        // Both parsers that connections use must accept it.
         let whole = X509Certificate::from_der(certificate).is_ok_and(|(rest, _)| rest.is_empty());
         if !whole || roots.add(certificate.clone()).is_err() {
-            return Err(
-                "the file holds something that is no certificate of an authority".to_owned()
-            );
+            return Err("the file holds an invalid certificate of an authority".to_owned());
         }
     }
     Ok(Authorities::new(found.iter().map(|certificate| certificate.to_vec()).collect()))
@@ -58,7 +55,7 @@ mod tests {
             ("hello", "no certificate"),
             (
                 "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-                "no certificate of an authority",
+                "invalid certificate",
             ),
             ("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "not PEM"),
         ] {

@@ -1,52 +1,53 @@
-//! What may be connected to: by the policy of the server document, and never ourselves.
+//! Which addresses the gateway may connect to: by the policy of the server document, and never its
+//! own.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::net::translated;
+use super::net::embedded_ipv4;
 use super::{Net, Server};
 
-/// Who named the place that is to be connected to.
+/// Who named the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// The routing document.
+pub enum EgressPeer {
+    /// A provider of the routing document.
     Provider,
-    /// A node, for itself.
+    /// A node, by its registration.
     Node,
 }
 
-/// Why a place may not be connected to.
+/// Why a destination is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The policy is against it.
+    /// The policy denies it.
     Policy,
-    /// We listen there ourselves: it would be a loop.
+    /// The gateway listens there: it would be a loop.
     Ours,
 }
 
-/// What may be connected to.
+/// The policy.
 #[derive(Clone, Debug)]
 pub struct Egress {
     denied: Vec<Net>,
-    /// Also denied to nodes, whatever the policy says: where clouds tell machines their credentials.
+    /// Always denied to nodes: metadata services.
     metadata: Vec<Net>,
     ours: Vec<SocketAddr>,
 }
 
 impl Egress {
-    /// Of a policy, and of the addresses that this process listens on.
+    /// Denies `denied`, and the addresses `ours` that this process listens on.
     pub fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
         Egress { denied, metadata: Net::metadata(), ours }
     }
 
-    /// Of a gateway whose in-process provider is at `mock`.
+    /// The policy of a server document. `mock` is the address of the mock provider.
     pub fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
         Egress::new(server.egress_deny.clone(), server.own_addresses().chain(mock).collect())
     }
 
-    /// Judges an address as it would be connected to, so after names were looked up.
-    pub fn check(&self, address: SocketAddr, whose: Whose) -> Result<(), Denied> {
+    /// Checks an address after names were resolved.
+    pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), Denied> {
         let ip = address.ip().to_canonical();
-        // The unspecified address leads to this machine.
+        // The unspecified address is this machine.
         let here = || ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip);
         let loops = |listener: &SocketAddr| {
             let at = listener.ip().to_canonical();
@@ -55,14 +56,14 @@ impl Egress {
                     || (at.is_unspecified() && here())
                     || (ip.is_unspecified() && is_of_this_machine(at)))
         };
-        let leads_to = translated(ip);
+        let embedded = embedded_ipv4(ip);
         let within = |nets: &[Net]| {
-            nets.iter().any(|net| net.contains(ip) || leads_to.is_some_and(|ip| net.contains(ip)))
+            nets.iter().any(|net| net.contains(ip) || embedded.is_some_and(|ip| net.contains(ip)))
         };
         if self.ours.iter().any(loops) {
             Err(Denied::Ours)
         } else if within(&self.denied)
-            || (whose == Whose::Node && (ip.is_unspecified() || within(&self.metadata)))
+            || (peer == EgressPeer::Node && (ip.is_unspecified() || within(&self.metadata)))
         {
             Err(Denied::Policy)
         } else {
@@ -71,7 +72,7 @@ impl Egress {
     }
 }
 
-/// Whether an interface of this machine has the address: only then can a socket be bound to it.
+/// Whether the address belongs to this machine: only then can a socket be bound to it.
 fn is_of_this_machine(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_connects_to_us_however_that_is_spelt() {
+    fn own_addresses_are_denied_in_each_spelling() {
         for address in [
             "127.0.0.1:8080",
             "127.0.0.2:8080",
@@ -101,7 +102,7 @@ mod tests {
             "[::ffff:0.0.0.0]:9090",
             "[::1]:7070",
         ] {
-            for whose in [Whose::Provider, Whose::Node] {
+            for whose in [EgressPeer::Provider, EgressPeer::Node] {
                 assert_eq!(
                     egress().check(address.parse().unwrap(), whose),
                     Err(Denied::Ours),
@@ -110,23 +111,31 @@ mod tests {
             }
         }
         for address in ["127.0.0.1:8081", "127.0.0.2:9090", "192.0.2.1:8080"] {
-            assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Ok(()), "{address}");
+            assert_eq!(
+                egress().check(address.parse().unwrap(), EgressPeer::Node),
+                Ok(()),
+                "{address}"
+            );
         }
     }
 
     #[test]
-    fn what_is_translated_is_judged_by_where_it_leads_only() {
+    fn an_embedded_address_is_judged_by_its_destination() {
         for address in [
             "[64:ff9b::192.0.2.1]:80",
             "[64:ff9a::169.254.169.254]:80",
             "[64:ff9b:0:1::169.254.169.254]:80",
         ] {
-            assert_eq!(egress().check(address.parse().unwrap(), Whose::Node), Ok(()), "{address}");
+            assert_eq!(
+                egress().check(address.parse().unwrap(), EgressPeer::Node),
+                Ok(()),
+                "{address}"
+            );
         }
     }
 
     #[test]
-    fn metadata_and_this_machine_are_denied_by_default_however_they_are_spelt() {
+    fn metadata_and_this_machine_are_denied_by_default_in_each_spelling() {
         let server = super::super::read_server("test", "{}", &|_| None).unwrap();
         for host in [
             "169.254.169.254",
@@ -150,7 +159,7 @@ mod tests {
         ] {
             let address = format!("{host}:80").parse().unwrap();
             assert_eq!(
-                Egress::of(&server, None).check(address, Whose::Provider),
+                Egress::of(&server, None).check(address, EgressPeer::Provider),
                 Err(Denied::Policy),
                 "{host}"
             );
@@ -164,12 +173,16 @@ mod tests {
             "[64:ff9b::192.0.2.1]",
         ] {
             let address = format!("{host}:80").parse().unwrap();
-            assert_eq!(Egress::of(&server, None).check(address, Whose::Provider), Ok(()), "{host}");
+            assert_eq!(
+                Egress::of(&server, None).check(address, EgressPeer::Provider),
+                Ok(()),
+                "{host}"
+            );
         }
     }
 
     #[test]
-    fn the_policy_holds_for_all_and_more_for_nodes() {
+    fn nodes_have_the_policy_and_more() {
         let both = [
             "10.1.2.3:1",
             "[::ffff:10.1.2.3]:1",
@@ -193,12 +206,12 @@ mod tests {
         for (addresses, of_providers) in [(&both[..], Err(Denied::Policy)), (&nodes[..], Ok(()))] {
             for address in addresses {
                 assert_eq!(
-                    egress().check(address.parse().unwrap(), Whose::Node),
+                    egress().check(address.parse().unwrap(), EgressPeer::Node),
                     Err(Denied::Policy),
                     "{address}"
                 );
                 assert_eq!(
-                    egress().check(address.parse().unwrap(), Whose::Provider),
+                    egress().check(address.parse().unwrap(), EgressPeer::Provider),
                     of_providers,
                     "{address}"
                 );

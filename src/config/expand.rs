@@ -1,38 +1,36 @@
-//! `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value can never become structure.
-//! `$${` stands for `${`. What was put in never appears in a message.
+//! Expands `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value
+//! cannot become structure. `$${` stands for `${`. Messages never quote values.
 
-use super::read::Faults;
-use super::tree::{Entry, Node, Value};
+use super::diagnostics::Diagnostics;
+use super::tree::{TreeEntry, TreeNode, TreeValue};
 use crate::routing::document::Fault;
 
-/// What to do about a variable that cannot be put in.
-pub(super) const HINT: &str =
-    "`${NAME}` has to be set and allowed; `${NAME:-default}` may be unset";
+/// Hint for a variable that cannot be expanded.
+pub(super) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
 
-/// Looks a variable up; `Err` says why it may not be used.
+/// Looks up a variable; the error says why it must not be used.
 pub(super) type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
-/// Why a variable cannot be put in.
+/// Why a variable cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// It has no value and no default. The message.
+pub(super) enum ExpandError {
+    /// It has no value and no default.
     Unset(String),
-    /// Anything else. The message.
+    /// Anything else.
     Wrong(String),
 }
 
-impl Failure {
-    /// What is wrong.
+impl ExpandError {
     pub(super) fn message(self) -> String {
         match self {
-            Failure::Unset(message) | Failure::Wrong(message) => message,
+            ExpandError::Unset(message) | ExpandError::Wrong(message) => message,
         }
     }
 }
 
-/// The text with its variables in place, or what is wrong with one of them. A variable that is empty counts as unset.
-pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure> {
-    let wrong = |message: &str| Failure::Wrong(message.to_owned());
+/// Expands the variables of a text. An empty variable counts as unset.
+pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
+    let wrong = |message: &str| ExpandError::Wrong(message.to_owned());
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -55,14 +53,15 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure>
         let letters = !name.starts_with(|c: char| c.is_ascii_digit())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if name.is_empty() || !letters {
-            return Err(wrong("`${…}` must hold the name of a variable; `$${` stands for `${`"));
+            return Err(wrong("`${…}` must have the name of a variable; `$${` stands for `${`"));
         }
-        match (lookup(name).map_err(Failure::Wrong)?.filter(|value| !value.is_empty()), default) {
+        match (lookup(name).map_err(ExpandError::Wrong)?.filter(|value| !value.is_empty()), default)
+        {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),
             (None, None) => {
-                return Err(Failure::Unset(format!(
-                    "the variable `{name}` is not set, and there is no default"
+                return Err(ExpandError::Unset(format!(
+                    "the variable `{name}` is not set and has no default"
                 )));
             }
         }
@@ -72,20 +71,20 @@ pub(super) fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, Failure>
     Ok(out)
 }
 
-/// Expands every scalar of a tree. Where the environment is not looked at, what a variable without
-/// a default holds is unknown.
+/// Expands every scalar of a tree. Without the environment, a variable without a default has an
+/// unknown value.
 pub(super) fn expand_tree(
-    node: &Node,
+    node: &TreeNode,
     path: &str,
     lookup: &Lookup<'_>,
-    faults: &mut Faults,
-) -> Node {
+    faults: &mut Diagnostics,
+) -> TreeNode {
     let value = match &node.value {
-        Value::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
-            Ok(text) => Value::Text { text, plain: true },
-            Err(Failure::Unset(_)) if faults.no_env => {
+        TreeValue::Text { text, .. } if text.contains("${") => match expand(text, lookup) {
+            Ok(text) => TreeValue::Text { text, plain: true },
+            Err(ExpandError::Unset(_)) if faults.no_env => {
                 faults.unknown.insert(path.to_owned());
-                Value::Unknown
+                TreeValue::Unknown
             }
             Err(failure) => {
                 faults.push(Fault {
@@ -94,31 +93,31 @@ pub(super) fn expand_tree(
                     message: failure.message(),
                     hint: Some(HINT.to_owned()),
                 });
-                Value::Null
+                TreeValue::Null
             }
         },
-        Value::List(items) => {
+        TreeValue::List(items) => {
             let expanded = |(at, item)| expand_tree(item, &format!("{path}[{at}]"), lookup, faults);
-            Value::List(items.iter().enumerate().map(expanded).collect())
+            TreeValue::List(items.iter().enumerate().map(expanded).collect())
         }
-        Value::Map(entries) => {
-            let expanded = |entry: &Entry| {
+        TreeValue::Map(entries) => {
+            let expanded = |entry: &TreeEntry| {
                 let below = super::tree::join(path, &entry.key);
-                Entry {
+                TreeEntry {
                     key: entry.key.clone(),
                     at: entry.at,
                     node: expand_tree(&entry.node, &below, lookup, faults),
                 }
             };
-            Value::Map(entries.iter().map(expanded).collect())
+            TreeValue::Map(entries.iter().map(expanded).collect())
         }
         other => other.clone(),
     };
-    Node { at: node.at, value }
+    TreeNode { at: node.at, value }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any run of characters.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+/// Whether a name matches a pattern, in which `*` matches any characters.
+pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let mut parts: Vec<&str> = parts.collect();
@@ -147,16 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_once() {
+    fn variables_are_expanded_once() {
         for (text, wanted) in [
             ("a${SET}b", Ok("avalue ${SET}b")),
             ("${NOPE:-x}/${EMPTY:-}", Ok("x/")),
             ("$${SET} $5", Ok("${SET} $5")),
-            ("${EMPTY}", Err("the variable `EMPTY` is not set, and there is no default")),
+            ("${EMPTY}", Err("the variable `EMPTY` is not set and has no default")),
             ("${SECRET:-x}", Err("not allowed")),
         ] {
             assert_eq!(
-                expand(text, &look).map_err(Failure::message),
+                expand(text, &look).map_err(ExpandError::message),
                 wanted.map(str::to_owned).map_err(str::to_owned),
                 "{text}"
             );
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         for (pattern, name, wanted) in [
             ("*_API_KEY", "OPENAI_API_KEY", true),
             ("*_API_KEY", "OPENAI_API_KEY2", false),
@@ -177,7 +176,7 @@ mod tests {
             ("A*A", "A", false),
             ("*", "", true),
         ] {
-            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+            assert_eq!(matches_pattern(pattern, name), wanted, "{pattern} {name}");
         }
     }
 }

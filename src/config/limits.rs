@@ -1,34 +1,34 @@
-//! What clients may take of the gateway: the section `limits` of the server document.
+//! Reads the section `limits` of the server document: what clients may use.
 
 use std::time::Duration;
 
-use super::read::{Faults, Field, Section, to_usize};
+use super::diagnostics::Diagnostics;
+use super::read::{Field, Section, to_usize};
 
-/// What a client may take.
+/// Limits of connections and bodies.
 #[derive(Clone)]
 pub struct LimitSettings {
-    /// Time for a request's head.
+    /// Maximum time for the head of a request.
     pub header_timeout: Duration,
-    /// Bytes a second that a body must arrive with; 0: any.
+    /// Minimum bytes per second of a body; 0: any.
     pub body_min_rate: u64,
-    /// Bytes of a request body, decoded.
+    /// Maximum bytes of a request body, after decompression.
     pub request_body: usize,
-    /// Bytes of bodies that the process holds at once.
+    /// Maximum bytes of all bodies in memory.
     pub body_memory: usize,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Of those, connections at once from one address; without it a part of them.
+    /// Maximum number of connections from one address. Default: a share of `connections`.
     pub connections_per_address: Option<usize>,
 }
 
 /// Reads the section `limits`.
-pub(super) fn read(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings {
+pub(super) fn read(top: &mut Section<'_>, faults: &mut Diagnostics) -> LimitSettings {
     let mut section = top.below("limits", faults);
-    let body = |field: &Field<'_>, faults: &mut Faults| {
+    let body = |field: &Field<'_>, faults: &mut Diagnostics| {
         let size = field.size(faults)?;
         if !(1..=1 << 30).contains(&size) {
-            faults
-                .push(field.fault("must be from 1 byte to 1GiB").hint(Some("for example `32MiB`")));
+            field.reject(faults, "must be from 1 byte to 1GiB", "for example `32MiB`");
         }
         Some(size)
     };
@@ -42,7 +42,7 @@ pub(super) fn read(top: &mut Section<'_>, faults: &mut Faults) -> LimitSettings 
         body_memory: section
             .read("body_memory", faults, |field, faults| {
                 let size = field.size(faults)?;
-                // A body is held beside its copy for a provider, or beside what it was compressed.
+                // A body is held beside its copy for a provider, or beside its compressed form.
                 if size < 4 * request_body as u64 {
                     faults.push(field.fault("must be at least four times `request_body`"));
                 }

@@ -1,16 +1,15 @@
-//! Networks in CIDR notation, for what may be connected to and who may speak for others.
+//! Networks in CIDR notation, and the addresses where clouds serve credentials.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
 
 /// A network: addresses that share a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Net {
-    base: IpAddr,
-    prefix: u32,
-}
+pub struct Net(IpNet);
 
-/// Where clouds tell a machine its credentials: AWS, Azure, Google (all on the first), AWS by IPv6 with what its containers are told,
-/// Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent, Alibaba.
+/// Metadata services, which hand credentials to a machine: AWS, Azure and Google (the first), AWS
+/// by IPv6 with its containers, Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent, Alibaba.
 const METADATA: [&str; 8] = [
     "169.254.0.0/16",
     "fd00:ec2::/32",
@@ -22,9 +21,9 @@ const METADATA: [&str; 8] = [
     "100.100.100.200",
 ];
 
-/// The IPv4 address to which an IPv6 address leads that has one in it: by translators (RFC 6052 section 2.2, RFC 8215), by relays
-/// of 6to4 (RFC 3056 section 2), or as they were once written (RFC 4291 section 2.5.5.1).
-pub(super) fn translated(address: IpAddr) -> Option<IpAddr> {
+/// The IPv4 address inside an IPv6 address: of a translator (RFC 6052 section 2.2, RFC 8215), of
+/// 6to4 (RFC 3056 section 2), or in the deprecated compatible form (RFC 4291 section 2.5.5.1).
+pub(super) fn embedded_ipv4(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(address) = address else { return None };
     let last = u32::try_from(address.to_bits() & u128::from(u32::MAX)).unwrap_or_default();
     let embedded = match address.segments() {
@@ -38,50 +37,37 @@ pub(super) fn translated(address: IpAddr) -> Option<IpAddr> {
 }
 
 impl Net {
-    /// Where clouds tell a machine its credentials.
+    /// The metadata services of clouds.
     pub fn metadata() -> Vec<Net> {
         METADATA.iter().filter_map(|text| Net::parse(text)).collect()
     }
 
-    /// What is denied where nothing else is said: that, and the addresses that lead to this machine whatever listens there.
-    pub(super) fn denied() -> Vec<Net> {
+    /// The default of `egress.deny`: metadata services, and the unspecified addresses, which lead
+    /// to this machine.
+    pub(super) fn denied_by_default() -> Vec<Net> {
         let unspecified = ["0.0.0.0/8", "::/128"].iter().filter_map(|text| Net::parse(text));
         unspecified.chain(Net::metadata()).collect()
     }
 
-    /// Reads `10.0.0.0/8`, `fe80::/10`, or an address alone.
+    /// Reads `10.0.0.0/8`, `fe80::/10`, or a single address.
     pub fn parse(text: &str) -> Option<Net> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
+        let net = match text.parse::<IpNet>() {
+            Ok(net) => net,
+            Err(_) => IpNet::from(text.parse::<IpAddr>().ok()?),
         };
-        let base: IpAddr = address.parse().ok()?;
-        let most = if base.is_ipv4() { 32 } else { 128 };
-        let digits =
-            |prefix: &str| !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
-        let prefix = match prefix {
-            Some(prefix) => prefix.parse().ok().filter(|bits| digits(prefix) && *bits <= most)?,
-            None => most,
+        // `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+        let mapped = match (net.addr().to_canonical(), net.prefix_len().checked_sub(96)) {
+            (IpAddr::V4(base), Some(prefix)) if net.addr().is_ipv6() => {
+                Ipv4Net::new(base, prefix).ok()
+            }
+            _ => None,
         };
-        Some(Net { base, prefix })
+        Some(Net(mapped.map_or(net, IpNet::V4)))
     }
 
-    /// Whether the address is in it. An IPv4 address written as IPv6 (`::ffff:a.b.c.d`) counts as what it is.
+    /// Whether the address is in the network. `::ffff:a.b.c.d` counts as `a.b.c.d`.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let same = |a: u128, b: u128, width: u32| {
-            self.prefix == 0 || (a ^ b) >> (width - self.prefix.min(width)) == 0
-        };
-        match (self.base.to_canonical(), address.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) if self.base.is_ipv4() => {
-                same(u128::from(a.to_bits()), u128::from(b.to_bits()), 32)
-            }
-            (IpAddr::V4(_), IpAddr::V4(b)) => match self.base {
-                IpAddr::V6(a) => same(a.to_bits(), b.to_ipv6_mapped().to_bits(), 128),
-                IpAddr::V4(_) => false,
-            },
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), Ipv6Addr::to_bits(b), 128),
-            _ => false,
-        }
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -103,6 +89,7 @@ mod tests {
             ("0.0.0.0/0", "::1", false),
             ("::/0", "::1", true),
             ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.1", "10.0.0.1", true),
         ] {
             assert_eq!(
                 Net::parse(net).unwrap().contains(address.parse().unwrap()),

@@ -1,147 +1,21 @@
-//! Readers over the tree: each takes one value of one type and notes what is wrong, so that one run over a document
-//! finds every problem in it. Messages never quote a value: it may have come from the environment.
+//! Readers of values in the tree. Each reads one type and adds what is wrong to the diagnostics, so
+//! that one pass finds every problem. Messages never quote a value: it may be from the environment.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use super::tree::{self, Entry, Node, Value, join};
-use crate::bounds;
+use super::diagnostics::Diagnostics;
+use super::tree::{self, TreeEntry, TreeNode, TreeValue, join};
 use crate::routing::document::{Fault, Located, Place, did_you_mean};
-
-/// One thing wrong with a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Whether it runs all the same.
-    pub warning: bool,
-    /// The document's file name; empty where it has no file.
-    pub file: String,
-    /// Path of the value at fault; empty for the document itself.
-    pub path: String,
-    /// Line, from one.
-    pub line: usize,
-    /// Column in characters, from one.
-    pub column: usize,
-    /// What is wrong.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.file.as_str() {
-            "" => write!(f, "line {}, column {}: ", self.line, self.column)?,
-            file => write!(f, "{file}:{}:{}: ", self.line, self.column)?,
-        }
-        if self.warning {
-            f.write_str("warning: ")?;
-        }
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        f.write_str(&self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({hint})"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The problems of a document, in its order, without repetitions and bounded.
-pub(super) fn problems(file: &str, faults: impl Into<Vec<Fault>>) -> Vec<Problem> {
-    told(file, faults.into(), false)
-}
-
-/// The same of what runs, but is most likely not meant.
-pub(super) fn warnings(file: &str, faults: Vec<Fault>) -> Vec<Problem> {
-    told(file, faults, true)
-}
-
-fn told(file: &str, mut faults: Vec<Fault>, warning: bool) -> Vec<Problem> {
-    faults.sort_by_key(|fault| fault.at);
-    faults.dedup();
-    faults.truncate(bounds::DOCUMENT_PROBLEMS);
-    let problem = |fault: Fault| Problem {
-        warning,
-        file: file.to_owned(),
-        path: fault.path,
-        line: fault.at.line,
-        column: fault.at.column,
-        message: fault.message,
-        hint: fault.hint,
-    };
-    faults.into_iter().map(problem).collect()
-}
 
 /// A value with its path.
 #[derive(Clone)]
 pub(super) struct Field<'a> {
-    pub(super) node: &'a Node,
+    pub(super) node: &'a TreeNode,
     pub(super) path: String,
 }
 
-/// What a reading gathers: the faults, as which it is used, and the path of every key that it asked for.
-#[derive(Default)]
-pub(super) struct Faults {
-    found: Vec<Fault>,
-    /// What runs, but is most likely not meant.
-    pub(super) warnings: Vec<Fault>,
-    known: BTreeSet<String>,
-    /// The environment is not looked at, and the documents may be for another machine.
-    pub(super) no_env: bool,
-    /// The paths of values that are therefore not known.
-    pub(super) unknown: BTreeSet<String>,
-}
-
-impl Faults {
-    pub(super) fn new(no_env: bool) -> Self {
-        Faults { no_env, ..Faults::default() }
-    }
-
-    /// Notes that this machine lacks what the document names: only a warning where it may be for
-    /// another one.
-    pub(super) fn lacking(&mut self, fault: Fault) {
-        let kept = if self.no_env { &mut self.warnings } else { &mut self.found };
-        kept.push(fault);
-    }
-
-    /// The keys that hold a value: those below which no other was asked for. `[]` stands for any item of a list.
-    pub(super) fn keys(&self) -> Vec<String> {
-        let above = |key: &str, other: &str| {
-            other.strip_prefix(key).is_some_and(|rest| rest.starts_with(['.', '[']))
-        };
-        self.known
-            .iter()
-            .filter(|key| !self.known.iter().any(|other| above(key, other)))
-            .cloned()
-            .collect()
-    }
-}
-
-impl Deref for Faults {
-    type Target = Vec<Fault>;
-
-    fn deref(&self) -> &Vec<Fault> {
-        &self.found
-    }
-}
-
-impl DerefMut for Faults {
-    fn deref_mut(&mut self) -> &mut Vec<Fault> {
-        &mut self.found
-    }
-}
-
-impl From<Faults> for Vec<Fault> {
-    fn from(faults: Faults) -> Self {
-        faults.found
-    }
-}
-
 impl<'a> Field<'a> {
-    pub(super) fn root(node: &'a Node) -> Self {
+    pub(super) fn root(node: &'a TreeNode) -> Self {
         Field { node, path: String::new() }
     }
 
@@ -149,11 +23,16 @@ impl<'a> Field<'a> {
         self.located(()).fault(message)
     }
 
+    /// Adds a fault at this value.
+    pub(super) fn reject(&self, faults: &mut Diagnostics, message: impl Into<String>, hint: &str) {
+        faults.push(self.fault(message).hint(Some(hint)));
+    }
+
     pub(super) fn located<T>(&self, value: T) -> Located<T> {
         Located { value, path: self.path.clone(), at: self.node.at }
     }
 
-    fn wrong<T>(&self, faults: &mut Faults, wanted: &str) -> Option<T> {
+    fn wrong<T>(&self, faults: &mut Diagnostics, wanted: &str) -> Option<T> {
         let hint = match wanted {
             "a mapping" => "for example `{ key: value }`",
             "a list" => "for example `[one, two]`",
@@ -168,36 +47,33 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// The scalar, where it came from a variable by the type that its text now has.
-    fn resolved(&self) -> Value {
+    /// The scalar; the value of a variable gets the type of its text.
+    fn resolved(&self) -> TreeValue {
         match &self.node.value {
-            Value::Text { text, plain: true } => tree::plain(text),
+            TreeValue::Text { text, plain: true } => tree::plain(text),
             other => other.clone(),
         }
     }
 
-    /// Whether nothing is written there, or `null`.
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.node.value, Value::Null)
+        matches!(self.node.value, TreeValue::Null)
     }
 
-    /// Says that this version does not act on the value.
-    pub(super) fn unsupported(&self, faults: &mut Faults) {
-        faults.push(
-            self.fault("not supported by this version").hint(Some("see \"Why not\" in README.md")),
-        );
+    /// Rejects a value that this version does not support.
+    pub(super) fn unsupported(&self, faults: &mut Diagnostics) {
+        self.reject(faults, "not supported by this version", "remove it");
     }
 
-    pub(super) fn section(&self, faults: &mut Faults) -> Option<Section<'a>> {
+    pub(super) fn section(&self, faults: &mut Diagnostics) -> Option<Section<'a>> {
         match &self.node.value {
-            Value::Map(entries) => Some(Section {
+            TreeValue::Map(entries) => Some(Section {
                 entries,
                 path: self.path.clone(),
                 at: self.node.at,
                 known: Vec::new(),
             }),
             // A key whose lines are all comments.
-            Value::Null => Some(Section {
+            TreeValue::Null => Some(Section {
                 entries: &[],
                 path: self.path.clone(),
                 at: self.node.at,
@@ -207,9 +83,9 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn list(&self, faults: &mut Faults) -> Option<Vec<Field<'a>>> {
+    pub(super) fn list(&self, faults: &mut Diagnostics) -> Option<Vec<Field<'a>>> {
         match &self.node.value {
-            Value::List(items) => {
+            TreeValue::List(items) => {
                 let field = |(at, node)| Field { node, path: format!("{}[{at}]", self.path) };
                 Some(items.iter().enumerate().map(field).collect())
             }
@@ -217,18 +93,18 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether a list is there with nothing in it.
     pub(super) fn is_empty_list(&self) -> bool {
-        matches!(&self.node.value, Value::List(items) if items.is_empty())
+        matches!(&self.node.value, TreeValue::List(items) if items.is_empty())
     }
 
-    pub(super) fn text(&self, faults: &mut Faults) -> Option<&'a str> {
+    pub(super) fn text(&self, faults: &mut Diagnostics) -> Option<&'a str> {
         match &self.node.value {
-            Value::Text { text, .. } => Some(text),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                faults.push(
-                    self.fault(format!("must be text, not {}", self.node.value.kind()))
-                        .hint(Some("put it in quotes")),
+            TreeValue::Text { text, .. } => Some(text),
+            TreeValue::Bool(_) | TreeValue::Int(_) | TreeValue::Float(_) => {
+                self.reject(
+                    faults,
+                    format!("must be text, not {}", self.node.value.kind()),
+                    "put it in quotes",
                 );
                 None
             }
@@ -236,26 +112,27 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Text that the messages may quote, with its place.
-    pub(super) fn name(&self, faults: &mut Faults) -> Option<Located<String>> {
+    /// Text that messages may quote, with its place.
+    pub(super) fn name(&self, faults: &mut Diagnostics) -> Option<Located<String>> {
         self.text(faults).map(|text| self.located(text.to_owned()))
     }
 
-    pub(super) fn bool(&self, faults: &mut Faults) -> Option<bool> {
+    pub(super) fn bool(&self, faults: &mut Diagnostics) -> Option<bool> {
         match self.resolved() {
-            Value::Bool(value) => Some(value),
+            TreeValue::Bool(value) => Some(value),
             _ => self.wrong(faults, "true or false"),
         }
     }
 
-    pub(super) fn whole(&self, faults: &mut Faults, least: u64, most: u64) -> Option<u64> {
+    pub(super) fn whole(&self, faults: &mut Diagnostics, least: u64, most: u64) -> Option<u64> {
         match self.resolved() {
-            Value::Int(value) => match u64::try_from(value) {
+            TreeValue::Int(value) => match u64::try_from(value) {
                 Ok(value) if (least..=most).contains(&value) => Some(value),
                 _ => {
-                    faults.push(
-                        self.fault(format!("must be from {least} to {most}"))
-                            .hint(Some("left out, it has its default")),
+                    self.reject(
+                        faults,
+                        format!("must be from {least} to {most}"),
+                        "leave it out for the default",
                     );
                     None
                 }
@@ -264,18 +141,18 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn number(&self, faults: &mut Faults) -> Option<f64> {
+    pub(super) fn number(&self, faults: &mut Diagnostics) -> Option<f64> {
         match self.resolved() {
-            Value::Int(value) => Some(value as f64),
-            Value::Float(value) => Some(value),
+            TreeValue::Int(value) => Some(value as f64),
+            TreeValue::Float(value) => Some(value),
             _ => self.wrong(faults, "a number"),
         }
     }
 
-    /// Whole percents, `20%`.
-    pub(super) fn percent(&self, faults: &mut Faults, least: u16, most: u16) -> Option<u16> {
+    /// Whole percent, such as `20%`.
+    pub(super) fn percent(&self, faults: &mut Diagnostics, least: u16, most: u16) -> Option<u16> {
         let number = match &self.node.value {
-            Value::Text { text, .. } => text
+            TreeValue::Text { text, .. } => text
                 .strip_suffix('%')
                 .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())),
             _ => None,
@@ -284,16 +161,17 @@ impl<'a> Field<'a> {
             .and_then(|digits| digits.parse().ok())
             .filter(|percent| (least..=most).contains(percent));
         if found.is_none() {
-            faults.push(
-                self.fault(format!("must be a share from {least}% to {most}%"))
-                    .hint(Some("for example `20%`")),
+            self.reject(
+                faults,
+                format!("must be a share from {least}% to {most}%"),
+                "for example `20%`",
             );
         }
         found
     }
 
-    /// One of a few words.
-    pub(super) fn word<T: Copy>(&self, faults: &mut Faults, words: &[(&str, T)]) -> Option<T> {
+    /// The value of one of the words.
+    pub(super) fn word<T: Copy>(&self, faults: &mut Diagnostics, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(faults)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
@@ -308,76 +186,78 @@ impl<'a> Field<'a> {
         found
     }
 
-    pub(super) fn duration(&self, faults: &mut Faults) -> Option<Duration> {
+    pub(super) fn duration(&self, faults: &mut Diagnostics) -> Option<Duration> {
         const UNITS: [(&str, u64); 5] =
             [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
         let found = match &self.node.value {
-            Value::Int(0) => Some(0),
-            Value::Text { text, .. } => measure(text, &UNITS),
+            TreeValue::Int(0) => Some(0),
+            TreeValue::Text { text, .. } => measure(text, &UNITS),
             _ => None,
         };
         if found.is_none() {
-            faults.push(
-                self.fault("must be a duration")
-                    .hint(Some("for example `20ms`, `30s`, `5m`, `12h` or `7d`")),
+            self.reject(
+                faults,
+                "must be a duration",
+                "for example `20ms`, `30s`, `5m`, `12h` or `7d`",
             );
         }
         found.map(Duration::from_millis)
     }
 
     /// A duration that is not zero.
-    pub(super) fn positive_duration(&self, faults: &mut Faults) -> Option<Duration> {
+    pub(super) fn positive_duration(&self, faults: &mut Diagnostics) -> Option<Duration> {
         let found = self.duration(faults)?;
         if found.is_zero() {
-            faults.push(self.fault("must be more than nothing").hint(Some("for example `30s`")));
+            self.reject(faults, "must be positive", "for example `30s`");
             return None;
         }
         Some(found)
     }
 
-    pub(super) fn size(&self, faults: &mut Faults) -> Option<u64> {
+    pub(super) fn size(&self, faults: &mut Diagnostics) -> Option<u64> {
         let found = match &self.node.value {
-            Value::Int(bytes) => u64::try_from(*bytes).ok(),
-            Value::Text { text, .. } => measure(text, &SIZES),
+            TreeValue::Int(bytes) => u64::try_from(*bytes).ok(),
+            TreeValue::Text { text, .. } => measure(text, &SIZES),
             _ => None,
         };
         if found.is_none() {
-            faults.push(
-                self.fault("must be a size")
-                    .hint(Some("for example `8KiB`, `64MiB`, `1GiB` or a number of bytes")),
+            self.reject(
+                faults,
+                "must be a size",
+                "for example `8KiB`, `64MiB`, `1GiB` or a number of bytes",
             );
         }
         found
     }
 
-    /// Bytes a second.
-    pub(super) fn rate(&self, faults: &mut Faults) -> Option<u64> {
+    /// Bytes per second.
+    pub(super) fn rate(&self, faults: &mut Diagnostics) -> Option<u64> {
         let found = match &self.node.value {
-            Value::Int(0) => Some(0),
-            Value::Text { text, .. } => {
+            TreeValue::Int(0) => Some(0),
+            TreeValue::Text { text, .. } => {
                 text.strip_suffix("/s").and_then(|size| measure(size, &SIZES))
             }
             _ => None,
         };
         if found.is_none() {
-            faults.push(self.fault("must be a rate").hint(Some("for example `1KiB/s`")));
+            self.reject(faults, "must be a rate", "for example `1KiB/s`");
         }
         found
     }
 
-    /// Each item of a list read by `read`, at most `most`.
+    /// Reads each item of a list, at most `most`.
     pub(super) fn each<T>(
         &self,
-        faults: &mut Faults,
+        faults: &mut Diagnostics,
         most: usize,
-        mut read: impl FnMut(&Field<'a>, &mut Faults) -> Option<T>,
+        mut read: impl FnMut(&Field<'a>, &mut Diagnostics) -> Option<T>,
     ) -> Vec<T> {
         let Some(items) = self.list(faults) else { return Vec::new() };
         if items.len() > most {
-            faults.push(self.fault(format!("more than {most} entries")).hint(Some("remove some")));
+            self.reject(faults, format!("more than {most} entries"), "remove some");
         }
         let known =
-            items.iter().take(most).filter(|item| !matches!(item.node.value, Value::Unknown));
+            items.iter().take(most).filter(|item| !matches!(item.node.value, TreeValue::Unknown));
         known.filter_map(|item| read(item, faults)).collect()
     }
 }
@@ -385,7 +265,7 @@ impl<'a> Field<'a> {
 const SIZES: [(&str, u64); 5] =
     [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
-/// A whole number with one of the units.
+/// A whole number with a unit.
 fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -394,53 +274,53 @@ fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A mapping whose keys are known in advance; what is not asked for is an unknown key.
+/// A mapping with known keys. [`Section::finish`] reports the others.
 pub(super) struct Section<'a> {
-    entries: &'a [Entry],
+    entries: &'a [TreeEntry],
     path: String,
     at: Place,
     known: Vec<&'static str>,
 }
 
 impl<'a> Section<'a> {
-    /// The value of a key, unless missing or null.
+    /// The value of a key, unless it is missing, null or unknown.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let unset = match &entry.node.value {
-            Value::Null | Value::Unknown => true,
+            TreeValue::Null | TreeValue::Unknown => true,
             // `${NAME:-}` with nothing in it.
-            Value::Text { text, plain: true } => text.is_empty(),
+            TreeValue::Text { text, plain: true } => text.is_empty(),
             _ => false,
         };
         (!unset).then(|| Field { node: &entry.node, path: join(&self.path, key) })
     }
 
-    /// The value of a key read by `read`.
+    /// Reads the value of a key.
     pub(super) fn read<T>(
         &mut self,
         key: &'static str,
-        faults: &mut Faults,
-        read: impl FnOnce(&Field<'a>, &mut Faults) -> Option<T>,
+        faults: &mut Diagnostics,
+        read: impl FnOnce(&Field<'a>, &mut Diagnostics) -> Option<T>,
     ) -> Option<T> {
         self.take(key).and_then(|field| read(&field, faults))
     }
 
-    /// A mapping below; an empty one when it is missing.
-    pub(super) fn below(&mut self, key: &'static str, faults: &mut Faults) -> Section<'a> {
+    /// The section below a key; empty if it is missing.
+    pub(super) fn below(&mut self, key: &'static str, faults: &mut Diagnostics) -> Section<'a> {
         let empty =
             Section { entries: &[], path: join(&self.path, key), at: self.at, known: Vec::new() };
         self.read(key, faults, |field, faults| field.section(faults)).unwrap_or(empty)
     }
 
-    /// Says that a key is missing.
-    pub(super) fn missing(&self, key: &str, faults: &mut Faults) {
+    /// Reports a missing key, unless its value is only unknown.
+    pub(super) fn missing(&self, key: &str, faults: &mut Diagnostics) {
         if self
             .entries
             .iter()
-            .any(|entry| entry.key == key && matches!(entry.node.value, Value::Unknown))
+            .any(|entry| entry.key == key && matches!(entry.node.value, TreeValue::Unknown))
         {
             return;
         }
@@ -453,23 +333,23 @@ impl<'a> Section<'a> {
         });
     }
 
-    /// A mapping that has to be written out, empty if that is meant: where a document is cut, it is
-    /// missing or has nothing in it.
-    pub(super) fn written_out(&mut self, key: &'static str, faults: &mut Faults) {
+    /// Reports a key that is missing or empty: the document may be incomplete. Only an explicit `{}`
+    /// may be empty.
+    pub(super) fn require_explicit(&mut self, key: &'static str, faults: &mut Diagnostics) {
         if self.take(key).is_none() {
             let entry = self.entries.iter().find(|entry| entry.key == key);
             faults.push(Fault {
                 path: self.path.clone(),
                 at: entry.map_or(self.at, |entry| entry.at),
-                message: format!("`{key}` is missing or has nothing in it"),
-                hint: Some(format!("write `{key}: {{}}` if there are to be none")),
+                message: format!("`{key}` is missing or empty"),
+                hint: Some(format!("write `{key}: {{}}` if there are none")),
             });
         }
     }
 
-    /// Every key that was not asked for is a fault.
-    pub(super) fn finish(self, faults: &mut Faults) {
-        faults.known.extend(self.known.iter().map(|key| join(&any_item(&self.path), key)));
+    /// Reports every key that was not read.
+    pub(super) fn finish(self, faults: &mut Diagnostics) {
+        faults.add_known_keys(self.known.iter().map(|key| join(&any_item(&self.path), key)));
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
                 let hint = did_you_mean(&entry.key, self.known.iter().copied())
@@ -480,9 +360,9 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Every pair of a mapping whose keys are names of the document's own, with the place of the key.
+    /// Every pair of a mapping whose keys are names chosen in the document, with the place of the key.
     pub(super) fn named(&self) -> Vec<(Located<String>, Field<'a>)> {
-        let pair = |entry: &'a Entry| {
+        let pair = |entry: &'a TreeEntry| {
             let path = join(&self.path, &entry.key);
             (
                 Located { value: entry.key.clone(), path: path.clone(), at: entry.at },
@@ -493,7 +373,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A path with every position in a list left open.
+/// A path with `[]` for each position in a list.
 fn any_item(path: &str) -> String {
     let mut pieces = path.split('[');
     let first = pieces.next().unwrap_or_default().to_owned();
@@ -511,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_left_open() {
+    fn positions_are_left_out() {
         for (path, open) in
             [("", ""), ("a.b", "a.b"), ("a[0]", "a[]"), ("a[12].b[3].c", "a[].b[].c")]
         {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
+use crate::bounds;
 use crate::routing::provider::Protocol;
 use crate::routing::recipe::Retry;
 

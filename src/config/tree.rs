@@ -1,5 +1,5 @@
-//! A document as a tree that keeps where everything was written. YAML 1.2 core schema, of which JSON is a part;
-//! aliases, anchors, tags, duplicate keys and depth beyond the bound are refused, so a small text stays a small tree.
+//! A document as a tree with the place of each value: YAML 1.2 core schema, which includes JSON.
+//! Aliases, anchors, tags, duplicate keys and deep nesting are refused: a small text is a small tree.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,79 +11,69 @@ use crate::routing::document::{Fault, Place};
 
 /// A value and where it begins.
 #[derive(Clone)]
-pub(super) struct Node {
-    /// Where it begins.
-    pub at: Place,
-    /// The value.
-    pub value: Value,
+pub(super) struct TreeNode {
+    pub(super) at: Place,
+    pub(super) value: TreeValue,
 }
 
 /// What a node holds.
 #[derive(Clone)]
-pub(super) enum Value {
-    /// What a variable holds that is not looked at.
+pub(super) enum TreeValue {
+    /// The value of a variable that is not read.
     Unknown,
     /// `null`, `~` or nothing.
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// Any other finite number.
+    /// A finite number that is not whole.
     Float(f64),
-    /// Text; `plain` when it was written without quotes.
+    /// `plain`: written without quotes.
     Text {
-        /// The text.
         text: String,
-        /// Whether it was written without quotes.
         plain: bool,
     },
-    /// A sequence.
-    List(Vec<Node>),
-    /// A mapping in document order, keys unique.
-    Map(Vec<Entry>),
+    List(Vec<TreeNode>),
+    /// In document order, without duplicate keys.
+    Map(Vec<TreeEntry>),
 }
 
 /// One pair of a mapping.
 #[derive(Clone)]
-pub(super) struct Entry {
-    /// The key.
-    pub key: String,
-    /// Where the key begins.
-    pub at: Place,
-    /// The value.
-    pub node: Node,
+pub(super) struct TreeEntry {
+    pub(super) key: String,
+    /// The place of the key.
+    pub(super) at: Place,
+    pub(super) node: TreeNode,
 }
 
-impl Value {
-    /// The kind of value in words, for messages that must not quote it.
+impl TreeValue {
+    /// The kind of the value, for messages that must not quote it.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Value::Unknown | Value::Null => "nothing",
-            Value::Bool(_) => "a boolean",
-            Value::Int(_) => "a whole number",
-            Value::Float(_) => "a number",
-            Value::Text { .. } => "text",
-            Value::List(_) => "a list",
-            Value::Map(_) => "a mapping",
+            TreeValue::Unknown | TreeValue::Null => "nothing",
+            TreeValue::Bool(_) => "a boolean",
+            TreeValue::Int(_) => "a whole number",
+            TreeValue::Float(_) => "a number",
+            TreeValue::Text { .. } => "text",
+            TreeValue::List(_) => "a list",
+            TreeValue::Map(_) => "a mapping",
         }
     }
 }
 
-/// What to do about a text that is not YAML.
-const SYNTAX: &str = "look at quotes, brackets and indentation here and above";
-/// What is said of `*name`.
+/// Hint for a text that is not YAML.
+const SYNTAX: &str = "check quotes, brackets and indentation here and above";
 const ALIASES: &str = "aliases (`*name`) are not supported";
 
-/// A document that could be read to its end.
+/// A document without syntax errors.
 pub(super) struct Parsed {
-    /// All of it, of a key that is there twice the first.
-    pub root: Node,
-    /// The keys that are there twice.
-    pub twice: Vec<Fault>,
+    /// Of duplicate keys, the first.
+    pub(super) root: TreeNode,
+    /// A fault for each duplicate key.
+    pub(super) duplicates: Vec<Fault>,
 }
 
-/// Parses one document. A syntax error ends it; duplicate keys are collected.
+/// Parses one document, up to its first syntax error.
 pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
@@ -93,10 +83,10 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
             "shorten it",
         )]);
     }
-    let text = whole_escapes(text.trim_start_matches('\u{feff}'));
+    let text = join_surrogates(text.trim_start_matches('\u{feff}'));
     let mut builder = Builder { parser: Parser::new_from_str(&text), faults: Vec::new() };
     match builder.document() {
-        Ok(root) => Ok(Parsed { root, twice: builder.faults }),
+        Ok(root) => Ok(Parsed { root, duplicates: builder.faults }),
         Err(fault) => {
             builder.faults.push(fault);
             Err(builder.faults)
@@ -104,8 +94,8 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Vec<Fault>> {
     }
 }
 
-/// JSON writes a character beyond U+FFFF as two escapes, which YAML does not know: in a JSON document they become the character.
-fn whole_escapes(text: &str) -> Cow<'_, str> {
+/// Joins the surrogate pairs of a JSON document (RFC 8259 section 7), which YAML does not know.
+fn join_surrogates(text: &str) -> Cow<'_, str> {
     let pairs = text.contains("\\ud") || text.contains("\\uD");
     if !pairs || serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         return Cow::Borrowed(text);
@@ -132,7 +122,7 @@ fn whole_escapes(text: &str) -> Cow<'_, str> {
                 out.push(joined);
                 12
             }
-            // The backslash with what it escapes, so that an escaped backslash begins nothing.
+            // Skips an escaped backslash whole, which begins no escape.
             None => {
                 let length = 1 + escape.chars().nth(1).map_or(0, char::len_utf8);
                 out.push_str(escape.get(..length).unwrap_or(""));
@@ -176,12 +166,12 @@ impl<'a> Builder<'a> {
                 Err(fault(at, "", format!("not YAML: {}", error.info()), SYNTAX))
             }
             None => {
-                Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", SYNTAX))
+                Err(fault(Place { line: 1, column: 1 }, "", "the document is incomplete", SYNTAX))
             }
         }
     }
 
-    fn document(&mut self) -> Result<Node, Fault> {
+    fn document(&mut self) -> Result<TreeNode, Fault> {
         let mut root = None;
         loop {
             let (event, at) = self.next()?;
@@ -191,7 +181,7 @@ impl<'a> Builder<'a> {
                     return Err(fault(
                         at,
                         "",
-                        "only one document a file",
+                        "only one document per file",
                         "remove what follows `---`",
                     ));
                 }
@@ -200,7 +190,10 @@ impl<'a> Builder<'a> {
                 other => root = Some(self.node(other, at, "", 0)?),
             }
         }
-        Ok(root.unwrap_or(Node { at: Place { line: 1, column: 1 }, value: Value::Map(Vec::new()) }))
+        Ok(root.unwrap_or(TreeNode {
+            at: Place { line: 1, column: 1 },
+            value: TreeValue::Map(Vec::new()),
+        }))
     }
 
     fn node(
@@ -209,7 +202,7 @@ impl<'a> Builder<'a> {
         at: Place,
         path: &str,
         depth: usize,
-    ) -> Result<Node, Fault> {
+    ) -> Result<TreeNode, Fault> {
         if depth > bounds::DOCUMENT_DEPTH {
             return Err(fault(
                 at,
@@ -231,15 +224,15 @@ impl<'a> Builder<'a> {
                 return Err(marked(at, path));
             }
             Event::Scalar(text, ScalarStyle::Plain, ..) => plain(&text),
-            Event::Scalar(text, ..) => Value::Text { text: text.into_owned(), plain: false },
-            Event::SequenceStart(..) => Value::List(self.list(path, depth)?),
-            Event::MappingStart(..) => Value::Map(self.map(path, depth)?),
+            Event::Scalar(text, ..) => TreeValue::Text { text: text.into_owned(), plain: false },
+            Event::SequenceStart(..) => TreeValue::List(self.list(path, depth)?),
+            Event::MappingStart(..) => TreeValue::Map(self.map(path, depth)?),
             _ => return Err(fault(at, path, "a value is missing", SYNTAX)),
         };
-        Ok(Node { at, value })
+        Ok(TreeNode { at, value })
     }
 
-    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<Node>, Fault> {
+    fn list(&mut self, path: &str, depth: usize) -> Result<Vec<TreeNode>, Fault> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -254,7 +247,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<Entry>, Fault> {
+    fn map(&mut self, path: &str, depth: usize) -> Result<Vec<TreeEntry>, Fault> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         loop {
@@ -280,12 +273,12 @@ impl<'a> Builder<'a> {
             let (event, value_at) = self.next()?;
             let node = self.node(event, value_at, &below, depth + 1)?;
             if seen.insert(key.clone()) {
-                entries.push(Entry { key, at, node });
+                entries.push(TreeEntry { key, at, node });
             } else if self.faults.len() < bounds::DOCUMENT_PROBLEMS {
                 self.faults.push(fault(
                     at,
                     &below,
-                    format!("`{key}` is here twice"),
+                    format!("duplicate key `{key}`"),
                     "keep one of them",
                 ));
             }
@@ -302,20 +295,21 @@ fn marked(at: Place, path: &str) -> Fault {
     )
 }
 
-/// Resolves an unquoted scalar by the core schema (YAML 1.2.2, section 10.3.2), without its octal and infinite numbers.
-pub(super) fn plain(text: &str) -> Value {
+/// Resolves an unquoted scalar by the core schema (YAML 1.2.2 section 10.3.2), without octal and
+/// infinite numbers.
+pub(super) fn plain(text: &str) -> TreeValue {
     let number = text.strip_prefix(['-', '+']).unwrap_or(text);
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "true" | "True" | "TRUE" => return Value::Bool(true),
-        "false" | "False" | "FALSE" => return Value::Bool(false),
+        "" | "~" | "null" | "Null" | "NULL" => return TreeValue::Null,
+        "true" | "True" | "TRUE" => return TreeValue::Bool(true),
+        "false" | "False" | "FALSE" => return TreeValue::Bool(false),
         _ => {}
     }
     if !number.is_empty()
         && number.bytes().all(|b| b.is_ascii_digit())
         && let Ok(int) = text.parse()
     {
-        return Value::Int(int);
+        return TreeValue::Int(int);
     }
     let numeric =
         number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
@@ -324,26 +318,27 @@ pub(super) fn plain(text: &str) -> Value {
         && let Ok(float) = text.parse::<f64>()
         && float.is_finite()
     {
-        return Value::Float(float);
+        return TreeValue::Float(float);
     }
-    Value::Text { text: text.to_owned(), plain: true }
+    TreeValue::Text { text: text.to_owned(), plain: true }
 }
 
-/// The tree as canonical JSON: keys sorted by their bytes, no blanks, comments gone. Two spellings of one document have one canonical form.
-pub(super) fn canonical(node: &Node) -> String {
+/// The tree as canonical JSON: sorted keys, no blanks, no comments. Two spellings of a document have
+/// the same canonical form.
+pub(super) fn canonical(node: &TreeNode) -> String {
     let mut out = String::new();
     write_canonical(node, &mut out);
     out
 }
 
-fn write_canonical(node: &Node, out: &mut String) {
+fn write_canonical(node: &TreeNode, out: &mut String) {
     match &node.value {
-        Value::Unknown | Value::Null => out.push_str("null"),
-        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-        Value::Int(value) => out.push_str(&value.to_string()),
-        Value::Float(value) => out.push_str(&serde_json::Value::from(*value).to_string()),
-        Value::Text { text, .. } => out.push_str(&quoted(text)),
-        Value::List(items) => {
+        TreeValue::Unknown | TreeValue::Null => out.push_str("null"),
+        TreeValue::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        TreeValue::Int(value) => out.push_str(&value.to_string()),
+        TreeValue::Float(value) => out.push_str(&serde_json::Value::from(*value).to_string()),
+        TreeValue::Text { text, .. } => out.push_str(&quoted(text)),
+        TreeValue::List(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
@@ -353,8 +348,8 @@ fn write_canonical(node: &Node, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Map(entries) => {
-            let mut sorted: Vec<&Entry> = entries.iter().collect();
+        TreeValue::Map(entries) => {
+            let mut sorted: Vec<&TreeEntry> = entries.iter().collect();
             sorted.sort_by(|a, b| a.key.cmp(&b.key));
             out.push('{');
             for (at, entry) in sorted.into_iter().enumerate() {
@@ -382,12 +377,12 @@ mod tests {
 
     fn form(text: &str) -> String {
         let parsed = parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}"));
-        assert_eq!(parsed.twice, [], "{text}");
+        assert_eq!(parsed.duplicates, [], "{text}");
         canonical(&parsed.root)
     }
 
     fn refusal(text: &str) -> Fault {
-        let mut faults = parse(text).map_or_else(|faults| faults, |parsed| parsed.twice);
+        let mut faults = parse(text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
         assert!(!faults.is_empty(), "{text}");
         faults.remove(0)
     }
@@ -419,7 +414,7 @@ mod tests {
             ("a: &x 1\nb: *x\n", "anchors", 1, 4),
             ("a: 1\nb: *x\n", "not YAML", 2, 4),
             ("a: !!str 1\n", "anchors", 1, 4),
-            ("a: 1\nb: 2\na: 3\n", "`a` is here twice", 3, 1),
+            ("a: 1\nb: 2\na: 3\n", "duplicate key `a`", 3, 1),
             ("a: 1\n---\nb: 2\n", "only one document", 2, 1),
             ("a: [1\nb: 2", "not YAML", 2, 2),
             ("? [a]\n: 1\n", "a key must be text", 1, 3),

@@ -12,7 +12,7 @@ use pingora::utils::tls::{WrappedX509, parse_x509};
 use super::resolve::{Resolver, Unresolved};
 use crate::app::App;
 use crate::bounds;
-use crate::config::{Egress, Whose};
+use crate::config::{Egress, EgressPeer};
 use crate::routing::provider::{Authorities, Protocol, Provider};
 
 /// The way to every provider, shared by calls and health checks.
@@ -35,8 +35,8 @@ impl Reach {
         let (base, timeouts) = (&provider.base, provider.timeouts);
         let whose = match provider.protocol {
             Protocol::Mock => None,
-            _ if provider.is_of_nodes() => Some(Whose::Node),
-            _ => Some(Whose::Provider),
+            _ if provider.is_of_nodes() => Some(EgressPeer::Node),
+            _ => Some(EgressPeer::Provider),
         };
         let lookup = self.resolver.address(&base.host, base.port, whose);
         let address = tokio::time::timeout(timeouts.connect, lookup)

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dashmap::DashMap;
 
 use crate::bounds;
-use crate::config::{Egress, Whose};
+use crate::config::{Egress, EgressPeer};
 
 /// A cache of looked-up names. An address is looked for in somebody's name; for our in-process provider, which the policy does
 /// not concern, in nobody's.
@@ -35,7 +35,7 @@ impl Resolver {
         &self,
         host: &str,
         port: u16,
-        whose: Option<Whose>,
+        whose: Option<EgressPeer>,
     ) -> Result<SocketAddr, Unresolved> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
@@ -61,7 +61,7 @@ impl Resolver {
     /// Looks a name up again; what was known stays when nothing is found.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, Unresolved> {
         // Kept for whomever: what is denied to nodes alone is seen when one is reached.
-        self.find(host, port, Some(Whose::Provider)).await
+        self.find(host, port, Some(EgressPeer::Provider)).await
     }
 
     /// Forgets every other name.
@@ -73,7 +73,7 @@ impl Resolver {
         &self,
         host: &str,
         port: u16,
-        whose: Option<Whose>,
+        whose: Option<EgressPeer>,
     ) -> Result<SocketAddr, Unresolved> {
         let found = tokio::net::lookup_host((host, port)).await.map_err(|_| Unresolved::Unknown)?;
         let mut why_not = Unresolved::Unknown;
@@ -95,7 +95,11 @@ impl Resolver {
         Err(why_not)
     }
 
-    fn allowed(&self, address: SocketAddr, whose: Option<Whose>) -> Result<SocketAddr, Unresolved> {
+    fn allowed(
+        &self,
+        address: SocketAddr,
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, Unresolved> {
         whose
             .map_or(Ok(()), |whose| self.egress.check(address, whose))
             .map(|()| address)
@@ -113,7 +117,7 @@ mod tests {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
         let ours = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
         let resolver = Resolver::new(Egress::new(denied, ours));
-        assert!(resolver.address("127.0.0.1", 9000, Some(Whose::Provider)).await.is_ok());
+        assert!(resolver.address("127.0.0.1", 9000, Some(EgressPeer::Provider)).await.is_ok());
         assert!(resolver.address("169.254.169.254", 80, None).await.is_ok(), "our own provider");
         for (host, port) in [
             ("169.254.169.254", 80),
@@ -123,7 +127,7 @@ mod tests {
         ] {
             assert!(
                 matches!(
-                    resolver.address(host, port, Some(Whose::Provider)).await,
+                    resolver.address(host, port, Some(EgressPeer::Provider)).await,
                     Err(Unresolved::Denied)
                 ),
                 "{host}:{port}"
@@ -135,16 +139,16 @@ mod tests {
     async fn what_is_metadata_is_denied_to_nodes_alone() {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         for host in ["100.100.100.200", "168.63.129.16"] {
-            assert!(resolver.address(host, 80, Some(Whose::Provider)).await.is_ok(), "{host}");
+            assert!(resolver.address(host, 80, Some(EgressPeer::Provider)).await.is_ok(), "{host}");
             assert!(
                 matches!(
-                    resolver.address(host, 80, Some(Whose::Node)).await,
+                    resolver.address(host, 80, Some(EgressPeer::Node)).await,
                     Err(Unresolved::Denied)
                 ),
                 "{host}"
             );
         }
-        assert!(resolver.address("192.0.2.1", 80, Some(Whose::Node)).await.is_ok());
+        assert!(resolver.address("192.0.2.1", 80, Some(EgressPeer::Node)).await.is_ok());
     }
 
     #[tokio::test]
@@ -157,7 +161,10 @@ mod tests {
         let old = Instant::now().checked_sub(bounds::DNS_TTL).unwrap();
         resolver.known.insert(name.clone(), (found, old));
         assert!(resolver.is_due("localhost", 80));
-        assert_eq!(resolver.address("localhost", 80, Some(Whose::Provider)).await.unwrap(), found);
+        assert_eq!(
+            resolver.address("localhost", 80, Some(EgressPeer::Provider)).await.unwrap(),
+            found
+        );
         assert_eq!(resolver.known.get(&name).unwrap().1, old, "nobody looked it up for that");
         resolver.retain(|other| *other == name);
         assert!(resolver.known.contains_key(&name));

@@ -1,134 +1,135 @@
-//! Follows the routing document's file. Somebody may still be writing into it, and the first half
-//! of a document can be a document too. So a change is read when the file has stood still for some
-//! looks, and taken only if it reads the same at the first of them and at the last.
+//! Watches the file of the routing document. Somebody may still be writing it, and half a document
+//! may be valid. So a change is applied when the file has been unchanged for several checks, and
+//! reads the same at the first and at the last of them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{keep, swap};
+use super::{store_text, swap};
 use crate::app::App;
 use crate::bounds;
-use crate::config::{self, Problem, Source};
+use crate::config::{self, DocumentSource, Problem};
 
-/// Follows the routing document's file.
+/// Watches the file of the routing document.
 pub struct Watcher {
     app: Arc<App>,
     file: Option<PathBuf>,
-    /// The state of the file that was taken last, or refused for what it says.
-    settled: Option<Stamp>,
-    /// A later one, which may not be the last.
-    changed: Option<Changed>,
+    /// The state of the file that was applied or refused last.
+    settled: Option<FileStamp>,
+    /// A newer state that may still change.
+    pending: Option<PendingChange>,
 }
 
-/// What tells two states of a file apart without reading it.
+/// Tells two states of a file apart without reading it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     length: u64,
     inode: u64,
 }
 
-/// What one look found.
+/// The file as one check found it.
 #[derive(Clone, PartialEq, Eq)]
-struct Found {
-    stamp: Option<Stamp>,
-    source: Result<Source, Vec<Problem>>,
+struct FileState {
+    stamp: Option<FileStamp>,
+    source: Result<DocumentSource, Vec<Problem>>,
 }
 
-struct Changed {
-    found: Found,
-    /// How many looks have found the file like this.
-    looks: u32,
+struct PendingChange {
+    state: FileState,
+    /// Number of checks that found the file in this state.
+    checks: u32,
 }
 
-/// What became of the file's state.
-enum Came {
-    /// It is live as this revision.
+/// The outcome of applying a state of the file.
+enum WatchOutcome {
+    /// A new revision is live.
     Live(String),
-    /// It says what is live already.
-    Same,
-    /// It reads otherwise than a moment ago: somebody is writing.
-    Written,
+    /// The document is the live one.
+    Unchanged,
+    /// The file is being written.
+    BeingWritten,
 }
 
-/// Why a state of the file was not taken.
-struct Refused {
+/// Why a state of the file was refused.
+struct WatchRefusal {
     problems: Vec<String>,
-    /// Not by what it says: the same may be taken a moment later.
-    for_now: bool,
+    /// The reason is not the document: it is retried.
+    is_temporary: bool,
 }
 
 impl Watcher {
-    /// A watcher that has not looked yet.
+    /// Watches the file of the routing document, if it has one.
     pub fn new(app: Arc<App>) -> Self {
         let file = config::routing_path(&app.server);
-        Watcher { app, file, settled: None, changed: None }
+        Watcher { app, file, settled: None, pending: None }
     }
 
-    /// Looks whether the file has changed, and takes the change when it has stood still for
-    /// [`bounds::WATCH_EQUAL_READS`] looks.
-    pub async fn look(&mut self) {
+    /// Checks whether the file has changed, and applies the change after [`bounds::WATCH_EQUAL_READS`]
+    /// checks without another one.
+    pub async fn check(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);
         if stamp.is_none() || stamp == self.settled {
-            self.changed = None;
+            self.pending = None;
             return;
         }
-        match &mut self.changed {
-            Some(changed) if changed.found.stamp == stamp => {
-                changed.looks = changed.looks.saturating_add(1)
+        match &mut self.pending {
+            Some(pending) if pending.state.stamp == stamp => {
+                pending.checks = pending.checks.saturating_add(1)
             }
-            _ => self.changed = find(&file).map(|found| Changed { found, looks: 1 }),
+            _ => self.pending = read_state(&file).map(|state| PendingChange { state, checks: 1 }),
         }
-        let Some(changed) =
-            self.changed.as_ref().filter(|changed| changed.looks >= bounds::WATCH_EQUAL_READS)
+        let Some(pending) =
+            self.pending.as_ref().filter(|pending| pending.checks >= bounds::WATCH_EQUAL_READS)
         else {
             return;
         };
-        let found = changed.found.clone();
-        // The first change that is taken may be none: the file is read at the start, and may have
-        // changed just then.
-        self.take(&file, &found, self.settled.is_none()).await;
+        let found = pending.state.clone();
+        // The first change may be none: the start reads the file too, and it may have changed then.
+        self.apply(&file, &found, self.settled.is_none()).await;
     }
 
-    /// Reads the file whatever its state (SIGHUP), unless it changes just now: then it is read when
-    /// it stands still.
+    /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies it.
     pub async fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
-            log::info!("the built-in routing document is live; there is no file to read again");
+            log::info!("the built-in routing document is live: there is no file to reload");
             return;
         };
-        let found = find(&file);
+        let found = read_state(&file);
         tokio::time::sleep(bounds::SIGHUP_REREAD).await;
         match found {
-            Some(found) => self.take(&file, &found, false).await,
-            None => self.say_written(&file),
+            Some(found) => self.apply(&file, &found, false).await,
+            None => self.log_being_written(&file),
         }
     }
 
-    /// Takes a state of the file, if it still is as it was found.
-    async fn take(&mut self, file: &Path, found: &Found, first: bool) {
-        let taken = self.replace(file, found).await;
-        let for_now = matches!(&taken, Ok(Came::Written) | Err(Refused { for_now: true, .. }));
-        match taken {
-            Ok(Came::Live(revision)) => {
-                log::info!("routing document {} is live as revision {revision}", file.display())
+    /// Applies a state of the file, unless the file has changed since.
+    async fn apply(&mut self, file: &Path, found: &FileState, first: bool) {
+        let outcome = self.replace(file, found).await;
+        let is_temporary = matches!(
+            &outcome,
+            Ok(WatchOutcome::BeingWritten) | Err(WatchRefusal { is_temporary: true, .. })
+        );
+        match outcome {
+            Ok(WatchOutcome::Live(revision)) => {
+                log::info!("routing document {} is live, revision {revision}", file.display())
             }
-            Ok(Came::Same) if first => {}
-            Ok(Came::Same) => {
+            Ok(WatchOutcome::Unchanged) if first => {}
+            Ok(WatchOutcome::Unchanged) => {
                 self.app.metrics.reload("unchanged");
-                log::info!("routing document {} says what it said before", file.display());
+                log::info!("routing document {} is unchanged", file.display());
             }
-            Ok(Came::Written) => {
-                self.changed = None;
-                self.say_written(file);
+            Ok(WatchOutcome::BeingWritten) => {
+                self.pending = None;
+                self.log_being_written(file);
             }
-            Err(Refused { problems, .. }) => {
+            Err(WatchRefusal { problems, .. }) => {
                 self.app.metrics.reload("failure");
                 for problem in &problems {
-                    log::error!("routing document not taken: {problem}");
+                    log::error!("routing document refused: {problem}");
                 }
                 log::error!(
                     "routing document {} has {} problem(s); revision {} stays live",
@@ -138,37 +139,40 @@ impl Watcher {
                 );
             }
         }
-        if let Some(changed) = self.changed.as_mut().filter(|_| for_now) {
-            // It is tried again after as many looks as a change is.
-            changed.looks = 0;
+        if let Some(pending) = self.pending.as_mut().filter(|_| is_temporary) {
+            // Retried after as many checks as a change.
+            pending.checks = 0;
         }
-        if !for_now {
+        if !is_temporary {
             self.settled = found.stamp;
-            self.changed = None;
+            self.pending = None;
         }
     }
 
-    fn say_written(&self, file: &Path) {
+    fn log_being_written(&self, file: &Path) {
         log::info!(
-            "routing document {} is being written; it is read when it stands still",
+            "routing document {} is being written: it is reloaded when that is finished",
             file.display()
         );
     }
 
-    async fn replace(&self, file: &Path, before: &Found) -> Result<Came, Refused> {
-        let said = |problems: &[Problem]| Refused {
+    async fn replace(&self, file: &Path, before: &FileState) -> Result<WatchOutcome, WatchRefusal> {
+        let invalid = |problems: Vec<Problem>| WatchRefusal {
             problems: problems.iter().map(ToString::to_string).collect(),
-            for_now: false,
+            is_temporary: false,
         };
-        let for_now = |why: String| Refused { problems: vec![why], for_now: true };
-        // Not while a document that came by the API is being written into this file.
-        let _turn =
-            self.app.configuring.acquire().await.map_err(|closed| for_now(closed.to_string()))?;
-        let Some(found) = find(file).filter(|found| found == before) else {
-            return Ok(Came::Written);
+        let is_temporary = |why: String| WatchRefusal { problems: vec![why], is_temporary: true };
+        // Not while the API writes this file.
+        let _turn = self
+            .app
+            .configuring
+            .acquire()
+            .await
+            .map_err(|closed| is_temporary(closed.to_string()))?;
+        let Some(found) = read_state(file).filter(|found| found == before) else {
+            return Ok(WatchOutcome::BeingWritten);
         };
-        // A megabyte at most, on a thread that serves no requests.
-        let source = found.source.map_err(|problems| said(&problems))?;
+        let source = found.source.map_err(|problems| invalid(problems))?;
         let app = &self.app;
         let routing = config::read_routing(
             &source.file,
@@ -177,30 +181,30 @@ impl Watcher {
             &*app.variables,
             app.mock,
         );
-        let routing = routing.map_err(|problems| said(&problems))?;
+        let routing = routing.map_err(|problems| invalid(problems))?;
         let revision = routing.revision().to_string();
         if revision == app.revision() {
-            // Values behind `${…}` may have changed all the same: the new one is taken, quietly.
+            // Values of variables may have changed all the same.
             app.replace(routing);
-            return Ok(Came::Same);
+            return Ok(WatchOutcome::Unchanged);
         }
-        keep(app, &routing).await.map_err(|error| for_now(error.to_string()))?;
+        store_text(app, &routing).await.map_err(|error| is_temporary(error.to_string()))?;
         for warning in config::warnings(&source.file, &routing) {
             log::warn!("{warning}");
         }
         swap(app, routing);
         app.metrics.reload("success");
-        Ok(Came::Live(revision))
+        Ok(WatchOutcome::Live(revision))
     }
 }
 
-/// Reads the file; `None` where it changes meanwhile.
-fn find(file: &Path) -> Option<Found> {
-    let found = Found { stamp: stamp(file), source: config::load(file) };
+/// Reads the file; `None` if it changes meanwhile.
+fn read_state(file: &Path) -> Option<FileState> {
+    let found = FileState { stamp: stamp(file), source: config::load(file) };
     (stamp(file) == found.stamp).then_some(found)
 }
 
-fn stamp(file: &Path) -> Option<Stamp> {
+fn stamp(file: &Path) -> Option<FileStamp> {
     let found = std::fs::metadata(file).ok()?;
-    Some(Stamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })
+    Some(FileStamp { modified: found.modified().ok(), length: found.len(), inode: found.ino() })
 }

@@ -1,6 +1,5 @@
-//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`. Apart from the
-//! interfaces, and without credentials:
-//! bind it where only the operator's own machines reach it.
+//! The metrics listener: `GET` and `HEAD` of `/metrics`, `/livez`, `/readyz`, without credentials.
+//! Bind it where only the operator's machines reach it.
 
 use std::sync::Arc;
 
@@ -21,7 +20,6 @@ use crate::interface::Interface;
 use crate::nodes;
 use crate::routing::inputs::Breaker;
 
-/// What the metrics listener answers from.
 pub(super) struct Admin {
     app: Arc<App>,
 }
@@ -49,12 +47,12 @@ impl Admin {
         for standing in nodes::Standing::ALL {
             self.app.metrics.nodes(standing.as_str(), self.app.nodes.count(standing, now));
         }
-        // Looked at when asked for: a breaker that is open becomes half-open by time alone.
+        // Computed on each request: an open breaker becomes half-open by time alone.
         let live = self.app.live();
         let standing = self.app.standing(&live.routing, None, now);
         for target in live.routing.targets() {
             let breaker = match standing.get(&*target.name) {
-                // That of the node which would be asked next: open when those of all are.
+                // The node that would be tried next: its breaker is open only if all are.
                 Some(told) if target.is_on_nodes() => told.breaker,
                 _ => target.state().show(&target.provider, now).breaker,
             };
@@ -65,8 +63,8 @@ impl Admin {
         self.app.metrics.render()
     }
 
-    async fn response(&self, head: &RequestHeader) -> Response<Bytes> {
-        // HTTP/2 would say it in its target.
+    async fn respond(&self, head: &RequestHeader) -> Response<Bytes> {
+        // HTTP/2 has the host in its target.
         let host = head.uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| {
             head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default())
@@ -115,7 +113,7 @@ impl gateway::Serves for Admin {
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
-        let response = self.response(session.req_header()).await;
+        let response = self.respond(session.req_header()).await;
         gateway::answer(session, response, !standby && !*shutdown.borrow()).await
     }
 

@@ -1,11 +1,10 @@
-//! What a start says of the gateway: where it listens, and what is open that perhaps should not be.
+//! Log lines of a start: addresses, and warnings of what is open.
 
 use log::{info, warn};
 
 use crate::app::App;
 use crate::bounds;
 
-/// Says it.
 pub(super) fn announce(app: &App) {
     for listener in &app.server.listeners {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
@@ -26,19 +25,19 @@ pub(super) fn announce(app: &App) {
     if fronted && !app.server.listens_publicly() {
         if app.server.registration_open {
             warn!(
-                "registration is OPEN, also to whoever comes by the proxy before this gateway; `pin: {{ registration: closed }}` closes it"
+                "registration is OPEN, also to clients of a proxy in front; close it with `pin: {{ registration: closed }}`"
             );
         }
         if !app.auth.agent_is_enforced() {
             warn!(
-                "AGENT is OPEN also to whoever comes by the proxy before this gateway, and what they write are models"
+                "AGENT is OPEN also to clients of a proxy in front, and the agents that they write are models"
             );
         }
     }
     if app.server.may_be_fronted() {
         warn!(
-            "no proxy is named in `trusted_proxies`: if one stands before this gateway, all who come by it are one client, and whoever \
-             tries {} logins keeps everybody out for {} minutes; name its network",
+            "`trusted_proxies` is empty: if there is a proxy in front, all its clients count as one, and {} failed \
+             logins of one lock out all for {} minutes; name the network of the proxy",
             bounds::NETWORK_LOGINS,
             bounds::LOGIN_WINDOW.as_secs() / 60
         );

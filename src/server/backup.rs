@@ -1,4 +1,4 @@
-//! A copy of a data directory that a gateway can be started on, taken while another one runs on it or while none does.
+//! A copy of a data directory that a gateway can start on, also of one that is in use.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{DirBuilder, File};
@@ -7,56 +7,54 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::BootError;
+use crate::atomic_file::directory;
 use crate::bounds;
 use crate::capture::segment::format;
 use crate::store::{SegmentRow, StoreError, copy_accounts, copy_captures};
 
-/// Segments of captures, in a data directory.
 const CAPTURES: &str = "captures";
-/// What of a directory is copied as it is, where it is there.
+/// A file that is copied unchanged, if it exists.
 const MARKS: &str = "nodes.marks";
 
 /// What was copied.
 #[derive(Debug, Default)]
 pub struct BackedUp {
-    /// Files of captures.
+    /// Segments of captures.
     pub segments: usize,
     /// Bytes of all files.
     pub bytes: u64,
 }
 
-/// Copies the store in `data` into the directory `out`, which must not be there yet, or be empty. The master key is not copied.
+/// Copies the store in `data` into the directory `out`, which must not exist, or be empty. The
+/// master key is not copied.
 pub fn back_up(data: &Path, out: &Path) -> Result<BackedUp, BootError> {
     if !data.join("accounts.db").is_file() {
         return Err(BootError(format!("there is no store in {}", data.display())));
     }
     if !is_free(out).map_err(|error| cannot(out, &error))? {
-        return Err(BootError(format!(
-            "{} is there already: name a directory that is not",
-            out.display()
-        )));
+        return Err(BootError(format!("{} exists already: name a new directory", out.display())));
     }
     let draft = draft(out)?;
-    let made = DirBuilder::new().mode(0o700).recursive(true).create(beside(&draft));
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(directory(&draft));
     made.and_then(|()| DirBuilder::new().mode(0o700).create(&draft)).map_err(
         |error| match error.kind() {
             ErrorKind::AlreadyExists => BootError(format!(
-                "{} was left by a backup that broke off: take it away",
+                "{} was left by an interrupted backup: delete it",
                 draft.display()
             )),
             _ => cannot(&draft, &error),
         },
     )?;
     let copied = copy_all(data, &draft)?;
-    // Only what is whole has its name.
-    let named = std::fs::rename(&draft, out).and_then(|()| sync(beside(out)));
+    // Only a complete copy gets its name.
+    let named = std::fs::rename(&draft, out).and_then(|()| sync(directory(out)));
     named.map_err(|error| cannot(out, &error))?;
     Ok(copied)
 }
 
 fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
-    let of_captures = copy_segments(data, draft)?;
-    // Last, as captures name documents, keys and users that must be known.
+    let segments = copy_segments(data, draft)?;
+    // After the captures, which refer to documents, keys and users.
     copy_accounts(data, draft)?;
     match std::fs::copy(data.join(MARKS), draft.join(MARKS)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -75,11 +73,11 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
         Ok(bytes)
     };
     let bytes = all().map_err(|error| cannot(draft, &error))?;
-    Ok(BackedUp { segments: of_captures, bytes })
+    Ok(BackedUp { segments, bytes })
 }
 
-/// Copies the index of captures and the segments that it speaks of. A segment that is not there has left since the index was
-/// copied, and a newer one does not speak of it; or it is lost, and stays so.
+/// Copies the index of captures and its segments. If a segment is missing, it was deleted since the
+/// index was copied, and a newer index does not have it; or it is lost.
 fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
     let (from, to) = (data.join(CAPTURES), draft.join(CAPTURES));
     DirBuilder::new().mode(0o700).create(&to).map_err(|error| cannot(&to, &error))?;
@@ -88,7 +86,7 @@ fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
         let rows = copy_captures(data, draft)?;
         let mut left = false;
         for row in &rows {
-            // One that was still written to is longer by now.
+            // A segment that was still being written is longer by now.
             if absent.contains(&row.number) || copied.get(&row.number) == Some(row) {
                 continue;
             }
@@ -105,10 +103,10 @@ fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
             return Ok(rows.len());
         }
     }
-    Err(BootError("segments of captures leave faster than they can be copied".into()))
+    Err(BootError("segments of captures are deleted faster than they can be copied".into()))
 }
 
-/// Takes away copies of segments that the index speaks of no more.
+/// Deletes copies of segments that the index no longer has.
 fn drop_others(
     to: &Path,
     rows: &[SegmentRow],
@@ -120,7 +118,7 @@ fn drop_others(
     Ok(())
 }
 
-/// Whether a directory can have this name: nothing has it, or an empty directory.
+/// Whether there is nothing at this path, or an empty directory.
 fn is_free(out: &Path) -> io::Result<bool> {
     match std::fs::read_dir(out) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -130,19 +128,14 @@ fn is_free(out: &Path) -> io::Result<bool> {
     }
 }
 
-/// Where the copy is until it is whole.
+/// The path of the copy until it is complete.
 fn draft(out: &Path) -> Result<PathBuf, BootError> {
     let name = out
         .file_name()
-        .ok_or_else(|| BootError(format!("{} is not the name of a directory", out.display())))?;
+        .ok_or_else(|| BootError(format!("{} is not a path of a directory", out.display())))?;
     let mut name = name.to_owned();
     name.push(".partial");
     Ok(out.with_file_name(name))
-}
-
-/// The directory that a path is in.
-fn beside(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn sync(path: &Path) -> io::Result<()> {

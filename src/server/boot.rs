@@ -1,7 +1,6 @@
-//! From documents and environment to a gateway: master key, store, tables, live routing document.
+//! Builds a gateway from documents and environment: master key, store, tables, routing document.
 
-use std::fmt;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -21,20 +20,14 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
+use crate::routing::recipe::Routing;
 use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError};
+use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError, UserRow};
 
-/// Why a gateway cannot start, in words for the operator.
-#[derive(Debug)]
+/// Why a gateway cannot start, for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct BootError(pub String);
-
-impl fmt::Display for BootError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BootError {}
 
 impl From<StoreError> for BootError {
     fn from(error: StoreError) -> Self {
@@ -42,7 +35,7 @@ impl From<StoreError> for BootError {
     }
 }
 
-/// What the process environment says; the one place that holds it.
+/// What a gateway takes from the environment of its process.
 pub struct Environment {
     /// `ADMIN_API_KEY`; empty counts as unset.
     pub admin_key: Option<Secret>,
@@ -50,18 +43,18 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// `REROUTER_MASTER_KEY_OLD`: the one that the store has, where it is to go over to `master_key`.
+    /// `REROUTER_MASTER_KEY_OLD`: the present master key of the store, to change to `master_key`.
     pub master_key_old: Option<Secret>,
-    /// Looks up any other variable, for `${…}` in documents.
+    /// Looks up other variables, for `${…}` in documents.
     pub variables: Variables,
-    /// The time; a test's own, where it does not want to wait.
+    /// The clock; tests may set it.
     pub clock: Clock,
-    /// Where access lines go, unless the document says that there are none; without it standard output.
+    /// Where access lines go unless the document turns them off. Default: standard output.
     pub access_log: Option<AccessLog>,
 }
 
 impl Default for Environment {
-    /// An environment in which nothing is set.
+    /// An empty environment.
     fn default() -> Self {
         let variables: Variables = Arc::new(|_| None);
         Environment {
@@ -84,28 +77,19 @@ pub(super) async fn prepare(
     choose_ports(&mut server)?;
     let (mock, mock_address) = Mock::bind()
         .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
-    let read = |source: config::Source, server: &Server| {
-        let routing = config::read_routing(
-            &source.file,
-            &source.text,
-            server,
-            &*environment.variables,
-            Some(mock_address),
-        );
-        let routing = routing.map_err(problems)?;
-        config::warnings(&source.file, &routing).iter().for_each(|warning| warn!("{warning}"));
-        Ok::<_, BootError>(routing)
+    let variables = environment.variables;
+    // A document in a file is read before anything is written.
+    let from_file = match server.routing.stored {
+        true => None,
+        false => {
+            let source = config::load_routing(&server).map_err(problems)?;
+            Some(read_routing(source, &server, &variables, mock_address)?)
+        }
     };
-    // A document that is a file is read first: one that is wrong leaves no trace.
-    let of_file = if server.routing.stored {
-        None
-    } else {
-        Some(read(config::load_routing(&server).map_err(problems)?, &server)?)
-    };
-    // Before anything is in it: of two that start at once only one makes a master key.
+    // Locked while it is still empty: of two gateways that start, only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
     let (random, clock) = (Random::System, environment.clock);
-    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let (key, old) = (environment.master_key, environment.master_key_old);
     let given =
         Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
     let claim = move |masters: &Masters<'_>| {
@@ -113,14 +97,17 @@ pub(super) async fn prepare(
     };
     let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
     let store = store.with_faults(faults);
-    let routing = match of_file {
+    let routing = match from_file {
         Some(routing) => routing,
-        None => read(config::stored_routing(store.live_document().await?), &server)?,
+        None => {
+            let source = config::stored_routing(store.live_document().await?);
+            read_routing(source, &server, &variables, mock_address)?
+        }
     };
-    let (admin_key, agent_key) = (environment.admin_key.clone(), environment.agent_key.clone());
+    let (admin_key, agent_key) = (environment.admin_key, environment.agent_key);
     warn_if_short("ADMIN_API_KEY", admin_key.as_ref());
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
-    let no_admin_key = admin_key.as_ref().is_none_or(Secret::is_empty);
+    let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
     let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
     let following = nodes.clone();
@@ -129,32 +116,11 @@ pub(super) async fn prepare(
     );
     nodes.load_marks(store.node_marks());
     say_how_keys_stand(&auth, &keys, changed, clock.now());
-    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
-    {
-        warn!(
-            "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
-             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
-        );
-    }
+    warn_without_admin(has_admin_key, &auth);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
-    let kept = &server.capture.retention;
-    let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
-    let archive = archive
-        .kept_for(kept.age, kept.size)
-        .counting(Metrics::clone(&metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
-    if let Err(error) = archive.recover().await {
-        // A full disk, or a damaged file: that is no reason to refuse traffic.
-        warn!("captures of the last run could not be looked through: {error}");
-    }
+    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
     let (captures, writer) = CaptureQueue::new(metrics.clone());
-    let access_log = match environment.access_log {
-        _ if !server.access_log => AccessLog::off(),
-        Some(given) => given,
-        None => AccessLog::stdout()
-            .map_err(|error| BootError(format!("cannot start the access log: {error}")))?,
-    };
-    let (mock_address, variables) = (Some(mock_address), environment.variables);
+    let access_log = open_access_log(&server, environment.access_log)?;
     let parts = AppParts {
         server,
         store,
@@ -167,25 +133,79 @@ pub(super) async fn prepare(
         routing,
         captures,
         archive,
-        mock: mock_address,
+        mock: Some(mock_address),
         variables,
     };
     let app = Arc::new(App::new(parts));
     app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
-    reload::keep_at_start(&app, &app.live().routing)
+    reload::store_text_at_start(&app, &app.live().routing)
         .await
         .map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock })
 }
 
-/// Gives each address with port 0 the port that it will have, so that logs, interfaces and the refusal of loops know it.
+fn read_routing(
+    source: config::DocumentSource,
+    server: &Server,
+    variables: &Variables,
+    mock: SocketAddr,
+) -> Result<Routing, BootError> {
+    let config::DocumentSource { file, text } = source;
+    let routing = config::read_routing(&file, &text, server, &**variables, Some(mock));
+    let routing = routing.map_err(problems)?;
+    config::warnings(&file, &routing).iter().for_each(|warning| warn!("{warning}"));
+    Ok(routing)
+}
+
+async fn open_archive(
+    server: &Server,
+    store: &Store,
+    keys: &Keyring,
+    auth: &Auth,
+    metrics: &Arc<Metrics>,
+    random: &Random,
+) -> Archive {
+    let kept = &server.capture.retention;
+    let archive = Archive::new(store.clone(), keys, random.clone(), server.capture.encrypt);
+    let archive = archive
+        .kept_for(kept.age, kept.size)
+        .counting(Metrics::clone(metrics))
+        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
+    if let Err(error) = archive.recover().await {
+        // A full disk or a damaged file is no reason to refuse traffic.
+        warn!("captures of the last run could not be recovered: {error}");
+    }
+    archive
+}
+
+fn open_access_log(server: &Server, given: Option<AccessLog>) -> Result<AccessLog, BootError> {
+    match given {
+        _ if !server.access_log => Ok(AccessLog::off()),
+        Some(given) => Ok(given),
+        None => AccessLog::stdout()
+            .map_err(|error| BootError(format!("cannot start the access log: {error}"))),
+    }
+}
+
+fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
+    let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
+    if !has_admin_key && auth.users_with(is_admin).is_empty() {
+        warn!(
+            "there is no admin: start with ADMIN_API_KEY set to a long random value, and use it as Bearer token to create one: \
+             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
+        );
+    }
+}
+
+/// Chooses a port for each address with port 0, so that the log, the interfaces and the refusal of
+/// loops know it.
 fn choose_ports(server: &mut Server) -> Result<(), BootError> {
     let addresses = server
         .listeners
         .iter_mut()
         .map(|listener| &mut listener.address)
         .chain([&mut server.metrics]);
-    // Held until all are chosen, so that no two are the same.
+    // Held until all are chosen, so that no two are equal.
     let mut held = Vec::new();
     for address in addresses.filter(|address| address.port() == 0) {
         let cannot =
@@ -272,7 +292,7 @@ mod tests {
         let mut watcher = reload::Watcher::new(gateway.app.clone());
         std::fs::write(path("routing.yaml"), document("latency: 30ms")).unwrap();
         for _ in 0..crate::bounds::WATCH_EQUAL_READS {
-            watcher.look().await;
+            watcher.check().await;
         }
         assert_ne!(gateway.app.revision(), before);
         let reloads = |result: &str| {

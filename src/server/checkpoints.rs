@@ -1,5 +1,5 @@
-//! Keeps the write-ahead logs of the store short: what lies in a log is lost where that is damaged, or where somebody copies a
-//! database without it.
+//! Keeps the write-ahead logs of the store short: a damaged log loses what it holds, and so does a
+//! copy of the database without its log.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use pingora::services::background::BackgroundService;
 use crate::app::App;
 use crate::bounds;
 
-/// Moves what the logs hold into the databases, when it begins and every few minutes.
-pub(super) struct Checkpointing {
+/// Makes a checkpoint at the start and every few minutes.
+pub(super) struct Checkpoints {
     app: Arc<App>,
 }
 
-impl Checkpointing {
-    pub(super) fn of(app: &Arc<App>) -> Self {
-        Checkpointing { app: app.clone() }
+impl Checkpoints {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Checkpoints { app }
     }
 }
 
 #[async_trait]
-impl BackgroundService for Checkpointing {
+impl BackgroundService for Checkpoints {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut tick = tokio::time::interval(bounds::CHECKPOINT);
         loop {
             tokio::select! {
                 _ = shutdown.changed() => return,
-                _ = tick.tick() => make(&self.app).await,
+                _ = tick.tick() => checkpoint(&self.app).await,
             }
         }
     }
 }
 
-/// Moves it now.
-pub(super) async fn make(app: &App) {
+/// Moves the logs into the databases.
+pub(super) async fn checkpoint(app: &App) {
     if let Err(error) = app.store.checkpoint().await {
-        warn!("the write-ahead logs of the store could not be emptied, and grow: {error}");
+        warn!("the write-ahead logs of the store could not be emptied and grow: {error}");
     }
 }

@@ -1,24 +1,24 @@
-//! Descriptors: how many the process may have open, and how many connections fit into them. Without
-//! any left nobody is answered, not even those who ask whether the gateway lives.
+//! The limit of open files, and how many connections fit into it. Without a free descriptor not even
+//! `/health` is answered.
 
 use log::warn;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bounds;
 
-/// Raises the limit of open files to what this process may raise it to. The soft limit is often
-/// 1,024 for the sake of programs that use `select`.
+/// Raises the soft limit of open files to the hard limit. It is often 1,024, for programs that use
+/// `select`.
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
         && let Err(error) =
             setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
     {
-        warn!("the limit of open files stays as it is: {error}");
+        warn!("the limit of open files cannot be raised: {error}");
     }
 }
 
-/// So many of the wanted connections as there are descriptors for.
+/// The number of connections that the limit allows, `wanted` at most.
 pub(super) fn fit(wanted: usize) -> usize {
     let Some(descriptors) = getrlimit(Resource::Nofile)
         .current
@@ -29,7 +29,7 @@ pub(super) fn fit(wanted: usize) -> usize {
     let fitting = fitting(wanted, descriptors);
     if fitting < wanted {
         warn!(
-            "limits.connections: {wanted} do not fit into {descriptors} open files (ulimit -n), and {fitting} are taken at once; {} are needed",
+            "limits.connections: {wanted} need {} open files; `ulimit -n` allows {descriptors}, enough for {fitting} connections",
             bounds::DESCRIPTORS_SPARE + bounds::DESCRIPTORS_PER_CONNECTION * wanted
         );
     }
@@ -39,7 +39,7 @@ pub(super) fn fit(wanted: usize) -> usize {
 fn fitting(wanted: usize, descriptors: usize) -> usize {
     let room =
         descriptors.saturating_sub(bounds::DESCRIPTORS_SPARE) / bounds::DESCRIPTORS_PER_CONNECTION;
-    // Where there are hardly any, a few may be tried.
+    // A few connections are always tried.
     wanted.min(room.max(8))
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_fit() {
+    fn connections_fit_into_the_limit() {
         assert_eq!(fitting(20_000, 1 << 20), 20_000);
         assert_eq!(fitting(20_000, 256), 48);
         assert_eq!(fitting(4, 256), 4);

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use log::{info, warn};
 
 use super::{BootError, master_file};
+use crate::atomic_file;
 use crate::bounds;
 use crate::id::Random;
 use crate::nodes;
@@ -189,7 +190,7 @@ impl Given {
         let path = self.dir.join(FILE);
         let mut bytes = [0; 32];
         self.random.fill(&mut bytes);
-        master_file::write_new(&path, &STANDARD.encode(bytes))
+        atomic_file::write(&path, STANDARD.encode(bytes).as_bytes())
             .map_err(|error| BootError(format!("cannot write {}: {error}", path.display())))?;
         info!("made a master key: {}; keep a copy, nothing can be read without it", path.display());
         Ok(SecretBytes::new(bytes))

@@ -1,9 +1,9 @@
 //! The file of a master key: read as what it has to be, so that whoever finds something else there is told what it is and what to do,
 //! and written so that it is whole or not there.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -103,17 +103,6 @@ fn shape(text: &str) -> String {
         (1, Err(_)) => "what it holds is no base64".to_owned(),
         (lines, _) => format!("it holds {lines} lines"),
     }
-}
-
-/// Writes a file that only its owner reads, durable before it has its name.
-pub(super) fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

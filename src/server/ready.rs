@@ -1,56 +1,55 @@
-//! What a start needs of this machine, looked at before it and by the same functions: certificates,
-//! addresses, the data directory, the master key. Nothing is left behind, and a gateway that runs
-//! is not disturbed.
+//! Checks what a start needs of this machine: certificates, addresses, data directory, master key.
+//! Uses the functions of the start itself, changes nothing, and does not disturb a running gateway.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use super::master::Given;
-use super::tls::{self, Unfit};
+use super::tls::{self, InvalidPair};
 use super::{BootError, Environment};
 use crate::config::{Problem, Server};
 use crate::id::Random;
 use crate::store::{self, DataDir};
 
-/// What to do about a store that does not open.
-const MASTER: &str = "the store there opens with the master key that it was last started with";
+/// Hint for a store that does not open.
+const MASTER_KEY_HINT: &str = "use the master key that the store was last started with";
 
-/// What was found.
+/// Whether the machine is ready for a start.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// What no gateway could start with.
+pub struct Readiness {
+    /// Each one prevents a start.
     pub problems: Vec<Problem>,
-    /// Addresses that are in use now, perhaps by this very gateway.
+    /// Addresses in use, perhaps by the gateway with these documents.
     pub in_use: Vec<Problem>,
 }
 
-/// Looks at what the server document names on this machine, as far as the document is right, and
-/// with an environment at the store's master key. Blocking.
-pub fn look(server: &Server, environment: Option<&Environment>) -> Found {
-    let mut found = Found::default();
+/// Checks what the server document names on this machine, as far as the document is valid. With an
+/// environment, also checks the master key of the store. Blocking.
+pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
+    let mut found = Readiness::default();
     for listener in &server.listeners {
         let of = |key: &str| format!("{}.{key}", listener.path);
         found.address(server, &of("address"), listener.address);
         let Some(files) = listener.tls.as_ref() else { continue };
         let (path, why) = match tls::check(files) {
             Ok(()) => continue,
-            Err(Unfit::Cert(why)) => (of("tls.cert"), why),
-            Err(Unfit::Key(why)) => (of("tls.key"), why),
+            Err(InvalidPair::Cert(why)) => (of("tls.cert"), why),
+            Err(InvalidPair::Key(why)) => (of("tls.key"), why),
         };
         found.problem(
             server,
             &path,
             why,
-            "a PEM file that this user may read: the certificate with its chain, and its key",
+            "a PEM file that this user may read: the certificate chain, or its key",
         );
     }
     found.address(server, "metrics.address", server.metrics);
     if server.knows("data_dir") {
         let dir = DataDir::try_out(&server.data_dir);
-        let dir = dir.map_err(|why| (why, "a directory that this user may make, and write to"));
+        let dir = dir.map_err(|why| (why, "a directory that this user may create and write to"));
         let store = || environment.map_or(Ok(()), |environment| opens(server, environment));
         if let Err((why, hint)) =
-            dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER)))
+            dir.and_then(|()| store().map_err(|error| (error.to_string(), MASTER_KEY_HINT)))
         {
             found.problem(server, "data_dir", why, hint);
         }
@@ -58,7 +57,7 @@ pub fn look(server: &Server, environment: Option<&Environment>) -> Found {
     found
 }
 
-impl Found {
+impl Readiness {
     fn problem(&mut self, server: &Server, path: &str, message: String, hint: &str) {
         if server.knows(path) {
             self.problems.push(server.problem(path, message, hint));
@@ -71,37 +70,38 @@ impl Found {
                 self.in_use.push(server.problem(
                     path,
                     why,
-                    "a gateway that runs, or another process, has it",
+                    "it is used by a running gateway or by another process",
                 ));
             }
             Err((_, why)) => self.problem(
                 server,
                 path,
                 why,
-                "an address of this machine, and a port that this user may open",
+                "an address of this machine, with a port that this user may open",
             ),
             Ok(()) => {}
         }
     }
 }
 
-/// Whether an address can be listened on.
+/// Checks that an address can be bound.
 pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
     let bound = TcpListener::bind(address).map(drop);
     bound.map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
-/// Whether the store that is there opens with the master key that is given.
+/// Checks that the store, if there is one, opens with the given master key.
 fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
     let given = given(server, environment);
     match store::look(&server.data_dir, |masters| given.try_out(&masters.rows()?))? {
         Some(()) => Ok(()),
-        // There is no store yet: what is given has to be a key all the same.
+        // Without a store, a given key must be valid all the same.
         None => given.try_out(&[]),
     }
 }
 
-/// The routing document in the store, if there is one; else why it cannot be read. Blocking.
+/// The routing document in the store, `None` if it has none. An error says why it cannot be read.
+/// Blocking.
 pub fn stored_document(
     server: &Server,
     environment: &Environment,

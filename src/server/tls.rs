@@ -1,4 +1,5 @@
-//! A listener's certificate and key, read again when their files change: the old pair stays until a new one is whole.
+//! Certificate and key of a listener, reloaded when their files change. The old pair is kept until
+//! the new one is valid.
 
 use std::fmt;
 use std::path::Path;
@@ -15,62 +16,64 @@ use rustls::sign::CertifiedKey;
 
 use crate::config::TlsFiles;
 
-/// A listener's identity.
-pub(super) struct Identity {
+/// The certificate of a listener.
+pub(super) struct TlsIdentity {
     files: TlsFiles,
-    current: Arc<Current>,
+    current: Arc<CurrentPair>,
     seen: Mutex<Stamps>,
 }
 
+/// Modification times of both files.
 type Stamps = [Option<SystemTime>; 2];
 
-struct Current(ArcSwap<CertifiedKey>);
+/// The pair in use.
+struct CurrentPair(ArcSwap<CertifiedKey>);
 
-impl fmt::Debug for Current {
+impl fmt::Debug for CurrentPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Current")
+        f.write_str("CurrentPair")
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentPair {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-/// Which of the two files is at fault, and why.
-pub(super) enum Unfit {
+/// Which file is invalid, and why.
+pub(super) enum InvalidPair {
     Cert(String),
     Key(String),
 }
 
-impl Unfit {
-    /// Why, with the name of the file.
+impl InvalidPair {
+    /// The reason, with the path of the file.
     pub(super) fn why(self) -> String {
         match self {
-            Unfit::Cert(why) | Unfit::Key(why) => why,
+            InvalidPair::Cert(why) | InvalidPair::Key(why) => why,
         }
     }
 }
 
-/// Whether a listener can show these files.
-pub(super) fn check(files: &TlsFiles) -> Result<(), Unfit> {
+/// Checks that a listener can use these files.
+pub(super) fn check(files: &TlsFiles) -> Result<(), InvalidPair> {
     read(files).map(|_| ())
 }
 
-impl Identity {
-    /// Reads the pair; what is wrong with it is said without quoting the key.
+impl TlsIdentity {
+    /// Reads the pair. Errors never quote the key.
     pub(super) fn load(files: &TlsFiles) -> Result<Self, String> {
-        let pair = read(files).map_err(Unfit::why)?;
+        let pair = read(files).map_err(InvalidPair::why)?;
         let seen = Mutex::new(stamps(files));
-        Ok(Identity {
+        Ok(TlsIdentity {
             files: files.clone(),
-            current: Arc::new(Current(ArcSwap::from_pointee(pair))),
+            current: Arc::new(CurrentPair(ArcSwap::from_pointee(pair))),
             seen,
         })
     }
 
-    /// What shakes hands for a listener: HTTP/2 and HTTP/1.1 by ALPN, and always the pair of the moment.
+    /// Accepts TLS with HTTP/2 and HTTP/1.1 by ALPN, and with the current pair.
     pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
         let (cert, key) =
             (self.files.cert.display().to_string(), self.files.key.display().to_string());
@@ -81,8 +84,8 @@ impl Identity {
         Ok(settings.build())
     }
 
-    /// Reads the pair again if either file has changed since the last look.
-    pub(super) fn look(&self) {
+    /// Reloads the pair if a file has changed since the last call.
+    pub(super) fn reload_if_changed(&self) {
         let now = stamps(&self.files);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen != now {
@@ -92,29 +95,32 @@ impl Identity {
         }
     }
 
-    /// Reads the pair again.
+    /// Reloads the pair.
     pub(super) fn reload(&self) {
         match read(&self.files) {
             Ok(pair) => {
                 self.current.0.store(Arc::new(pair));
-                info!("certificate {} was read again", self.files.cert.display());
+                info!("certificate {} was reloaded", self.files.cert.display());
             }
-            Err(unfit) => error!("certificate not taken, the old one stays: {}", unfit.why()),
+            Err(invalid) => {
+                error!("the new certificate is invalid, the old one stays: {}", invalid.why())
+            }
         }
     }
 }
 
-fn read(files: &TlsFiles) -> Result<CertifiedKey, Unfit> {
+fn read(files: &TlsFiles) -> Result<CertifiedKey, InvalidPair> {
     let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let of_cert = |error: &dyn fmt::Display| Unfit::Cert(of(&files.cert, error));
-    let of_key = |error: &dyn fmt::Display| Unfit::Key(of(&files.key, error));
+    let of_cert = |error: &dyn fmt::Display| InvalidPair::Cert(of(&files.cert, error));
+    let of_key = |error: &dyn fmt::Display| InvalidPair::Key(of(&files.key, error));
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
         .and_then(Iterator::collect)
-        .map_err(|error| of_cert(&told(&error)))?;
+        .map_err(|error| of_cert(&describe(&error)))?;
     if chain.is_empty() {
         return Err(of_cert(&"holds no certificate in PEM"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of_key(&told(&error)))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| of_key(&describe(&error)))?;
     let key =
         rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| of_key(&error))?;
     let pair = CertifiedKey::new(chain, key);
@@ -124,8 +130,8 @@ fn read(files: &TlsFiles) -> Result<CertifiedKey, Unfit> {
     Ok(pair)
 }
 
-/// What is wrong with a file of PEM, in the system's words where it cannot be read.
-fn told(error: &pem::Error) -> String {
+/// What is wrong with a PEM file.
+fn describe(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => "holds no private key in PEM".to_owned(),

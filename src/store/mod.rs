@@ -63,38 +63,55 @@ pub type Follower = Box<dyn Fn(&Committed) + Send + Sync>;
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
 /// Why the store refused or failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The value is taken (an e-mail, a name) or is no more what it was.
+    /// A unique value (an e-mail, a name) exists already, or a value is no longer the expected one.
+    #[error("the value is taken")]
     Conflict,
-    /// There are as many rows (an owner's live keys, agents) as there may be.
+    /// The maximum number of rows exists already, such as an owner's live keys.
+    #[error("there are as many as there may be")]
     LimitReached,
-    /// The key, or the one that was to be its parent, has ended.
+    /// The key, or its parent, is revoked.
+    #[error("the key or its parent is revoked")]
     KeyRevoked,
-    /// The key is past its time.
+    /// The key has expired.
+    #[error("the key has expired")]
     KeyExpired,
-    /// The row is no more what was seen of it.
+    /// The row changed since it was read.
+    #[error("the row was changed meanwhile")]
     Stale,
-    /// Nobody could see to users any more.
+    /// The change would leave no admin.
+    #[error("it is the last admin")]
     LastAdmin,
     /// There is no such row.
+    #[error("no such row")]
     NotFound,
-    /// The files were written by a newer build.
+    /// A newer build wrote the files.
+    #[error(
+        "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it"
+    )]
     NewerSchema {
-        /// Migrations that the file has seen.
+        /// Migrations of the file.
         found: usize,
-        /// Migrations that this build knows.
+        /// Migrations of this build.
         known: usize,
     },
     /// The files belong to another master key.
+    #[error(
+        "the store has another master key: restore REROUTER_MASTER_KEY or the data directory's master.key"
+    )]
     OtherMasterKey,
-    /// Another process has the directory.
+    /// Another process holds the lock on the data directory.
+    #[error("another process uses the data directory {}", .0.display())]
     Locked(PathBuf),
-    /// A file is not what was written.
+    /// A file is not as it was written.
+    #[error("a file of the store is damaged: {0}")]
     Damaged(String),
     /// There is no room on the disk.
+    #[error("the disk is full: {0}")]
     Full(String),
-    /// Everything that may pass by itself: a queue, an engine's error.
+    /// Any failure that may be temporary: a full queue, an error of the engine.
+    #[error("the store is unavailable: {0}")]
     Unavailable(String),
 }
 
@@ -136,32 +153,6 @@ impl From<std::io::Error> for StoreError {
         }
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Conflict => f.write_str("the value is taken"),
-            StoreError::LimitReached => f.write_str("there are as many as there may be"),
-            StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
-            StoreError::KeyExpired => f.write_str("the key has expired"),
-            StoreError::Stale => f.write_str("the row was changed meanwhile"),
-            StoreError::LastAdmin => f.write_str("it is the last admin"),
-            StoreError::NotFound => f.write_str("no such row"),
-            StoreError::NewerSchema { found, known } => {
-                write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
-            }
-            StoreError::OtherMasterKey => {
-                f.write_str("the store has another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
-            }
-            StoreError::Locked(path) => write!(f, "another process uses the data directory {}", path.display()),
-            StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
-            StoreError::Full(what) => write!(f, "the disk is full: {what}"),
-            StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {

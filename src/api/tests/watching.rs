@@ -34,7 +34,7 @@ impl Watched {
 
     async fn looks(&mut self, count: u32) {
         for _ in 0..count {
-            self.watcher.look().await;
+            self.watcher.check().await;
         }
     }
 

@@ -1,6 +1,5 @@
 //! A segment that is read: one block, or all of them in turn. What is damaged costs what it holds and nothing else.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,11 +9,13 @@ use super::format::{self, BLOCK_HEAD, BlockHead, FIRST, FileHead, Kind};
 use crate::secret::{BlockKey, SecretBytes};
 
 /// Why something of a segment cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// The file could not be read.
+    #[error("{0}")]
     Io(io::Error),
     /// Its bytes are not what was written.
+    #[error("{0}")]
     Bytes(&'static str),
 }
 
@@ -24,17 +25,6 @@ impl Damage {
         matches!(self, Damage::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Damage::Io(error) => write!(f, "{error}"),
-            Damage::Bytes(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Damage {}
 
 impl From<io::Error> for Damage {
     fn from(error: io::Error) -> Self {

@@ -1,4 +1,4 @@
-//! The gateway as a node speaks to it: signed callbacks, by the gateway's own clock, and what becomes of each.
+//! Signed callbacks to the gateway (RFC 9421), by the gateway's clock.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,7 +8,7 @@ use jiff::fmt::rfc2822;
 use serde_json::Value;
 use ureq::{Agent, http};
 
-use super::{agent, url};
+use super::http::{agent, url};
 use crate::auth::signature::{Covered, Signer};
 use crate::bounds;
 use crate::clock::Clock;
@@ -16,8 +16,7 @@ use crate::id::{NodeId, Random};
 use crate::routing::provider::Base;
 use crate::secret::Secret;
 
-/// The gateway, and who speaks to it.
-pub(super) struct Gateway {
+pub(super) struct GatewayClient {
     agent: Agent,
     base: Base,
     id: NodeId,
@@ -25,34 +24,32 @@ pub(super) struct Gateway {
     secret: Secret,
     clock: Clock,
     random: Random,
-    /// Seconds that its clock is ahead of ours.
-    ahead: i64,
-    /// The registration that is ours, where the gateway told its number: what we tell is no other process's.
+    /// Seconds that the gateway's clock is ahead of ours.
+    clock_offset: i64,
+    /// Number of our registration. The gateway refuses callbacks with any other.
     epoch: Option<u64>,
 }
 
-/// What became of a callback.
-pub(super) enum Said {
-    /// It was taken.
-    Taken,
+/// What the gateway replied to a callback.
+pub(super) enum Reply {
+    Accepted,
     /// The gateway does not know the registration.
     Unregistered,
-    /// Not now.
-    Later(String),
-    /// Never: the enrolment, or what was sent, is wrong, as this status says.
-    Never(u16, String),
+    /// Try again later.
+    Unavailable(String),
+    /// Retrying is useless: the enrolment or the callback is wrong. With the status.
+    Refused(u16, String),
 }
 
-impl Gateway {
-    /// The gateway at this URL, whose certificate `ca` may vouch for.
+impl GatewayClient {
     pub(super) fn new(
         base: Base,
         ca: Option<&Path>,
         id: NodeId,
         generation: u32,
         secret: Secret,
-    ) -> Result<Gateway, String> {
-        Ok(Gateway {
+    ) -> Result<GatewayClient, String> {
+        Ok(GatewayClient {
             agent: agent(ca)?,
             base,
             id,
@@ -60,32 +57,33 @@ impl Gateway {
             secret,
             clock: Clock::System,
             random: Random::System,
-            ahead: 0,
+            clock_offset: 0,
             epoch: None,
         })
     }
 
-    /// One callback. A 401 may be a matter of clocks: it is tried once more by the gateway's.
-    pub(super) fn call(&mut self, name: &str, body: &Value) -> Said {
+    /// Sends a callback. A 401 may be due to our clock: retries once by the gateway's.
+    pub(super) fn call(&mut self, name: &str, body: &Value) -> Reply {
         match self.send(name, body) {
             Ok((401, _, Some(date))) => {
-                self.ahead = date.as_second() - self.clock.now().as_second();
-                self.send(name, body)
-                    .map_or_else(Said::Later, |(status, text, _)| self.heard(name, status, &text))
+                self.clock_offset = date.as_second() - self.clock.now().as_second();
+                self.send(name, body).map_or_else(Reply::Unavailable, |(status, text, _)| {
+                    self.read(name, status, &text)
+                })
             }
-            Ok((status, text, _)) => self.heard(name, status, &text),
-            Err(why) => Said::Later(why),
+            Ok((status, text, _)) => self.read(name, status, &text),
+            Err(why) => Reply::Unavailable(why),
         }
     }
 
-    fn heard(&mut self, name: &str, status: u16, text: &str) -> Said {
+    fn read(&mut self, name: &str, status: u16, text: &str) -> Reply {
         if name == "register" && status == 200 {
             self.epoch = epoch(text);
         }
-        judge(status, text)
+        reply(status, text)
     }
 
-    /// The status of the answer, its text, and its date.
+    /// Returns status, body and `Date` of the answer.
     fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
         let mut body = body.clone();
         if let (Some(epoch), Value::Object(fields), true) =
@@ -109,7 +107,7 @@ impl Gateway {
             node: self.id.as_str(),
             generation: self.generation,
         };
-        let created = self.clock.now().as_second() + self.ahead;
+        let created = self.clock.now().as_second() + self.clock_offset;
         let request =
             self.agent.post(url(&self.base, &path)).header("content-type", "application/json");
         let mut request =
@@ -129,21 +127,20 @@ impl Gateway {
     }
 }
 
-/// The number of the registration, in the answer to it; gateways of before tell none, and take none.
 fn epoch(answer: &str) -> Option<u64> {
     let answer: Value = serde_json::from_str(answer).ok()?;
     answer.pointer("/node/registered/epoch")?.as_u64()
 }
 
-fn judge(status: u16, text: &str) -> Said {
+fn reply(status: u16, text: &str) -> Reply {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let detail = body.get("detail").and_then(Value::as_str).unwrap_or_default();
     let refused = || format!("the gateway refused ({status}): {detail}");
     match status {
-        200..=299 => Said::Taken,
-        409 => Said::Unregistered,
-        // Also where its secret was rotated: another one cannot come by itself.
-        400 | 401 | 403 | 404 | 413 | 415 | 421 => Said::Never(status, refused()),
-        _ => Said::Later(refused()),
+        200..=299 => Reply::Accepted,
+        409 => Reply::Unregistered,
+        // 401 includes a rotated secret, which this process cannot learn.
+        400 | 401 | 403 | 404 | 413 | 415 | 421 => Reply::Refused(status, refused()),
+        _ => Reply::Unavailable(refused()),
     }
 }

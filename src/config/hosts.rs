@@ -1,4 +1,4 @@
-//! What the server document says of hosts, listeners and proxies, as questions that the boundary asks.
+//! Which hosts, interfaces and proxies a server document allows.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,25 +7,24 @@ use crate::interface::Interface;
 use crate::routing::provider::Base;
 
 impl Server {
-    /// A problem with the value at a path of the document, where that stands.
+    /// A problem with the value at a path, with its place in the document.
     pub fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
-        self.written.problem(path, message, hint)
+        self.positions.problem(path, message, hint)
     }
 
-    /// Whether it is known for sure what the value at a path is: it has no fault, and needs no
-    /// variable that was not looked at.
+    /// Whether the value at a path is certain: it has no fault and needs no unread variable.
     pub fn knows(&self, path: &str) -> bool {
-        self.written.knows(path)
+        self.positions.knows(path)
     }
 
-    /// Whether clients speak https to us, TLS of our own or not.
+    /// Whether clients use https, be it that a proxy terminates it.
     pub fn public_https(&self) -> bool {
         self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
     }
 
-    /// Whether a `Host` (lower-case) may be asked for on the listener with this address: ours, this machine's, the
-    /// public one, or a listed one. Where nothing is listed a public listener takes any; one on loopback does not, whatever is
-    /// beside it: any page has itself led there by a name of its own.
+    /// Whether a listener accepts a `Host` (lower-case): its address, `localhost`, the public URL's
+    /// host, or a listed one. Without a list, a public listener accepts any host. A listener on
+    /// loopback never does: any web page could reach it by DNS rebinding.
     pub fn accepts_host(&self, authority: &str, listener: Option<SocketAddr>) -> bool {
         let host = host_of(authority);
         let public =
@@ -36,7 +35,7 @@ impl Server {
             .trim_end_matches(']')
             .parse()
             .ok()
-            .filter(|_| is_bare(host));
+            .filter(|_| has_correct_brackets(host));
         let ours = || {
             address
                 .is_some_and(|address| self.listeners.iter().any(|own| own.address.ip() == address))
@@ -58,9 +57,8 @@ impl Server {
             && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
     }
 
-    /// Whether a `Host` may be asked for on the metrics listener. One that only this machine reaches is none of a page whose
-    /// name somebody leads to loopback: there it is this machine's names that count, and those of `metrics.hosts`. A program
-    /// that sends none is no browser.
+    /// Whether the metrics listener accepts a `Host`. On loopback it accepts names of this machine and
+    /// those of `metrics.hosts` only, against DNS rebinding. A client without `Host` is no browser.
     pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
         let Some(authority) = authority.filter(|_| self.metrics.ip().to_canonical().is_loopback())
         else {
@@ -73,15 +71,15 @@ impl Server {
             bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
         let named = matches!(host, "" | "localhost" | "localhost.localdomain" | "ip6-localhost");
         named
-            || (loopback && is_bare(host))
+            || (loopback && has_correct_brackets(host))
             || self.metrics_hosts.iter().any(|own| *own == authority || own == host)
     }
 
-    /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and `/version` are
-    /// wherever PIN or ROUTER is.
+    /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health` and
+    /// `/version` are served with PIN and with ROUTER.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
         let Some(listener) = at.and_then(|at| self.listener_at(at)) else {
-            // A listener that somebody else's server added: it serves everything.
+            // A listener of the embedding server: it serves everything.
             return true;
         };
         let shared = path == "/health"
@@ -92,7 +90,7 @@ impl Server {
             || (shared && listener.interfaces.contains(&Interface::Router))
     }
 
-    /// The listener that a connection to this address came by.
+    /// The listener that accepts connections to this address.
     pub fn listener_at(&self, at: SocketAddr) -> Option<&super::Listener> {
         let exact = |listener: &&super::Listener| {
             listener.address.ip().to_canonical() == at.ip().to_canonical()
@@ -104,13 +102,13 @@ impl Server {
         listeners.clone().find(exact).or_else(|| listeners.find(wild))
     }
 
-    /// Every address that this process listens on for others.
+    /// Every address that this process listens on.
     pub fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners.iter().map(|listener| listener.address).chain([self.metrics])
     }
 
-    /// What nodes sign as `@authority` (RFC 9421 section 2.2.3): the public one, else the address that they connected to,
-    /// without the port that its scheme has anyway.
+    /// The `@authority` that nodes sign (RFC 9421 section 2.2.3): that of the public URL, else the
+    /// address that they connected to, without the default port of the scheme.
     pub fn signed_authority(&self, connected_to: Option<SocketAddr>, tls: bool) -> String {
         if let Some((_, public)) = self.public_url.as_deref().and_then(|url| url.split_once("://"))
         {
@@ -126,8 +124,8 @@ impl Server {
         base.authority()
     }
 
-    /// Whether somebody may stand before this gateway on its own machine, of whom it does not know: it has a public name that is
-    /// not this machine's, and no proxy is named. Then all of the world may come from loopback.
+    /// Whether an unnamed proxy on this machine may be in front: the public URL is not local, and
+    /// `trusted_proxies` is empty. Then connections from loopback may be from anywhere.
     pub fn may_be_fronted(&self) -> bool {
         let public = self.public_url.as_deref().and_then(|url| Base::parse(url).ok());
         let local = |host: &str| {
@@ -137,19 +135,19 @@ impl Server {
         self.trusted_proxies.is_empty() && public.is_some_and(|public| !local(&public.host))
     }
 
-    /// Whether this hop's `X-Forwarded-For` is believed.
+    /// Whether the `X-Forwarded-For` of this hop is trusted.
     pub fn trusts_proxy(&self, hop: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
     }
 
-    /// Whether any listener can be reached from another machine.
+    /// Whether any listener is reachable from another machine.
     pub fn listens_publicly(&self) -> bool {
         !self.listeners.iter().all(|listener| listener.address.ip().to_canonical().is_loopback())
     }
 }
 
-/// Whether an address is written as a Host has it: brackets around IPv6 (RFC 9110 section 7.2) and no other.
-fn is_bare(host: &str) -> bool {
+/// Whether brackets are around IPv6 addresses only (RFC 9110 section 7.2).
+fn has_correct_brackets(host: &str) -> bool {
     let bracketed = host.starts_with('[') && host.ends_with(']');
     bracketed == host.contains(':') && !host.starts_with("[[") && !host.ends_with("]]")
 }
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_on_loopback_are_this_machine_s() {
+    fn metrics_on_loopback_accept_local_hosts_only() {
         let own = server("metrics: { address: 127.0.0.1:9090 }\nhosts: [never.test]\n");
         let own = crate::config::Server { metrics_hosts: vec!["gw.test".into()], ..own };
         for (host, taken) in [
@@ -235,7 +233,7 @@ mod tests {
             ("127.0.0.1:8080", false),
             ("[::ffff:127.0.0.1]:8080", false),
             ("[::1]:80", false),
-            // Of somebody else's server, by its address.
+            // Of an embedding server, by its address.
             ("10.0.0.7:81", true),
             ("127.0.0.1:81", false),
         ] {
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_from_loopback_may_be_anybody_behind_a_public_name() {
+    fn a_public_name_without_a_named_proxy_may_be_fronted() {
         for (text, fronted) in [
             ("{}", false),
             ("public_url: http://127.0.0.1:8080\n", false),
@@ -296,7 +294,7 @@ mod tests {
             );
         }
         assert_eq!(server("{}").signed_authority(None, false), "", "nothing can be signed for it");
-        // The path that a node signs is the one that arrives: a public name with a path would be another one.
+        // A node signs the path that arrives: a public URL with a path would change it.
         assert!(
             read_server("test", "public_url: https://gw.example.com/llm\n", &|_| None).is_err()
         );

@@ -1,67 +1,72 @@
-//! Which captures: the filters of the list, as options.
+//! Filters of captures, as options.
+
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::client::{Failure, duration};
+use super::super::failure::CommandFailure;
 use crate::clock::rfc3339;
 
 /// The filters of `GET /v1/router/replay`.
 #[derive(Args, Default)]
 pub(super) struct Filters {
-    /// Only those since then: an RFC 3339 time, or how long ago, like 24h or 7d.
+    /// Not before this time: RFC 3339, or an age such as 24h or 7d.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only those before then, said as `--since`.
+    /// Before this time, written like --since.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Only those that asked for this alias.
+    /// Requests for this alias.
     #[arg(long)]
     alias: Option<String>,
-    /// Only those of this recipe.
+    /// Decided by this recipe.
     #[arg(long)]
     recipe: Option<String>,
-    /// Only those that this provider served.
+    /// Served by this provider.
     #[arg(long)]
     provider: Option<String>,
-    /// Only those that this model served.
+    /// Served by this model.
     #[arg(long)]
     model: Option<String>,
-    /// Only those that were meant for this provider first.
+    /// First choice of the decision: this provider.
     #[arg(long, value_name = "PROVIDER")]
     decided_provider: Option<String>,
-    /// Only those that were meant for this model first.
+    /// First choice of the decision: this model.
     #[arg(long, value_name = "MODEL")]
     decided_model: Option<String>,
-    /// Only those with these statuses: 200, 4xx, or several with commas between.
+    /// Status 200, or a class such as 4xx, or several separated by commas.
     #[arg(long)]
     status: Option<String>,
-    /// Only completed, failed, aborted or refused ones.
+    /// One of completed, failed, aborted, refused.
     #[arg(long)]
     state: Option<String>,
-    /// Only those of the ROUTER key with this id.
+    /// Made with the ROUTER key of this id.
     #[arg(long, value_name = "KEY_ID")]
     by_key: Option<String>,
-    /// Only those of this user; for admins.
+    /// Owned by this user; admins only.
     #[arg(long, value_name = "USER_ID")]
     owner: Option<String>,
-    /// Only replays of this capture.
+    /// Replays of this capture.
     #[arg(long, value_name = "ID")]
     replay_of: Option<String>,
-    /// Only shadows, instead of all but them.
+    /// Shadows, which are left out otherwise.
     #[arg(long)]
     shadow: bool,
-    /// Only the shadow of this capture.
+    /// The shadow of this capture.
     #[arg(long, value_name = "ID")]
     shadow_of: Option<String>,
 }
 
 impl Filters {
-    /// The parameters of the query, times as the API takes them.
-    pub(super) fn query(&self, now: Timestamp) -> Result<Vec<(&'static str, String)>, Failure> {
+    /// The query of the API. Ages are counted back from `now`.
+    pub(super) fn query(
+        &self,
+        now: Timestamp,
+    ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
         let time = |name: &str, text: &Option<String>| {
-            text.as_deref().map(|text| moment(name, text, now)).transpose()
+            text.as_deref().map(|text| parse_time(name, text, now)).transpose()
         };
         let pairs = [
             ("since", time("--since", &self.since)?),
@@ -84,7 +89,7 @@ impl Filters {
     }
 
     /// The same as the `filter` of an evaluation.
-    pub(super) fn object(&self, now: Timestamp) -> Result<Map<String, Value>, Failure> {
+    pub(super) fn object(&self, now: Timestamp) -> Result<Map<String, Value>, CommandFailure> {
         Ok(self
             .query(now)?
             .into_iter()
@@ -93,16 +98,23 @@ impl Filters {
     }
 }
 
-fn moment(option: &str, text: &str, now: Timestamp) -> Result<String, Failure> {
+fn parse_time(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(rfc3339(at));
     }
-    let ago = duration(text).and_then(|ago| now.checked_sub(ago).ok());
+    let ago = age(text).and_then(|ago| now.checked_sub(ago).ok());
     ago.map(rfc3339).ok_or_else(|| {
-        Failure::Wrong(format!(
-            "{option} has to be an RFC 3339 time, or how long ago, like 24h or 7d"
+        CommandFailure::Usage(format!(
+            "{option} has to be an RFC 3339 time, or an age such as 24h or 7d"
         ))
     })
+}
+
+/// `24h`, `7d`, `1h30m`
+fn age(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+    Duration::try_from(length).ok()
 }
 
 #[cfg(test)]
@@ -110,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_moments_or_how_long_ago() {
+    fn a_time_is_a_timestamp_or_an_age() {
         let now = Timestamp::from_second(1_764_000_000).unwrap();
         for (text, expected) in [
             ("24h", "2025-11-23T16:00:00.000000Z"),
@@ -129,7 +141,7 @@ mod tests {
         for bad in ["", "yesterday", "-24h", "24", "2025-11-24", "99999999999h", "1 month"] {
             let filters = Filters { until: Some(bad.into()), ..Filters::default() };
             assert!(
-                matches!(filters.query(now), Err(Failure::Wrong(why)) if why.starts_with("--until")),
+                matches!(filters.query(now), Err(CommandFailure::Usage(why)) if why.starts_with("--until")),
                 "{bad}"
             );
         }

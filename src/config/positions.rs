@@ -1,35 +1,36 @@
-//! Where a document says what: for problems that only show when what it says is acted on.
+//! Places of the values of a document, for problems that show only when a value is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::read::{Faults, Problem};
-use super::tree::{Node, Value, join};
+use super::diagnostics::Diagnostics;
+use super::problem::Problem;
+use super::tree::{TreeNode, TreeValue, join};
 use crate::routing::document::Place;
 
-/// Where a document says what, for what only shows when it is acted on.
+/// The place of each value.
 #[derive(Clone, Default)]
-pub(super) struct Written {
+pub(super) struct Positions {
     file: String,
     places: BTreeMap<String, Place>,
-    /// The paths of values that have faults, or are behind variables that were not looked at.
+    /// Paths of values that have faults or need unread variables.
     unknown: BTreeSet<String>,
 }
 
-impl Written {
-    pub(super) fn new(file: &str, root: &Node, faults: &Faults) -> Written {
+impl Positions {
+    pub(super) fn new(file: &str, root: &TreeNode, faults: &Diagnostics) -> Positions {
         let mut places = BTreeMap::new();
         note_places(root, String::new(), &mut places);
         let unknown =
             faults.unknown.iter().chain(faults.iter().map(|fault| &fault.path)).cloned().collect();
-        Written { file: file.to_owned(), places, unknown }
+        Positions { file: file.to_owned(), places, unknown }
     }
 
-    /// Whether something stands at this path.
+    /// Whether the document has a value at this path.
     pub(super) fn has(&self, path: &str) -> bool {
         self.places.contains_key(path)
     }
 
-    /// Whether it is known for sure what the value at this path is.
+    /// Whether the value at this path is certain.
     pub(super) fn knows(&self, path: &str) -> bool {
         let above = |unknown: &String| {
             path.strip_prefix(unknown.as_str())
@@ -38,12 +39,12 @@ impl Written {
         !self.unknown.iter().any(above)
     }
 
-    /// Whether that is known of everything in a section.
+    /// Whether every value in a section is certain.
     pub(super) fn knows_all_of(&self, section: &str) -> bool {
         !self.unknown.iter().any(|unknown| unknown.starts_with(section))
     }
 
-    /// A problem with the value at a path, or with what is nearest above it.
+    /// A problem with the value at a path. It has the place of the nearest value above, if it is missing.
     pub(super) fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
         let mut nearest = path;
         let at = loop {
@@ -66,12 +67,12 @@ impl Written {
     }
 }
 
-fn note_places(node: &Node, path: String, places: &mut BTreeMap<String, Place>) {
+fn note_places(node: &TreeNode, path: String, places: &mut BTreeMap<String, Place>) {
     match &node.value {
-        Value::Map(entries) => entries
+        TreeValue::Map(entries) => entries
             .iter()
             .for_each(|entry| note_places(&entry.node, join(&path, &entry.key), places)),
-        Value::List(items) => {
+        TreeValue::List(items) => {
             items
                 .iter()
                 .enumerate()

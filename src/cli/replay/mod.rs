@@ -1,0 +1,129 @@
+//! `rerouter replay`: captures of a gateway from a shell, and what another document would do to them.
+
+mod captures;
+mod corpus;
+mod evaluate;
+mod export;
+mod filters;
+mod gate;
+mod import;
+mod junit;
+mod list;
+mod report;
+mod reroute;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use self::filters::Filters;
+use super::client::{ApiClient, ApiClientOptions};
+use super::failure::CommandFailure;
+use super::output::print_error;
+use super::table::clean;
+use crate::clock::Clock;
+use crate::config::Env;
+
+#[derive(Args)]
+pub(super) struct ReplayArguments {
+    #[command(flatten)]
+    client: ApiClientOptions,
+    #[command(subcommand)]
+    command: ReplayCommand,
+}
+
+#[derive(Subcommand)]
+enum ReplayCommand {
+    /// List captures, newest first.
+    List {
+        #[command(flatten)]
+        filters: Filters,
+        /// Maximum number of captures.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
+        /// Print one JSON object per line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one capture in full.
+    Show {
+        /// Id of the capture.
+        id: String,
+        /// Print the JSON of the API.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a capture again under the live document, and compare the two.
+    Reroute {
+        /// Id of the capture.
+        id: String,
+        /// Decide only; no provider is called.
+        #[arg(long)]
+        dry_run: bool,
+        /// Repeating the call with the same key within ten minutes returns the first answer, and costs nothing.
+        #[arg(long, value_name = "TEXT")]
+        idempotency_key: Option<String>,
+        /// Print the JSON of the API, with the comparison in `compare`.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Predict what a document would do to captured traffic. With bounds, a gate for CI.
+    Evaluate(Box<evaluate::EvaluateArguments>),
+    /// Write captures to a file, one per line, newest first: a corpus for `evaluate --corpus` and `import`.
+    Export {
+        #[command(flatten)]
+        filters: Filters,
+        /// Maximum number of captures. Default: all that match.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
+        /// File to write, readable by its owner only; `-` is standard output.
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        out: String,
+    },
+    /// Add the captures of an exported file to a gateway; admins only. Existing captures are left unchanged.
+    Import {
+        /// File written by `export`.
+        file: PathBuf,
+        /// New owner of the captures. Default: their present owners.
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
+        /// Print the counts as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> ExitCode {
+    let (code, why) = match run_command(arguments, env) {
+        Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,
+        Err(CommandFailure::BoundBroken) => return ExitCode::from(1),
+        Err(CommandFailure::Usage(why)) => (2, why),
+        Err(CommandFailure::Gateway(why)) => (3, why),
+    };
+    print_error(&format!("{}\n", clean(&why)));
+    ExitCode::from(code)
+}
+
+fn run_command(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+    let now = Clock::System.now();
+    let ReplayArguments { client, command } = arguments;
+    let connect = || ApiClient::new(&client, env);
+    match command {
+        ReplayCommand::List { filters, limit, json } => {
+            list::list(&connect()?, &filters.query(now)?, limit, json)
+        }
+        ReplayCommand::Show { id, json } => show::show(&connect()?, &id, json),
+        ReplayCommand::Reroute { id, dry_run, idempotency_key, json } => {
+            reroute::reroute(&connect()?, &id, dry_run, idempotency_key.as_deref(), json)
+        }
+        ReplayCommand::Evaluate(arguments) => evaluate::run(&arguments, &connect, env, now),
+        ReplayCommand::Export { filters, limit, out } => {
+            export::export(&connect()?, &filters.query(now)?, limit, &out)
+        }
+        ReplayCommand::Import { file, owner, json } => {
+            import::import(&connect()?, &file, owner.as_deref(), json)
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `rerouter replay reroute`
+
+use serde_json::{Value, json};
+
+use super::super::client::{ApiClient, refusal};
+use super::super::failure::CommandFailure;
+use super::super::output::print;
+use super::super::table::TextTable;
+use super::captures::{path, text};
+
+pub(super) fn reroute(
+    client: &ApiClient,
+    id: &str,
+    dry_run: bool,
+    idempotency_key: Option<&str>,
+    json: bool,
+) -> Result<(), CommandFailure> {
+    let path = path(id)?;
+    let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
+    let answer = client.post(&format!("{path}/reroute"), &query, idempotency_key)?;
+    let mut reroute = answer.json().unwrap_or_default();
+    let new_id = reroute.get("new_id").and_then(Value::as_str).map(str::to_owned);
+    let failed = || Err(refusal(answer.status, &answer.text, None));
+    // If only the provider failed, there is a new capture to show all the same.
+    if answer.status != 200 && new_id.is_none() {
+        return failed();
+    }
+    let comparison = match &new_id {
+        Some(new) => Some(client.get(&format!("{path}/compare/{new}"), &[])?)
+            .filter(|answer| answer.status == 200),
+        None => None,
+    };
+    let comparison = match comparison {
+        Some(answer) => answer.json()?,
+        None => compare_decisions(&reroute),
+    };
+    let printed = if json {
+        if let Some(fields) = reroute.as_object_mut() {
+            fields.insert("compare".to_owned(), comparison);
+        }
+        print(&format!("{reroute}\n"))
+    } else {
+        let new = new_id.as_deref().unwrap_or("dry run");
+        print(&format!("{new} of {id}\n\n{}", side_by_side(&comparison)))
+    };
+    if answer.status == 200 { printed } else { failed() }
+}
+
+/// Compares the decisions alone, if there is no new capture.
+fn compare_decisions(reroute: &Value) -> Value {
+    let rows = ["provider", "model", "recipe", "rule", "revision"].map(|name| {
+        let at = |decision: &str| {
+            reroute.pointer(&format!("{decision}/{name}")).cloned().unwrap_or_default()
+        };
+        let (a, b) = (at("/original/decision"), at("/decision"));
+        json!({ "field": format!("decision.{name}"), "equal": a == b, "a": a, "b": b })
+    });
+    json!({ "fields": rows })
+}
+
+fn side_by_side(comparison: &Value) -> String {
+    let mut table = TextTable::new(&["FIELD", "ORIGINAL", "NEW", ""]);
+    for field in comparison.get("fields").and_then(Value::as_array).into_iter().flatten() {
+        let mark = match field.get("equal").and_then(Value::as_bool) {
+            Some(true) => "",
+            Some(false) => "differs",
+            None => "unknown",
+        };
+        let [name, a, b] = ["field", "a", "b"].map(|name| text(field.get(name)));
+        table.row([name, a, b, mark.to_owned()]);
+    }
+    table.text()
+}

@@ -1,0 +1,146 @@
+//! The server document as values.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::limits::LimitSettings;
+use super::net::Net;
+use super::positions::Positions;
+use crate::capture::redact::Redactor;
+use crate::interface::Interface;
+use crate::routing::provider::Authorities;
+
+/// The server document.
+#[derive(Clone)]
+pub struct Server {
+    /// Where clients connect.
+    pub listeners: Vec<Listener>,
+    /// URL of the gateway for clients, without a path: `https://gw.example.com`.
+    pub public_url: Option<String>,
+    /// Further accepted `Host` values, lower-case.
+    pub hosts: Vec<String>,
+    /// Address of metrics and probes.
+    pub metrics: SocketAddr,
+    /// Further accepted `Host` values of a metrics listener on loopback.
+    pub metrics_hosts: Vec<String>,
+    /// Worker threads; 0: one per core.
+    pub threads: usize,
+    /// Directory of accounts, keys and captures.
+    pub data_dir: PathBuf,
+    /// Source of the routing document.
+    pub routing: RoutingFile,
+    /// Capture settings.
+    pub capture: CaptureSettings,
+    /// Anybody may register.
+    pub registration_open: bool,
+    /// Requests may use agents that were last written without a credential: `agent.call_untrusted`,
+    /// and always if all listeners are on loopback.
+    pub call_untrusted: bool,
+    /// Lifetimes of sessions.
+    pub session: SessionSettings,
+    /// Limits of connections and bodies.
+    pub limits: LimitSettings,
+    /// Trusted authorities for certificates of nodes. Default: those of the system.
+    pub node_authorities: Option<Arc<Authorities>>,
+    /// Networks that the gateway never connects to.
+    pub egress_deny: Vec<Net>,
+    /// Proxies whose `X-Forwarded-For` is trusted.
+    pub trusted_proxies: Vec<Net>,
+    /// Retention of the audit.
+    pub audit: AuditRetention,
+    /// Each request is logged, as JSON.
+    pub access_log: bool,
+    /// Places of the values in the document.
+    pub(super) positions: Positions,
+}
+
+impl fmt::Debug for Server {
+    /// Hides everything: any value may be from the environment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// An address to listen on.
+#[derive(Clone)]
+pub struct Listener {
+    /// Its path in the document.
+    pub path: String,
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Certificate chain and key, as PEM files.
+    pub tls: Option<TlsFiles>,
+    /// Interfaces that are served there.
+    pub interfaces: Vec<Interface>,
+}
+
+/// PEM files of a listener.
+#[derive(Clone)]
+pub struct TlsFiles {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Source of the routing document, and what it may use.
+#[derive(Clone)]
+pub struct RoutingFile {
+    /// The named file.
+    pub file: Option<PathBuf>,
+    /// The store holds the document; only the API changes it.
+    pub stored: bool,
+    /// Patterns of the environment variables that it may use.
+    pub env_allow: Vec<String>,
+    /// Headers that conditions may use, lower-case.
+    pub signal_headers: Vec<String>,
+}
+
+/// What is captured of requests.
+#[derive(Clone)]
+pub struct CaptureSettings {
+    /// Requests are captured.
+    pub enabled: bool,
+    /// Bodies are captured too.
+    pub bodies: bool,
+    /// Bodies are encrypted at rest.
+    pub encrypt: bool,
+    /// A client may keep its bodies out.
+    pub client_opt_out: bool,
+    /// Maximum bytes of a captured body; longer ones are truncated.
+    pub max_body: usize,
+    /// Redacts captures before they are written.
+    pub redactor: Redactor,
+    /// Retention of captures.
+    pub retention: Retention,
+}
+
+/// Retention of captures; the oldest are deleted first.
+#[derive(Clone)]
+pub struct Retention {
+    /// Maximum age.
+    pub age: Duration,
+    /// Maximum bytes.
+    pub size: u64,
+}
+
+/// Retention of the audit.
+#[derive(Clone)]
+pub struct AuditRetention {
+    /// Maximum age.
+    pub age: Duration,
+    /// Maximum number of rows.
+    pub rows: u64,
+}
+
+/// Lifetimes of sessions.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// Maximum time without use.
+    pub idle: Duration,
+    /// Maximum time in all.
+    pub absolute: Duration,
+}

@@ -1,0 +1,98 @@
+//! The end of the process: signals, drain, exit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use log::{info, warn};
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::checkpoints;
+use crate::app::App;
+use crate::bounds;
+
+/// Drains the gateway: `/readyz` fails from now on. Resolves when no request is under way, and
+/// captures, spend and revocations are durable; what the store refuses is logged. Afterwards keys
+/// with a budget are refused. New connections are still accepted: stop the server before, and
+/// bound the wait.
+pub async fn drained(app: &App) {
+    app.drain();
+    while app.requests_under_way() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let captured = async {
+        app.captures.flush().await;
+        if let Err(error) = app.archive.close().await {
+            warn!("captures could not be closed, the next start recovers them: {error}");
+        }
+    };
+    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::SHUTDOWN_WRITE_TIME), captured);
+    for id in unsaved {
+        warn!("the end of {id} could not be stored: end it again after the next start");
+    }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("the last uses of keys could not be stored: {error}");
+    }
+    if let Err(error) = app.auth.move_due(&app.store).await {
+        warn!("used secrets still depend on an earlier master key: {error}");
+    }
+    if let Err(error) = app.limits.close(&app.store).await {
+        warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");
+    }
+    // A store that hangs must not stop the exit.
+    let _late =
+        tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
+}
+
+/// Sent for a write beyond the limit on file sizes (setrlimit(2)). The number holds on Linux and
+/// macOS, except on MIPS.
+const SIGXFSZ: i32 = 25;
+
+/// SIGTERM and SIGINT begin a drain; a second one ends it.
+pub(super) struct StopSignals;
+
+#[async_trait]
+impl ShutdownSignalWatch for StopSignals {
+    async fn recv(&self) -> ShutdownSignal {
+        // Ignored, so that such a write fails like one on a full disk and does not end the process.
+        let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
+        stop_signal().await;
+        ShutdownSignal::GracefulTerminate
+    }
+}
+
+async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        warn!("signals cannot be received: only SIGKILL ends this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Exits when the drain is complete; Pingora alone would wait for its whole grace period.
+pub(super) struct DrainService {
+    pub(super) app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for DrainService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        if shutdown.changed().await.is_err() {
+            return;
+        }
+        info!("draining: {} request(s) under way", self.app.requests_under_way());
+        tokio::select! {
+            () = drained(&self.app) => info!("drained"),
+            () = stop_signal() => warn!("stopped by a second signal: {} request(s) cut off", self.app.requests_under_way()),
+        }
+        self.app.access_log.flush(Duration::from_secs(1));
+        std::process::exit(0);
+    }
+}
