@@ -6,14 +6,14 @@ use std::future::Future;
 
 use crate::error::Error;
 
-/// Why work came to no end.
+/// Why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
-    /// It panicked.
+    /// The work panicked.
     #[error("a panic")]
     Panicked,
-    /// The process is leaving.
-    #[error("the process leaves")]
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
     Leaving,
 }
 
