@@ -127,12 +127,6 @@ pub const KEYS_PER_OWNER: usize = 100;
 pub const DEAD_KEYS_PER_OWNER: usize = 1_000;
 /// Keys that a list looks at in one hold of the table: nobody waits long for it, however many of them are not shown.
 pub const KEY_STEP: usize = 128;
-/// Peppers that secrets may be known by, that of the master key of now counted: a secret that is not known is looked for by each.
-pub const PEPPERS: usize = 4;
-/// Digests that are moved to the pepper of now in one transaction: some milliseconds, for which other changes wait.
-pub const MOVES_BATCH: usize = 500;
-/// How long a digest that is to be moved waits for others: until then a use of its secret costs one more HMAC.
-pub const MOVES_INTERVAL: Duration = Duration::from_millis(250);
 /// Keys whose last use is written down in one transaction: some milliseconds, for which other changes wait.
 pub const USES_BATCH: usize = 1_000;
 /// How often a patch of a key is made anew because another change of it came between.

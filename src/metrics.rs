@@ -17,7 +17,6 @@
 //! | `rerouter_shadows_total` | outcome | copies of requests for shadows: completed, failed, aborted, dropped (too many under way), ineligible |
 //! | `rerouter_auth_failures_total` | interface, reason | credentials refused |
 //! | `rerouter_keys` | interface, status | keys in the tables |
-//! | `rerouter_older_pepper_secrets` | kind | keys and sessions that are known by the pepper of an earlier master key; they move when they are used |
 //! | `rerouter_unsaved_endings` | kind | keys revoked and users disabled here, of which the store has yet to hear: tried until it does, lost if the process is killed before |
 //! | `rerouter_nodes` | state | nodes by how they stand: pending, ready, draining, unreachable, gone |
 //! | `rerouter_agent_open` | | 1 while the AGENT interface asks for no credential |
@@ -77,7 +76,6 @@ pub struct Metrics {
     shadows: IntCounterVec,
     auth_failures: IntCounterVec,
     keys: IntGaugeVec,
-    older_pepper: IntGaugeVec,
     unsaved_endings: IntGaugeVec,
     nodes: IntGaugeVec,
     agent_open: IntGauge,
@@ -186,11 +184,6 @@ impl Metrics {
                 &["interface", "reason"],
             )?,
             keys: gauges("keys", "Keys in the tables.", &["interface", "status"])?,
-            older_pepper: gauges(
-                "older_pepper_secrets",
-                "Keys and sessions known by the pepper of an earlier master key.",
-                &["kind"],
-            )?,
             unsaved_endings: gauges(
                 "unsaved_endings",
                 "Keys revoked and users disabled here that the store has yet to hear of.",
@@ -329,11 +322,6 @@ impl Metrics {
     /// So many nodes stand so.
     pub fn nodes(&self, state: &str, count: usize) {
         self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// So many of this kind, `keys` or `sessions`, are known by the pepper of an earlier master key.
-    pub fn older_pepper_secrets(&self, kind: &str, count: u64) {
-        self.older_pepper.with_label_values(&[kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// So many of this kind, `keys` or `users`, have ended here and not yet in the store.
@@ -566,7 +554,6 @@ mod tests {
         metrics.breaker_open("p", "m", true);
         metrics.auth_failure("router", "unknown");
         metrics.keys("router", "active", 1);
-        metrics.older_pepper_secrets("keys", 1);
         metrics.unsaved_endings("keys", 1);
         metrics.nodes("ready", 1);
         metrics.agent_open(true);

@@ -10,7 +10,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
-pub use keyring::{Keyring, Part, Retired, fingerprint, open_retired, seal_retired};
+pub use keyring::{Keyring, Purpose};
 pub use mask::{Mask, Masking};
 pub use names::is_credential;
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Thirty-two secret bytes: the master key and what is derived from it.
+/// Thirty-two secret bytes: a master key, the root key, or a key derived from it. Cleared on drop.
 #[derive(Clone)]
 pub struct SecretBytes([u8; 32]);
 
@@ -75,13 +75,15 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// Derives 32 bytes for one purpose from these (HKDF-SHA-256, RFC 5869, no salt: the input is a uniform key).
-pub fn derive(master: &SecretBytes, purpose: &str) -> SecretBytes {
+/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform; `info` is the concatenation of the parts.
+fn expand(key: &SecretBytes, info: &[&[u8]]) -> SecretBytes {
     let mut out = [0; 32];
     let expanded =
-        hkdf::Hkdf::<sha2::Sha256>::new(None, master.expose()).expand(purpose.as_bytes(), &mut out);
-    // Only lengths beyond 255 blocks are refused; one block is asked for.
-    debug_assert!(expanded.is_ok());
+        hkdf::Hkdf::<sha2::Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
+    // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be used.
+    if expanded.is_err() {
+        std::process::abort();
+    }
     SecretBytes::new(out)
 }
 
@@ -181,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_sealed_value_opens_only_whole_and_in_its_place() {
-        let key = derive(&SecretBytes::new([7; 32]), "test");
+        let key = SecretBytes::new([7; 32]);
         let sealed = seal(&key, b"req_1", b"prompt", &crate::id::Random::System).unwrap();
         assert_eq!(sealed.len(), 12 + b"prompt".len() + 16);
         assert_eq!(open(&key, b"req_1", &sealed).as_deref(), Some(&b"prompt"[..]));
         assert_eq!(open(&key, b"req_2", &sealed), None);
-        assert_eq!(open(&derive(&SecretBytes::new([7; 32]), "other"), b"req_1", &sealed), None);
+        assert_eq!(open(&SecretBytes::new([8; 32]), b"req_1", &sealed), None);
         for at in 0..sealed.len() {
             let mut bent = sealed.clone();
             bent[at] ^= 1;

@@ -149,7 +149,6 @@ impl Gateway {
         server.add_service(background_service("providers", Keeping { upkeep }));
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
-        server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
         server.add_service(background_service("captures", Tending { app: self.app.clone() }));
         server.add_service(background_service("checkpoints", Checkpointing::of(&self.app)));
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
@@ -235,9 +234,6 @@ pub async fn drained(app: &App) {
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("when keys were last used could not be written: {error}");
-    }
-    if let Err(error) = app.auth.move_due(&app.store).await {
-        warn!("secrets that were used are still known by an earlier master key's pepper: {error}");
     }
     if let Err(error) = app.limits.close(&app.store).await {
         warn!(
@@ -480,21 +476,6 @@ async fn sweep_audit(app: &App) {
     }
 }
 
-/// Moves secrets that are used to the pepper of now, while there is another.
-struct Moving {
-    app: Arc<App>,
-}
-
-#[async_trait]
-impl BackgroundService for Moving {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.app.auth.keep_moving(&self.app.store, &self.app.clock) => {}
-        }
-    }
-}
-
 /// Completes the index of captures, and keeps captures for as long and as many as the server document says.
 struct Tending {
     app: Arc<App>,
@@ -503,15 +484,7 @@ struct Tending {
 #[async_trait]
 impl BackgroundService for Tending {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let complete = async {
-            self.app.archive.catch_up_at_last().await;
-            match self.app.archive.forget_keys().await {
-                Ok(gone) => {
-                    gone.iter().for_each(|number| info!("no capture is left of the time of master key {number}: its key is forgotten"))
-                }
-                Err(error) => warn!("keys of captures that are not needed any more could not be forgotten: {error}"),
-            }
-        };
+        let complete = self.app.archive.catch_up_at_last();
         // Also while the index is made again, or cannot be: the disk has its end.
         let tend = async {
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);

@@ -165,7 +165,6 @@ pub async fn rotate(
     let new = NewSecret {
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: app.auth.pepper(),
         grace_ends: grace
             .map(|grace| now.checked_add(grace))
             .transpose()

@@ -1,7 +1,7 @@
 //! The in-memory key tables, the authority on what a key may do: a miss is a refusal without any look at the store.
 //! A revocation acts by a flag in the shared key, before the store has heard of it, and outlives every re-read of the row.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -161,10 +161,6 @@ pub(super) struct Keys {
     /// Those of ROUTER that have a budget, so that nobody looks for them among all.
     budgets: DashSet<KeyId>,
     turn: Mutex<Turn>,
-    /// Those that are known by an older pepper than that of now, and have not ended.
-    unmoved: DashSet<KeyId>,
-    /// The number of the pepper of now.
-    pepper: u32,
     /// AGENT asks for a key: then those made while it did not are nobody's.
     agent_enforced: bool,
 }
@@ -203,8 +199,8 @@ impl Turn {
 
 impl Keys {
     /// Empty tables.
-    pub(super) fn new(agent_enforced: bool, pepper: u32) -> Self {
-        Keys { agent_enforced, pepper, ..Keys::default() }
+    pub(super) fn new(agent_enforced: bool) -> Self {
+        Keys { agent_enforced, ..Keys::default() }
     }
 
     fn table(&self, interface: Interface) -> &Table {
@@ -267,11 +263,6 @@ impl Keys {
         } else {
             self.budgets.remove(&id);
         }
-        if peppers(&key.row, None).any(|pepper| pepper != self.pepper) {
-            self.unmoved.insert(id.clone());
-        } else {
-            self.unmoved.remove(&id);
-        }
         let tally = turn.tally(key.row.interface);
         tally.add(key.sort());
         match old {
@@ -314,7 +305,6 @@ impl Keys {
             table.ids.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
         self.budgets.remove(id);
-        self.unmoved.remove(id);
         turn.killed.remove(id);
         turn.felled.remove(id);
     }
@@ -330,33 +320,6 @@ impl Keys {
             .filter_map(|id| self.by_id(Interface::Router, id))
             .filter(|key| live(key))
             .collect()
-    }
-
-    /// At least as many keys as are known by an older pepper.
-    pub(super) fn unmoved(&self) -> usize {
-        self.unmoved.len()
-    }
-
-    /// How many keys are known by an older pepper, by that pepper; a key whose secret before has another counts for each. Those
-    /// that are so no more are looked at no more.
-    pub(super) fn of_older(&self, now: Timestamp) -> BTreeMap<u32, usize> {
-        let ids: Vec<KeyId> = self.unmoved.iter().map(|id| id.key().clone()).collect();
-        let mut found = BTreeMap::new();
-        for id in ids {
-            let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id));
-            let live = key
-                .filter(|key| !matches!(key.standing(now), Standing::Revoked | Standing::Expired));
-            let older: BTreeSet<u32> = live
-                .iter()
-                .flat_map(|key| peppers(&key.row, Some(now)))
-                .filter(|pepper| *pepper != self.pepper)
-                .collect();
-            if older.is_empty() {
-                self.unmoved.remove(&id);
-            }
-            older.into_iter().for_each(|pepper| *found.entry(pepper).or_default() += 1);
-        }
-        found
     }
 
     /// Ends a key here and now.
@@ -471,14 +434,6 @@ impl Keys {
             Standing::Active => counts.active,
         }
     }
-}
-
-/// The peppers that a key which has not been revoked is known by, at this moment or at all.
-fn peppers(row: &KeyRow, at: Option<Timestamp>) -> impl Iterator<Item = u32> {
-    let graced =
-        row.previous.as_ref().filter(|previous| at.is_none_or(|at| at < previous.expires_at));
-    let both = std::iter::once(row.pepper).chain(graced.map(|previous| previous.pepper));
-    both.filter(|_| row.revoked_at.is_none())
 }
 
 /// The digests that a key may be found by.

@@ -11,7 +11,7 @@ use crate::store::{ChangeUser, Faults, Role, Store, UserRow};
 
 async fn world(dir: &std::path::Path) -> (Auth, Store, Faults) {
     let faults = Faults::default();
-    let store = Store::open(dir, b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir).await.unwrap().with_faults(faults.clone());
     let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
     auth.attach(&store).await.unwrap();
     (auth, store, faults)

@@ -8,7 +8,6 @@ mod grants;
 mod keys;
 mod leaving;
 mod password;
-mod peppers;
 mod principal;
 mod revocation;
 mod session;
@@ -33,7 +32,7 @@ use tokio::sync::watch;
 use crate::error::{Error, Kind};
 use crate::id::{KeyId, UserId};
 use crate::interface::{Interface, Surface};
-use crate::secret::{Keyring, Secret, constant_time_eq};
+use crate::secret::{Keyring, Purpose, Secret, constant_time_eq};
 use crate::store::{
     Change, Committed, Follower, KeyRow, NodeRow, Role, Snapshot, Store, StoreError, UserRow,
 };
@@ -51,7 +50,6 @@ pub use throttle::{Throttle, UNKNOWN_USER};
 pub use veil::Veil;
 
 use keys::Keys;
-use peppers::Peppers;
 use session::{Cookie, Sessions, Shown, read_cookie};
 
 /// The reason for which a secret is refused that nobody has.
@@ -77,7 +75,7 @@ impl From<Refused> for Error {
 pub struct Auth(Arc<Tables>);
 
 struct Tables {
-    peppers: Peppers,
+    pepper: token::Pepper,
     veil: Veil,
     admin: Option<[u8; 32]>,
     agent_cloud: Option<[u8; 32]>,
@@ -122,7 +120,7 @@ impl Auth {
         &self.0.veil
     }
 
-    /// Empty tables. Secrets are known by the peppers of `keys`; `admin_key` and `agent_key` are what the environment holds, empty
+    /// Empty tables. Digests are made with the pepper from `keys`; `admin_key` and `agent_key` are what the environment holds, empty
     /// meaning none; `idle` is how long a session may be silent.
     pub fn new(
         keys: impl Into<Keyring>,
@@ -130,10 +128,10 @@ impl Auth {
         agent_key: Option<Secret>,
         idle: Duration,
     ) -> Auth {
-        let peppers = Peppers::new(&keys.into());
+        let pepper = token::Pepper::new(&keys.into().derive(Purpose::Digests, b""));
         let veil = Veil::new(admin_key.iter().chain(&agent_key));
         let of = |key: Option<Secret>| {
-            key.filter(|key| !key.is_empty()).map(|key| peppers.digest(key.expose()))
+            key.filter(|key| !key.is_empty()).map(|key| pepper.digest(key.expose()))
         };
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
         let built_in = Arc::new(UserRow {
@@ -152,8 +150,8 @@ impl Auth {
             admin,
             agent_cloud,
             idle,
-            keys: Keys::new(agent_cloud.is_some(), peppers.number()),
-            peppers,
+            keys: Keys::new(agent_cloud.is_some()),
+            pepper,
             sessions: Sessions::default(),
             users: DashMap::new(),
             emails: DashMap::new(),
@@ -166,6 +164,11 @@ impl Auth {
             shutting_out: Mutex::default(),
             being_disabled: AtomicUsize::new(0),
         }))
+    }
+
+    /// What is stored of a secret: its digest.
+    pub fn digest(&self, secret: &Secret) -> [u8; 32] {
+        self.0.pepper.digest(secret.expose())
     }
 
     /// Follows the store from now on and takes in what it has. Call once, before the first request.
@@ -386,8 +389,7 @@ impl Auth {
                     Presented::Nothing => Err("missing"),
                     Presented::Malformed => Err("malformed"),
                     Presented::Cookie(value) => {
-                        let by = |digest: &[u8; 32]| self.by_session(digest, Shown::Cookie, now);
-                        self.known(value, &self.0.peppers.digest(value), Shown::Cookie, by)
+                        self.by_session(&self.0.pepper.digest(value), Shown::Cookie, now)
                     }
                     Presented::Secret(secret) => self.by_secret(secret, surface, now),
                 }
@@ -402,7 +404,7 @@ impl Auth {
         surface: Surface,
         now: Timestamp,
     ) -> Result<Principal, &'static str> {
-        let digest = self.0.peppers.digest(secret);
+        let digest = self.0.pepper.digest(secret);
         if !surface.is_data_plane()
             && self.0.admin.is_some_and(|admin| constant_time_eq(&admin, &digest))
         {
@@ -411,12 +413,10 @@ impl Auth {
         if !token::well_formed(secret) {
             return Err("malformed");
         }
-        self.known(secret, &digest, Shown::Token, |digest| {
-            match self.0.keys.by_digest(surface.interface(), digest) {
-                Some(key) => self.by_key(&key, digest, now),
-                None => self.by_session(digest, Shown::Token, now),
-            }
-        })
+        match self.0.keys.by_digest(surface.interface(), &digest) {
+            Some(key) => self.by_key(&key, &digest, now),
+            None => self.by_session(&digest, Shown::Token, now),
+        }
     }
 
     fn by_key(
@@ -459,19 +459,17 @@ impl Auth {
             Presented::Nothing => return Err("missing"),
             Presented::Cookie(_) | Presented::Malformed => return Err("malformed"),
         };
-        let digest = self.0.peppers.digest(secret);
+        let digest = self.0.pepper.digest(secret);
         if constant_time_eq(cloud, &digest) {
             return Ok(Principal::AgentTenant { via: AgentCredential::CloudKey });
         }
         if !token::well_formed(secret) {
             return Err("malformed");
         }
-        self.known(secret, &digest, Shown::Token, |digest| {
-            let key = self.0.keys.by_digest(Interface::Agent, digest).ok_or(UNKNOWN)?;
-            usable(&key, digest, now)?;
-            self.0.keys.used(&key, now);
-            Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
-        })
+        let key = self.0.keys.by_digest(Interface::Agent, &digest).ok_or(UNKNOWN)?;
+        usable(&key, &digest, now)?;
+        self.0.keys.used(&key, now);
+        Ok(Principal::AgentTenant { via: AgentCredential::Key(Arc::clone(key.row())) })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Login sessions in memory: found by the digest of the cookie or of the token, never by one in place of the other,
 //! and over when idle too long. Also the cookie itself: how it is read and how it is set.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -73,18 +72,6 @@ impl Sessions {
                 self.by_token.remove(&old.row.token_digest);
             }
         }
-    }
-
-    /// How many are known by a pepper that is not this one, by that pepper; one with both secrets counts for each.
-    pub(super) fn of_older(&self, newest: u32, now: Timestamp) -> BTreeMap<u32, usize> {
-        let mut found = BTreeMap::new();
-        for session in self.by_id.iter().filter(|session| session.row.expires_at > now) {
-            let peppers = BTreeSet::from([session.row.cookie_pepper, session.row.token_pepper]);
-            for pepper in peppers.into_iter().filter(|pepper| *pepper != newest) {
-                *found.entry(pepper).or_default() += 1;
-            }
-        }
-        found
     }
 
     /// Forgets one.

@@ -65,7 +65,6 @@ impl World {
             name: "ci".into(),
             redacted: token::redact(secret.expose()),
             digest: self.auth.digest(secret),
-            pepper: self.auth.pepper(),
             owner: self.user.id.clone(),
             created_by: Actor { kind: "session".into(), id: "sess_1".into() },
             parent: None,
@@ -99,9 +98,7 @@ impl World {
             id: SessionId::new(at(0), &self.random),
             user: user.clone(),
             cookie_digest: self.auth.digest(&cookie),
-            cookie_pepper: self.auth.pepper(),
             token_digest: self.auth.digest(&bearer),
-            token_pepper: self.auth.pepper(),
             created_at: at(0),
             expires_at: at(expires),
             last_seen: at(0),
@@ -336,7 +333,7 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
     let mut world = World::new(None);
     let secret = token::mint("rtr", &world.random);
     let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &secret) };
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
     world.auth.attach(&store).await.unwrap();
     store.create_key(row.clone()).await.unwrap();
@@ -420,7 +417,7 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
 async fn uses_reach_the_store_in_batches() {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::new(None);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
     world.auth.attach(&store).await.unwrap();
     let mut shown = Vec::new();
@@ -462,7 +459,7 @@ async fn uses_reach_the_store_in_batches() {
 async fn a_revocation_that_finds_the_disk_full_is_tried_on() {
     let dir = tempfile::tempdir().unwrap();
     let (faults, world) = (Faults::default(), World::new(None));
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &Secret::new("x")) };
     store.create_key(row.clone()).await.unwrap();
     faults.fill_accounts();

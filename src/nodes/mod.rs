@@ -4,7 +4,6 @@
 
 mod life;
 mod look;
-mod reseal;
 mod standing;
 mod turn;
 
@@ -28,10 +27,8 @@ use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
 use crate::routing::inputs::{Abilities, Breaker, Demand, TargetHealth};
 use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::Target;
-use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
+use crate::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
 use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
-
-pub use self::reseal::resealed;
 
 /// A cheap handle to the table.
 #[derive(Clone)]
@@ -137,9 +134,9 @@ impl Ready {
 }
 
 impl Nodes {
-    /// An empty table; secrets are sealed under a key of this keyring.
+    /// An empty table; secrets are sealed under a key from this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes::with(keys.into().nodes().clone(), None)
+        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None)
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.

@@ -44,10 +44,6 @@ impl Admin {
                 );
             }
         }
-        let left = self.app.auth.unmoved(now);
-        for (kind, count) in [("keys", left.keys), ("sessions", left.sessions)] {
-            self.app.metrics.older_pepper_secrets(kind, count);
-        }
         self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
         self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
         for standing in nodes::Standing::ALL {

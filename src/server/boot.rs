@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use log::{info, warn};
 
 use super::Gateway;
-use super::master::{Claimed, Given};
+use super::master::{MasterKeys, Unlocked};
 use crate::app::{App, Parts};
 use crate::auth::Auth;
 use crate::capture::index::Archive;
@@ -21,8 +20,8 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
-use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError};
+use crate::secret::{Purpose, Secret};
+use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError};
 
 /// Why a gateway cannot start, in words for the operator.
 #[derive(Debug)]
@@ -50,7 +49,7 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// `REROUTER_MASTER_KEY_OLD`: the one that the store has, where it is to go over to `master_key`.
+    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, at the start that replaces it by `master_key`.
     pub master_key_old: Option<Secret>,
     /// Looks up any other variable, for `${…}` in documents.
     pub variables: Variables,
@@ -106,12 +105,16 @@ pub(super) async fn prepare(
     let dir = DataDir::take(&server.data_dir)?;
     let (random, clock) = (Random::System, environment.clock);
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
-    let given =
-        Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let claim = move |masters: &Masters<'_>| {
-        given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed))
+    let (path, now) = (dir.path().to_owned(), clock.now());
+    let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
+    let unlock = move |opening: &Opening<'_>| {
+        let unlocked = master_keys.unlock(opening)?;
+        Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
     };
-    let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
+    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
+    if rewrapped {
+        info!("the master key was changed; the previous one is needed for older backups only");
+    }
     let store = store.with_faults(faults);
     let routing = match of_file {
         Some(routing) => routing,
@@ -128,7 +131,6 @@ pub(super) async fn prepare(
         auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
     );
     nodes.load_marks(store.node_marks());
-    say_how_keys_stand(&auth, &keys, changed, clock.now());
     if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
     {
         warn!(
@@ -196,23 +198,6 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
         held.push(socket);
     }
     Ok(())
-}
-
-/// Says that the store has gone over to another master key, and how much is still known by the pepper of one before.
-fn say_how_keys_stand(auth: &Auth, keys: &Keyring, changed: bool, now: Timestamp) {
-    if changed {
-        let number = keys.number();
-        info!(
-            "the store has gone over to its master key {number}; the one before is needed no more but for backups from before"
-        );
-    }
-    let left = auth.unmoved(now);
-    if !left.is_nothing() {
-        let Left { keys, sessions } = left;
-        info!(
-            "{keys} keys and {sessions} sessions are known by the pepper of an earlier master key, and move when they are used"
-        );
-    }
 }
 
 fn problems(problems: Vec<config::Problem>) -> BootError {

@@ -11,7 +11,7 @@ use crate::id::Random;
 async fn a_panic_ends_a_mutation_and_one_of_what_follows_ends_them_all() {
     let dir = tempfile::tempdir().unwrap();
     let (random, faults) = (Random::seeded(4), Faults::default());
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&heard);
     store.follow(Box::new(move |committed| {
@@ -50,7 +50,7 @@ async fn a_panic_ends_a_mutation_and_one_of_what_follows_ends_them_all() {
         "it is durable, and nothing after it"
     );
     drop(store);
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     assert!(store.check().is_ok() && store.load().await.unwrap().users.contains(&cat));
     store.follow(Box::new(|_| ()));
     faults.panic_at(FaultPlace::Following, 1, "the canary");

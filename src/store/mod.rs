@@ -14,11 +14,11 @@ mod faults;
 mod keys;
 mod limits;
 mod marks;
-mod masters;
 mod nodes;
 mod of_nodes;
 mod pairs;
 mod probe;
+mod root_key;
 mod rows;
 mod schema;
 mod sqlite;
@@ -45,9 +45,9 @@ pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use marks::NodeMark;
-pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest, look};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
+pub use root_key::{Opening, WrappedRootKey, inspect};
 pub use rows::{
     Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow,
     KeyPatch, KeyRow, KeyStatus, NewSecret, OldCapture, Place, PreviousSecret, Role, Seen,
@@ -86,8 +86,6 @@ pub enum StoreError {
         /// Migrations that this build knows.
         known: usize,
     },
-    /// The files belong to another master key.
-    OtherMasterKey,
     /// Another process has the directory.
     Locked(PathBuf),
     /// A file is not what was written.
@@ -148,12 +146,14 @@ impl fmt::Display for StoreError {
             StoreError::LastAdmin => f.write_str("it is the last admin"),
             StoreError::NotFound => f.write_str("no such row"),
             StoreError::NewerSchema { found, known } => {
-                write!(f, "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it")
+                write!(
+                    f,
+                    "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it"
+                )
             }
-            StoreError::OtherMasterKey => {
-                f.write_str("the store has another master key: restore REROUTER_MASTER_KEY or the data directory's master.key")
+            StoreError::Locked(path) => {
+                write!(f, "another process uses the data directory {}", path.display())
             }
-            StoreError::Locked(path) => write!(f, "another process uses the data directory {}", path.display()),
             StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
             StoreError::Full(what) => write!(f, "the disk is full: {what}"),
             StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
@@ -209,12 +209,9 @@ impl Store {
     /// For tests and benches: opens the embedded store under `data_dir`, making it when there is
     /// none. The key that texts of documents are sealed under is no secret here.
     #[doc(hidden)]
-    pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
-        let fingerprint = master_fingerprint.to_owned();
-        let claim = move |masters: &Masters<'_>| {
-            masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()))
-        };
-        Ok(Store::open_in(DataDir::take(data_dir)?, claim).await?.0)
+    pub async fn open(data_dir: &Path) -> Result<Store, StoreError> {
+        let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
+        Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
 
     /// The same store, failing as `faults` says.

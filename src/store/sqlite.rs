@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::captures::CaptureIndex;
 use super::marks::Marks;
-use super::masters::{self, Masters};
+use super::root_key::{self, Opening};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
 use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, documents, schema};
@@ -32,16 +32,16 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens or makes the files, if `claim` will have the master keys that the store has had; blocking.
+    /// Opens or makes the files, if `unlock` opens the root key; blocking.
     pub(super) fn open<T, E: From<StoreError>>(
         dir: DataDir,
-        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E>,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E>,
     ) -> Result<(Self, SecretBytes, T), E> {
         let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
-        let (key, claimed) = masters::claim(&mut accounts, claim)?;
+        let (key, unlocked) = root_key::unlock(&mut accounts, unlock)?;
         documents::seal_clear(&mut accounts, &key)?;
-        Ok((Sqlite::start(dir, accounts)?, key, claimed))
+        Ok((Sqlite::start(dir, accounts)?, key, unlocked))
     }
 
     fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {

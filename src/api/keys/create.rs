@@ -159,7 +159,6 @@ async fn make(
         name,
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: app.auth.pepper(),
         scopes,
         owner,
         created_by: who.actor(),
