@@ -13,8 +13,6 @@ use crate::store::{SegmentRow, StoreError, copy_accounts, copy_captures};
 
 /// Segments of captures, in a data directory.
 const CAPTURES: &str = "captures";
-/// What of a directory is copied as it is, where it is there.
-const MARKS: &str = "nodes.marks";
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -58,12 +56,6 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     let of_captures = copy_segments(data, draft)?;
     // Last, as captures name documents, keys and users that must be known.
     copy_accounts(data, draft)?;
-    match std::fs::copy(data.join(MARKS), draft.join(MARKS)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(cannot(&data.join(MARKS), &error));
-        }
-        _ => {}
-    }
     let all = || {
         let mut bytes = 0;
         for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(CAPTURES))?) {

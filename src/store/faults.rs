@@ -78,7 +78,6 @@ struct Switches {
     accounts_full: AtomicBool,
     writes_stalled: Mutex<bool>,
     disk_full: AtomicBool,
-    marks_fail: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
@@ -123,11 +122,6 @@ impl Faults {
     /// Mutations of accounts hang until [`Faults::clear`].
     pub fn stall_writes(&self) {
         *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
-    }
-
-    /// No mark of a node can be written until [`Faults::clear`].
-    pub fn fail_marks(&self) {
-        self.0.marks_fail.store(true, Ordering::Release);
     }
 
     /// The next `count` appends of captures fail.
@@ -199,7 +193,6 @@ impl Faults {
         self.0.every_read.store(false, Ordering::Release);
         self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
-        self.0.marks_fail.store(false, Ordering::Release);
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
@@ -240,15 +233,6 @@ impl Faults {
     pub(super) fn before_read(&self) -> Result<(), StoreError> {
         if self.0.every_read.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("read failed on demand".into()))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Before a mark of a node.
-    pub(super) fn before_mark(&self) -> Result<(), StoreError> {
-        if self.0.marks_fail.load(Ordering::Acquire) {
-            Err(StoreError::Unavailable("mark failed on demand".into()))
         } else {
             Ok(())
         }

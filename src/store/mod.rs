@@ -13,7 +13,6 @@ mod documents;
 mod faults;
 mod keys;
 mod limits;
-mod marks;
 mod nodes;
 mod of_nodes;
 mod pairs;
@@ -44,7 +43,6 @@ pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSu
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
-pub use marks::NodeMark;
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use root_key::{Opening, WrappedRootKey, inspect};

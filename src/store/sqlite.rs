@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::captures::CaptureIndex;
-use super::marks::Marks;
 use super::root_key::{self, Opening};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
@@ -24,7 +23,6 @@ pub(super) struct Sqlite {
     pub(super) accounts_reader: Worker,
     pub(super) captures: Worker,
     pub(super) reader: Worker,
-    pub(super) marks: Marks,
     follower: Arc<OnceLock<Follower>>,
     /// A mutation is durable that the tables in memory do not know whole: they are believed no more, and nothing is built upon them.
     behind: Arc<AtomicBool>,
@@ -53,7 +51,6 @@ impl Sqlite {
             accounts_reader: Worker::start("store-audit", open_to_read(&accounts_path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
-            marks: Marks::open(dir.path.join("nodes.marks"))?,
             follower: Arc::new(OnceLock::new()),
             behind: Arc::default(),
             dir,
@@ -269,7 +266,7 @@ pub struct DataDir {
 }
 
 /// The files of the directory that a start writes to.
-const FILES: [&str; 8] = [
+const FILES: [&str; 7] = [
     "lock",
     "accounts.db",
     "accounts.db-wal",
@@ -277,7 +274,6 @@ const FILES: [&str; 8] = [
     "captures.db",
     "captures.db-wal",
     "captures.db-shm",
-    "nodes.marks",
 ];
 
 impl DataDir {
