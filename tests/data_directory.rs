@@ -195,7 +195,7 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     std::fs::rename(&backup, dir.join("data")).unwrap();
     let said = gateway.try_start_again().await.unwrap_err();
     assert!(
-        said.contains("master.key is not there, and the store was made with a master key"),
+        said.contains("master.key is missing, and the store was made with a master key"),
         "{said}"
     );
     std::fs::write(dir.join("data/master.key"), key).unwrap();

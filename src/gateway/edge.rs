@@ -154,7 +154,6 @@ impl Edge {
     }
 
     fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
-        self.app.store.check().map_err(Error::store_unavailable)?;
         if exchange.surface == Surface::NodeCallback {
             return self.identify_node(exchange, session);
         }
@@ -184,7 +183,6 @@ impl Edge {
         {
             return Ok(None);
         }
-        self.app.store.check().map_err(Error::store_unavailable)?;
         if let Principal::Node { id, signed } = principal {
             let taken = self.app.nodes.takes(id, signed.generation, self.app.clock.now());
             return if taken { Ok(None) } else { Err(self.no_node("key")) };
@@ -237,15 +235,7 @@ impl Edge {
             return refuse(session, exchange, self.no_node("digest"), true).await;
         }
         let request = for_handler(session, exchange, admitted, body);
-        let answering = async {
-            self.app.store.faults().pass(FaultPlace::Handler);
-            handler(&self.app, principal, &request).await
-        };
-        // A mistake of ours in one call is that call's end, and not its connection's. What it held is dropped, locks included.
-        let answered = AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| {
-            self.app.metrics.panic();
-            Err(panicked::error())
-        });
+        let answered = handler(&self.app, principal, &request).await;
         drop((request, held));
         match answered {
             Ok(response) => answer(session, exchange, response, true).await,

@@ -12,8 +12,6 @@ use super::StoreError;
 pub enum Place {
     /// Where it is known who it is, and what answers begins: all that answers, on every interface.
     Entry,
-    /// Within the handler of a management call.
-    Handler,
     /// Where a route is chosen.
     Decision,
     /// Where an attempt at a target begins, in a hook of the proxy.
@@ -22,14 +20,10 @@ pub enum Place {
     Head,
     /// Where an answer comes of which the client has something already.
     Content,
-    /// On the thread that writes accounts, before anything is written.
-    Store,
     /// Beside requests: where spend and usage are about to be written.
     Books,
-    /// There, where what was to be written is, and no commit yet.
+    /// On the thread that writes accounts, before the commit.
     Commit,
-    /// There, where it is durable and the tables in memory are to follow.
-    Following,
     /// Beside requests: where the capture writer begins another round.
     Round,
     /// There, where a capture is made of what a call left.
@@ -44,17 +38,14 @@ pub enum Place {
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 15] = [
+    pub const ALL: [Place; 12] = [
         Place::Entry,
-        Place::Handler,
         Place::Decision,
         Place::Attempt,
         Place::Head,
         Place::Content,
-        Place::Store,
         Place::Books,
         Place::Commit,
-        Place::Following,
         Place::Round,
         Place::Draft,
         Place::Ready,
@@ -212,7 +203,6 @@ impl Faults {
 
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
-        self.pass(Place::Store);
         let mut stalled = self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner);
         while *stalled {
             stalled = self.0.writes_released.wait(stalled).unwrap_or_else(PoisonError::into_inner);

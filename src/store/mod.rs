@@ -464,22 +464,13 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the in-memory tables may be believed: alone, unless they once failed to follow what was durable already.
-    pub fn check(&self) -> Result<(), StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.check()
-    }
-
     /// Whether a write would find the store working.
     pub async fn healthy(&self) -> bool {
         let backend = Arc::clone(&self.backend);
         let question = || async move {
             let Backend::Sqlite(sqlite) = &*backend;
-            sqlite.check().is_ok()
-                && matches!(
-                    tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await,
-                    Ok(Ok(()))
-                )
+            let probe = sqlite.accounts.run(accounts::probe);
+            matches!(tokio::time::timeout(PROBE_TIME, probe).await, Ok(Ok(())))
         };
         !self.faults.broken() && self.probe.ask(question).await
     }
