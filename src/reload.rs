@@ -137,7 +137,7 @@ pub async fn take(
     {
         return Err(NotTaken::Changed(file.clone()));
     }
-    app.auth.check_still(by.who, app.clock.now()).map_err(NotTaken::Failed)?;
+    app.auth.recheck(by.who, app.clock.now()).map_err(NotTaken::Failed)?;
     let mut event = by.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);

@@ -226,7 +226,7 @@ pub async fn drained(app: &App) {
             );
         }
     };
-    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::LEAVING_TRIES), captured);
+    let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::LEAVING_TRIES), captured);
     for id in unsaved {
         warn!(
             "the end of {id} could not be written: the next start does not know of it, and it has to be ended again"

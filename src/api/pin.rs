@@ -73,7 +73,7 @@ pub async fn register(
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
     app.throttle.check_registration(client(request).address, now)?;
-    let place = app.passwords.place()?;
+    let place = app.passwords.slot()?;
     app.throttle.register(client(request).address, now)?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
@@ -110,7 +110,7 @@ pub async fn login(
     let client = client(request);
     app.throttle.check_login(&email, client.address, app.clock.now())?;
     // Before it is counted: what is turned away for want of a place was no try.
-    let place = app.passwords.place()?;
+    let place = app.passwords.slot()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
     let verified = app
@@ -191,7 +191,7 @@ pub async fn password(
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
     app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
-    let (place, next) = (app.passwords.place()?, app.passwords.place()?);
+    let (place, next) = (app.passwords.slot()?, app.passwords.slot()?);
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
     if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response, header};
 use jiff::Timestamp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
@@ -143,9 +143,9 @@ impl Edge {
             Found::WrongMethod(error) => return Err(error),
             Found::Nothing => return Err(unknown_path(exchange.surface)),
         };
-        if !shows_a_credential(headers, exchange.surface) {
+        if !auth::has_explicit_credential(headers, exchange.surface) {
             // What a browser adds by itself, a cookie or nothing, proves nothing about who wrote the request.
-            auth::browser_allows(&exchange.method, headers, &exchange.origin())?;
+            auth::check_origin(&exchange.method, headers, &exchange.origin())?;
         }
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
@@ -411,14 +411,6 @@ fn unknown_path(surface: Surface) -> Error {
         );
     }
     Error::not_found("path")
-}
-
-/// Whether the request carries a credential that no browser adds by itself.
-fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
-    auth::shows_authorization(headers)
-        || surface == Surface::NodeCallback
-        || (surface.is_data_plane()
-            && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
 }
 
 /// The surface that a head would have been for, by as much of it as came.

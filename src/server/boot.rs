@@ -143,7 +143,7 @@ pub(super) async fn prepare(
     let archive = archive
         .kept_for(kept.age, kept.size)
         .counting(Metrics::clone(&metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
+        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
     if let Err(error) = archive.recover().await {
         // A full disk, or a damaged file: that is no reason to refuse traffic.
         warn!("captures of the last run could not be looked through: {error}");
