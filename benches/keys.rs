@@ -1,6 +1,5 @@
-//! What many keys cost: a start, memory, and a look-up beside that among a thousand; also where half of them are known by the pepper
-//! of an earlier master key. `cargo bench` measures and prints; `cargo test` runs it, tiny, and checks what must hold on a machine
-//! of any speed.
+//! What many keys cost: a start, memory, and a look-up compared with one among a thousand. `cargo bench` measures and prints;
+//! `cargo test` runs it, tiny, and checks what must hold on a machine of any speed.
 
 // Figures are for people, and a bench that cannot run says so.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
@@ -29,9 +28,6 @@ struct Flags {
     /// How many there are.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
-    /// Half of them are known by an older pepper, and are looked up beside as many that are not.
-    #[arg(long)]
-    older_pepper: bool,
     /// Measures on what lies in this directory: a process of its own, whose memory nothing else was in.
     #[arg(long, hide = true)]
     on: Option<PathBuf>,
@@ -51,16 +47,15 @@ async fn main() {
     if arguments.iter().any(|argument| argument == "--bench") {
         let flags = Flags::parse();
         return match flags.on {
-            Some(dir) => println!("{}", start(&dir, flags.keys, flags.older_pepper).await),
-            None => measure(flags.keys, flags.older_pepper).await,
+            Some(dir) => println!("{}", start(&dir, flags.keys).await),
+            None => measure(flags.keys).await,
         };
     }
     let names: Vec<&String> =
         arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     if names.is_empty() || names.iter().any(|part| "many_keys".contains(part.as_str())) {
         println!("\nrunning 1 test");
-        measure(3_000, false).await;
-        measure(3_000, true).await;
+        measure(3_000).await;
         println!("test many_keys ... ok\n\ntest result: ok. 1 passed; 0 failed");
     }
 }
@@ -71,8 +66,8 @@ struct Figures {
     start: Duration,
     /// Memory, each key.
     bytes: f64,
-    /// A look-up by the pepper of now, and by an older one where some are known by that.
-    look_up: (Duration, Option<Duration>),
+    /// A look-up of a good secret.
+    look_up: Duration,
     /// A secret that is nobody's.
     unknown: Duration,
 }
@@ -80,10 +75,9 @@ struct Figures {
 impl fmt::Display for Figures {
     /// On one line, for the process that asked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = [Some(self.start), Some(self.look_up.0), self.look_up.1, Some(self.unknown)]
-            .map(|took| took.map_or(0, |took| took.as_nanos()));
-        let [start, newest, older, unknown] = nanos;
-        write!(f, "{FIGURES}{start} {newest} {older} {unknown} {}", self.bytes)
+        let [start, look_up, unknown] =
+            [self.start, self.look_up, self.unknown].map(|took| took.as_nanos());
+        write!(f, "{FIGURES}{start} {look_up} {unknown} {}", self.bytes)
     }
 }
 
@@ -92,54 +86,19 @@ impl Figures {
         let all: Vec<f64> =
             line.split(' ').map(|number| number.parse().expect("a number")).collect();
         let took = |at: usize| Duration::from_nanos(all[at] as u64);
-        let older = Some(took(2)).filter(|took| !took.is_zero());
-        Figures { start: took(0), bytes: all[4], look_up: (took(1), older), unknown: took(3) }
+        Figures { start: took(0), bytes: all[3], look_up: took(1), unknown: took(2) }
     }
 }
 
 /// What begins the line of them.
 const FIGURES: &str = "figures: ";
 
-async fn measure(keys: usize, older_pepper: bool) {
-    let few = figures(1_000, "a thousand", false).await;
-    let many = figures(keys, "all", false).await;
-    let ratio = |name: &str, a: Duration, b: Duration| {
-        println!("{name}: {:.2}", a.as_secs_f64() / b.as_secs_f64().max(1e-9))
-    };
-    ratio(
-        &format!("ratio: a look-up among {keys} to one among a thousand"),
-        many.look_up.0,
-        few.look_up.0,
-    );
-    if !older_pepper {
-        return;
-    }
-    let half = figures(keys, "all, half of them by an older pepper", true).await;
-    let by_older = half.look_up.1.expect("half of them are");
-    ratio("ratio, half by an older pepper to none: a start", half.start, many.start);
+async fn measure(keys: usize) {
+    let few = figures(1_000, "a thousand").await;
+    let many = figures(keys, "all").await;
     println!(
-        "ratio, half by an older pepper to none: memory: {:.2}",
-        half.bytes / many.bytes.max(1.0)
-    );
-    ratio(
-        "ratio, half by an older pepper to none: a look-up of the others",
-        half.look_up.0,
-        many.look_up.0,
-    );
-    ratio(
-        "ratio, half by an older pepper to none: a look-up of that half",
-        by_older,
-        many.look_up.0,
-    );
-    ratio(
-        "ratio, half by an older pepper to none: a look-up of that half, to one among a thousand",
-        by_older,
-        few.look_up.0,
-    );
-    ratio(
-        "ratio, half by an older pepper to none: a secret that is nobody's",
-        half.unknown,
-        many.unknown,
+        "ratio: a look-up among {keys} to one among a thousand: {:.2}",
+        many.look_up.as_secs_f64() / few.look_up.as_secs_f64().max(1e-9)
     );
 }
 
@@ -147,38 +106,20 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_764_000_000).expect("a time")
 }
 
-fn auth(keys: Keyring) -> Auth {
+fn auth() -> Auth {
+    let keys = Keyring::from(&SecretBytes::new([1; 32]));
     Auth::new(keys, None, Some(Secret::new("cloud")), Duration::from_secs(1_800))
 }
 
-/// The keys of the time before, and of now where there was one.
-fn keyrings(older_pepper: bool) -> (Keyring, Keyring) {
-    let first = Keyring::from(&SecretBytes::new([1; 32]));
-    let now = if older_pepper {
-        Keyring::new(&SecretBytes::new([2; 32]), 2, first.retired())
-    } else {
-        first.clone()
-    };
-    (first, now)
-}
-
 /// Fills a store, has another process start on it and ask who the sampled keys are, and takes down what that says.
-async fn figures(keys: usize, what: &str, older_pepper: bool) -> Figures {
+async fn figures(keys: usize, what: &str) -> Figures {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let began = Instant::now();
-    let (first, newest) = keyrings(older_pepper);
-    let samples = fill(&dir.path().join("data"), keys, &[auth(first), auth(newest)]).await;
-    for (number, sample) in samples.iter().enumerate() {
-        std::fs::write(dir.path().join(number.to_string()), sample.join("\n")).expect("a sample");
-    }
+    let sample = fill(&dir.path().join("data"), keys, &auth()).await;
+    std::fs::write(dir.path().join("sample"), sample.join("\n")).expect("a sample");
     println!("{what}: {keys} keys, filled in {:.1} s", began.elapsed().as_secs_f64());
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .arg("--bench")
-        .arg("--on")
-        .arg(dir.path())
-        .args(["--keys", &keys.to_string()])
-        .args(older_pepper.then_some("--older-pepper"));
+    command.arg("--bench").arg("--on").arg(dir.path()).args(["--keys", &keys.to_string()]);
     let said = command.stderr(Stdio::inherit()).output().expect("another process");
     assert!(said.status.success(), "{}", said.status);
     let said = String::from_utf8(said.stdout).expect("text");
@@ -188,15 +129,12 @@ async fn figures(keys: usize, what: &str, older_pepper: bool) -> Figures {
 }
 
 /// Starts on it, and asks who they are.
-async fn start(dir: &Path, keys: usize, older_pepper: bool) -> Figures {
-    let [before, sample] = ["0", "1"].map(|name| {
-        let text = std::fs::read_to_string(dir.join(name)).expect("a sample");
-        text.lines().map(|secret| shown(&Secret::new(secret))).collect::<Vec<_>>()
-    });
-    let (_, newest) = keyrings(older_pepper);
-    let store = Store::open(&dir.join("data"), b"bench").await.expect("a store");
+async fn start(dir: &Path, keys: usize) -> Figures {
+    let sample = std::fs::read_to_string(dir.join("sample")).expect("a sample");
+    let sample: Vec<HeaderMap> = sample.lines().map(|secret| shown(&Secret::new(secret))).collect();
+    let store = Store::open(&dir.join("data")).await.expect("a store");
     let (resident_before, began) = (resident(), Instant::now());
-    let auth = auth(newest);
+    let auth = auth();
     auth.attach(&store).await.expect("the tables");
     let took = began.elapsed();
     let bytes = resident().saturating_sub(resident_before) as f64 / keys as f64;
@@ -212,9 +150,7 @@ async fn start(dir: &Path, keys: usize, older_pepper: bool) -> Figures {
         "all of them are there"
     );
     println!("  they are counted in {:.1} us", began.elapsed().as_secs_f64() * 1e6);
-    // Before any is moved: no key moves but by the store's writer.
-    let by_older = older_pepper.then(|| look_up(&auth, &before, true));
-    let by_newest = look_up(&auth, if older_pepper { &sample } else { &before }, true);
+    let look_up_time = look_up(&auth, &sample, true);
     let random = Random::seeded(8);
     let nobodys: Vec<HeaderMap> =
         (0..SAMPLE).map(|_| shown(&token::mint("agt", &random))).collect();
@@ -222,39 +158,22 @@ async fn start(dir: &Path, keys: usize, older_pepper: bool) -> Figures {
     let micros = |took: Duration| took.as_secs_f64() * 1e6;
     println!(
         "  a look-up takes {:.2} us, and of a secret that is nobody's {:.2} us",
-        micros(by_newest),
+        micros(look_up_time),
         micros(unknown)
     );
-    if let Some(by_older) = by_older {
-        println!("  one by the older pepper {:.2} us", micros(by_older));
-        move_some(&auth, &store, before.len(), keys).await;
-    }
     let began = Instant::now();
     auth.sweep_uses(&store).await.expect("a store that takes them");
     println!(
         "  the last use of {} is written in {:.1} ms",
-        before.len() + sample.len(),
+        sample.len(),
         began.elapsed().as_secs_f64() * 1e3
     );
     Figures {
         start: took / u32::try_from(keys).unwrap_or(1),
         bytes,
-        look_up: (by_newest, by_older),
+        look_up: look_up_time,
         unknown,
     }
-}
-
-/// Those that were shown go to the pepper of now, and no others.
-async fn move_some(auth: &Auth, store: &Store, shown: usize, keys: usize) {
-    let left = |auth: &Auth| usize::try_from(auth.unmoved(now()).keys).unwrap_or(0);
-    assert_eq!(left(auth), keys / 2, "half of them are known by the older pepper");
-    let began = Instant::now();
-    auth.move_due(store).await.expect("a store that takes them");
-    println!(
-        "  {shown} of the older pepper are moved in {:.1} ms",
-        began.elapsed().as_secs_f64() * 1e3
-    );
-    assert_eq!(left(auth), keys / 2 - shown, "those that were used have moved");
 }
 
 /// The middle of nine means of asking who these are.
@@ -277,10 +196,10 @@ fn shown(secret: &Secret) -> HeaderMap {
     HeaderMap::from_iter([(header::AUTHORIZATION, line)])
 }
 
-/// Keys in turn by the one and by the other; gives some of each.
-async fn fill(dir: &Path, keys: usize, by: &[Auth; 2]) -> [Vec<String>; 2] {
-    let (store, random) = (Store::open(dir, b"bench").await.expect("a store"), Random::seeded(7));
-    let mut samples = [Vec::new(), Vec::new()];
+/// Fills a store with keys; gives some of their secrets.
+async fn fill(dir: &Path, keys: usize, auth: &Auth) -> Vec<String> {
+    let (store, random) = (Store::open(dir).await.expect("a store"), Random::seeded(7));
+    let mut sample = Vec::new();
     let mut owner = UserId::new(now(), &random);
     let mut rows = Vec::with_capacity(BATCH);
     for n in 0..keys {
@@ -288,16 +207,15 @@ async fn fill(dir: &Path, keys: usize, by: &[Auth; 2]) -> [Vec<String>; 2] {
             owner = UserId::new(now(), &random);
         }
         let secret = token::mint("agt", &random);
-        let sample = &mut samples[n % 2];
-        if (n / 2) % (keys / 2 / SAMPLE).max(1) == 0 && sample.len() < SAMPLE {
+        if n % (keys / SAMPLE).max(1) == 0 && sample.len() < SAMPLE {
             sample.push(secret.expose().to_owned());
         }
-        rows.push(row(&by[n % 2], &secret, &owner, &random));
+        rows.push(row(auth, &secret, &owner, &random));
         if rows.len() == BATCH || n + 1 == keys {
             store.create_keys(std::mem::take(&mut rows)).await.expect("keys");
         }
     }
-    samples
+    sample
 }
 
 fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow {
@@ -307,7 +225,6 @@ fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow 
         name: "a key of the bench".into(),
         redacted: token::redact(secret.expose()),
         digest: auth.digest(secret),
-        pepper: auth.pepper(),
         owner: owner.clone(),
         created_by: Actor { kind: "session".into(), id: owner.to_string() },
         parent: None,

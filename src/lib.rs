@@ -90,7 +90,7 @@
 //! | a metric | `metrics.rs`, and where it is counted |
 //! | a refusal | a row of [`error::Kind`] |
 //! | what is audited | `store/audit.rs` (the word), `api/audit.rs` (the route), `App::store.noting(event)` where it is done |
-//! | what is sealed or digested for good | a purpose in `secret/keyring.rs`, and how it goes over to another master key in `server/master.rs` |
+//! | what is sealed or digested for good | a `Purpose` in `secret/keyring.rs` |
 //! | a limit of the program | `bounds.rs` |
 //! | a warning of what a document hardly means | `routing/warnings.rs`; of a constant in a condition `routing/condition/constants.rs` |
 //! | what a start needs of its machine, so that `check` tells it | `server/ready.rs` |

@@ -246,7 +246,7 @@ pub fn may_call(app: &App, agent: &Agent) -> bool {
 
 /// Whether the `limits.models` of key and user allow the name; if not, the answer is that of a name that does not exist.
 pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
-    if principal.may_ask_for(model) {
+    if principal.allows_model(model) {
         Ok(())
     } else {
         Err(Refusal::ModelNotFound { model: model.to_string() }.into())

@@ -1,8 +1,8 @@
-//! Values that must never be printed, and comparison that takes the same time for any input.
+//! Secret values that are never printed, the keys of a store, sealing, and masking of secrets in texts.
 
+mod credential_names;
 mod keyring;
 mod mask;
-mod names;
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
-pub use keyring::{Keyring, Part, Retired, fingerprint, open_retired, seal_retired};
-pub use mask::{Mask, Masking};
-pub use names::is_credential;
+pub use credential_names::is_credential;
+pub use keyring::{Keyring, Purpose};
+pub use mask::{Mask, StreamMask};
 
-/// A secret string: no `Display`, `Debug` shows nothing of it, the memory is cleared on drop.
+/// A secret string: it has no `Display`, `Debug` shows nothing of it, and its memory is cleared on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the value in.
+    /// Wraps a value.
     pub fn new(value: impl Into<String>) -> Self {
         Secret(value.into())
     }
 
-    /// The value itself. Each caller of this is a place to look at in a review.
+    /// The value itself. Reviews look at every caller.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether nothing is inside (an empty environment variable counts as unset).
+    /// Whether the value is empty: an empty environment variable counts as unset.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -47,12 +47,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Thirty-two secret bytes: the master key and what is derived from it.
+/// Thirty-two secret bytes: a master key, the root key, or a key derived from it. Cleared on drop.
 #[derive(Clone)]
 pub struct SecretBytes([u8; 32]);
 
 impl SecretBytes {
-    /// Takes the bytes in.
+    /// Wraps the bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         SecretBytes(bytes)
     }
@@ -75,18 +75,21 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// Derives 32 bytes for one purpose from these (HKDF-SHA-256, RFC 5869, no salt: the input is a uniform key).
-pub fn derive(master: &SecretBytes, purpose: &str) -> SecretBytes {
+/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform; `info` is the concatenation of the parts.
+fn expand(key: &SecretBytes, info: &[&[u8]]) -> SecretBytes {
     let mut out = [0; 32];
     let expanded =
-        hkdf::Hkdf::<sha2::Sha256>::new(None, master.expose()).expand(purpose.as_bytes(), &mut out);
-    // Only lengths beyond 255 blocks are refused; one block is asked for.
-    debug_assert!(expanded.is_ok());
+        hkdf::Hkdf::<sha2::Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
+    // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be used.
+    if expanded.is_err() {
+        std::process::abort();
+    }
     SecretBytes::new(out)
 }
 
-/// Seals `plain` with AES-256-GCM: nonce (12 bytes), ciphertext, tag (16). `context` must be the same to open.
-/// The nonce is random: one key stays far below the 2^32 messages that this allows (NIST SP 800-38D section 8.3).
+/// Seals `plain` with AES-256-GCM; returns nonce (12 bytes), ciphertext and tag (16), or `None` if the cipher refuses.
+/// `context` is the associated data and must be the same to open. The nonce is random, so one key must seal fewer than
+/// 2^32 messages (NIST SP 800-38D section 8.3).
 pub fn seal(
     key: &SecretBytes,
     context: &[u8],
@@ -96,7 +99,7 @@ pub fn seal(
     let mut nonce = [0; 12];
     random.fill(&mut nonce);
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
-    // Bodies are megabytes at times: copied once, sealed where they are.
+    // Bodies may be megabytes: they are copied once and sealed in place.
     let mut out = Vec::with_capacity(plain.len() + 28);
     out.extend_from_slice(&nonce);
     out.extend_from_slice(plain);
@@ -108,7 +111,7 @@ pub fn seal(
     Some(out)
 }
 
-/// Opens what [`seal`] made; `None` when a bit of it, the key or the context differs.
+/// Opens what [`seal`] made; `None` if any bit, the key or the context differs.
 pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, body) = sealed.split_at_checked(12)?;
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
@@ -121,24 +124,24 @@ pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>>
     Some(body)
 }
 
-/// An AES-256-GCM key under which each message has a number of its own, which makes its nonce.
+/// An AES-256-GCM key whose messages are numbered; the number is the nonce.
 pub struct BlockKey(LessSafeKey);
 
 impl BlockKey {
     /// Bytes that [`BlockKey::seal`] adds.
     pub const TAG: usize = 16;
 
-    /// A key of these bytes, which must be used for nothing else.
+    /// A key with these bytes, which must be used for nothing else.
     pub fn new(bytes: &SecretBytes) -> Option<Self> {
         Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
     }
 
-    /// Seals a message where it is. No number may come twice under one key, whatever became of the first.
+    /// Seals a message in place. No number may be used twice under one key, even if the first message was never written.
     pub fn seal(&self, number: u64, context: &[u8], message: &mut Vec<u8>) -> Option<()> {
         self.0.seal_in_place_append_tag(BlockKey::nonce(number), Aad::from(context), message).ok()
     }
 
-    /// Opens what [`BlockKey::seal`] made; `None` when a bit of it, its number or the context differs.
+    /// Opens what [`BlockKey::seal`] made; `None` if any bit, the number or the context differs.
     pub fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let plain = self
             .0
@@ -164,7 +167,7 @@ impl fmt::Debug for BlockKey {
     }
 }
 
-/// Compares without telling by its duration where two values differ.
+/// Compares two values in time that does not depend on where they differ.
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }
@@ -180,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_value_opens_only_whole_and_in_its_place() {
-        let key = derive(&SecretBytes::new([7; 32]), "test");
+    fn a_sealed_value_opens_whole_and_with_its_context_only() {
+        let key = SecretBytes::new([7; 32]);
         let sealed = seal(&key, b"req_1", b"prompt", &crate::id::Random::System).unwrap();
         assert_eq!(sealed.len(), 12 + b"prompt".len() + 16);
         assert_eq!(open(&key, b"req_1", &sealed).as_deref(), Some(&b"prompt"[..]));
         assert_eq!(open(&key, b"req_2", &sealed), None);
-        assert_eq!(open(&derive(&SecretBytes::new([7; 32]), "other"), b"req_1", &sealed), None);
+        assert_eq!(open(&SecretBytes::new([8; 32]), b"req_1", &sealed), None);
         for at in 0..sealed.len() {
             let mut bent = sealed.clone();
             bent[at] ^= 1;

@@ -148,10 +148,27 @@ impl Gateway {
         let most = bounds::METRICS_CONNECTIONS;
         let room = Room { most, share: most, limit: "those of the metrics listener" };
         let admin = admin::Admin::new(self.app.clone());
-        let door = Door::new(self.app.clone(), admin, room, Identities::new());
-        let mut service = Service::new("metrics".to_string(), door);
-        service.add_listener(endpoint(self.app.server.metrics, false));
-        server.add_service(service);
+        let mut metrics = Service::new(
+            "metrics".to_string(),
+            Door::new(self.app.clone(), admin, room, Identities::new()),
+        );
+        metrics.add_listener(endpoint(self.app.server.metrics, false));
+        server.add_service(metrics);
+        server.add_service(background_service(
+            "capture writer",
+            Writing { writer: Mutex::new(Some(self.writer)), app: self.app.clone() },
+        ));
+        server.add_service(background_service(
+            "reload",
+            Reloading { app: self.app.clone(), identities },
+        ));
+        server.add_service(background_service("providers", Keeping { upkeep }));
+        server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
+        server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
+        server.add_service(background_service("captures", Tending { app: self.app.clone() }));
+        server.add_service(background_service("checkpoints", Checkpointing::of(&self.app)));
+        server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
+        Ok(())
     }
 }
 
@@ -205,4 +222,303 @@ pub fn run(gateway: Gateway) -> Result<(), BootError> {
     announce::announce(&app);
     server.run(RunArgs { shutdown_signal: Box::new(StopSignals) });
     Ok(())
+}
+
+/// From now on the gateway says that it is not ready; resolves when no request is under way, and every capture and what was
+/// spent is durable, and what was ended; of that the log names what the store does not take. Keys with a budget are refused from then on.
+/// It refuses nobody: tell the server to leave, so that no new connection comes, and bound the wait.
+pub async fn drained(app: &App) {
+    app.drain();
+    while app.requests_under_way() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let captured = async {
+        app.captures.flush().await;
+        if let Err(error) = app.archive.close().await {
+            warn!(
+                "captures could not be closed, and are looked through at the next start: {error}"
+            );
+        }
+    };
+    let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME), captured);
+    for id in unsaved {
+        warn!(
+            "the end of {id} could not be written: the next start does not know of it, and it has to be ended again"
+        );
+    }
+    if let Err(error) = app.auth.sweep_uses(&app.store).await {
+        warn!("when keys were last used could not be written: {error}");
+    }
+    if let Err(error) = app.limits.close(&app.store).await {
+        warn!(
+            "spend and usage could not be written: what was granted of budgets counts as spent ({error})"
+        );
+    }
+    // A store that hangs has hung before.
+    let _late = tokio::time::timeout(bounds::SHUTDOWN_WRITE_TIME, checkpoints::make(app)).await;
+}
+
+/// Its number on Linux and macOS, but for MIPS; it comes with a write beyond the limit on the size of files (setrlimit(2)).
+const SIGXFSZ: i32 = 25;
+
+/// SIGTERM and SIGINT begin a drain; a second one ends it ([`Draining`]).
+struct Leaving;
+
+#[async_trait]
+impl ShutdownSignalWatch for Leaving {
+    async fn recv(&self) -> ShutdownSignal {
+        // A file that may not grow is an error of its write then, as a full disk is, and not the end of the process.
+        let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
+        next_signal_to_leave().await;
+        ShutdownSignal::GracefulTerminate
+    }
+}
+
+async fn next_signal_to_leave() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        warn!("signals cannot be received; only SIGKILL ends this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Leaves when the last request is answered and captured. Pingora's own way is to sleep through its grace period.
+struct Draining {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Draining {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        if shutdown.changed().await.is_err() {
+            return;
+        }
+        info!("draining: {} request(s) under way", self.app.requests_under_way());
+        tokio::select! {
+            () = drained(&self.app) => info!("drained"),
+            () = next_signal_to_leave() => warn!("told to leave at once: {} request(s) cut off", self.app.requests_under_way()),
+        }
+        self.app.access_log.flush(Duration::from_secs(1));
+        std::process::exit(0);
+    }
+}
+
+/// Writes captures for as long as there are any.
+struct Writing {
+    writer: Mutex<Option<CaptureWriter>>,
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Writing {
+    async fn start(&self, _: ShutdownWatch) {
+        // Not ended by the shutdown: requests that are being drained are captured too.
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            writer.run(self.app.archive.clone()).await;
+        }
+    }
+}
+
+/// Writes down usage, and the grants of budgets before they are spent.
+struct Bookkeeping {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Bookkeeping {
+    async fn start(&self, _: ShutdownWatch) {
+        // Not ended by the shutdown: requests that are being drained are counted too.
+        let mut failing = false;
+        loop {
+            self.app.limits.due().await;
+            let write = async {
+                self.app.store.faults().pass(FaultPlace::Books);
+                self.app.limits.write(&self.app.store, self.app.clock.now()).await
+            };
+            match round(&self.app, write).await {
+                Some(Ok(())) => failing = false,
+                failed => {
+                    if let Some(Err(error)) = failed.filter(|_| !failing) {
+                        warn!(
+                            "spend and usage could not be written, and are kept until they can: {error}"
+                        );
+                    }
+                    failing = true;
+                    // Every request that waits for a grant would wake us at once.
+                    tokio::time::sleep(bounds::USAGE_WRITE_INTERVAL).await;
+                }
+            }
+        }
+    }
+}
+
+/// Follows the routing document's file, the certificates, and SIGHUP.
+struct Reloading {
+    app: Arc<App>,
+    identities: Vec<tls::Identity>,
+}
+
+#[async_trait]
+impl BackgroundService for Reloading {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut watcher = Watcher::new(self.app.clone());
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+            warn!("SIGHUP cannot be received; no document is reloaded");
+            return;
+        };
+        let mut tick = tokio::time::interval(reload::INTERVAL);
+        // Looks are to be apart from each other, also after one that took long.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => return,
+                _ = hangup.recv() => {
+                    watcher.reload().await;
+                    self.identities.iter().for_each(tls::Identity::reload);
+                }
+                _ = tick.tick() => {
+                    watcher.look().await;
+                    self.identities.iter().for_each(tls::Identity::look);
+                }
+            }
+        }
+    }
+}
+
+/// Keeps providers' names and health.
+struct Keeping {
+    upkeep: Upkeep,
+}
+
+#[async_trait]
+impl BackgroundService for Keeping {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = self.upkeep.run() => {}
+        }
+    }
+}
+
+/// Serves the in-process mock provider.
+struct Mocking {
+    listener: TcpListener,
+}
+
+#[async_trait]
+impl BackgroundService for Mocking {
+    async fn start(&self, _: ShutdownWatch) {
+        match self.listener.try_clone() {
+            // Not ended by the shutdown: requests that are being drained may still need it.
+            Ok(listener) => mock::serve(listener, std::future::pending())
+                .await
+                .unwrap_or_else(|error| warn!("the mock provider has stopped: {error}")),
+            Err(error) => warn!("the mock provider cannot serve: {error}"),
+        }
+    }
+}
+
+/// Ends what is over: sessions, what was counted long ago, and answers that are not told again.
+struct Sweeping {
+    app: Arc<App>,
+    /// Forgets old answers of reroutes.
+    reroutes: Box<dyn Fn(Timestamp) + Send + Sync>,
+}
+
+#[async_trait]
+impl BackgroundService for Sweeping {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => return,
+                _ = tick.tick() => {
+                    round(&self.app, self.sweep()).await;
+                }
+            }
+        }
+    }
+}
+
+impl Sweeping {
+    async fn sweep(&self) {
+        self.app.made_keys.sweep(self.app.clock.now());
+        (self.reroutes)(self.app.clock.now());
+        if let Err(error) =
+            self.app.auth.sweep_sessions(&self.app.store, self.app.clock.now()).await
+        {
+            warn!("sessions could not be swept: {error}");
+        }
+        if let Err(error) = self.app.auth.sweep_uses(&self.app.store).await {
+            warn!(
+                "when keys were last used could not be written, and is kept until it can: {error}"
+            );
+        }
+        sweep_audit(&self.app).await;
+        self.app.limits.sweep(&self.app.auth, self.app.clock.now());
+        if let Err(error) = self.app.limits.trim(&self.app.store, self.app.clock.now()).await {
+            warn!("old usage could not be deleted: {error}");
+        }
+    }
+}
+
+/// One round of work that goes on for as long as the process does: a mistake of ours in it ends the round, and not those to come.
+async fn round<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    if done.is_err() {
+        app.metrics.panic();
+    }
+    done.ok()
+}
+
+/// Keeps the audit for as long and as large as the server document says.
+async fn sweep_audit(app: &App) {
+    let kept = &app.server.audit;
+    let before = app.clock.now().checked_sub(kept.age).unwrap_or(Timestamp::MIN);
+    match app.store.trim_audit(before, kept.rows).await {
+        Ok(0) => {}
+        Ok(left) => info!("{left} rows of the audit were beyond its retention, and have left"),
+        Err(error) => {
+            warn!("rows of the audit that are beyond its retention could not be deleted: {error}")
+        }
+    }
+}
+
+/// Completes the index of captures, and keeps captures for as long and as many as the server document says.
+struct Tending {
+    app: Arc<App>,
+}
+
+#[async_trait]
+impl BackgroundService for Tending {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let complete = self.app.archive.catch_up_at_last();
+        // Also while the index is made again, or cannot be: the disk has its end.
+        let tend = async {
+            let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
+            loop {
+                tick.tick().await;
+                let (retention, now) = (&self.app.server.capture.retention, self.app.clock.now());
+                let before =
+                    now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
+                if let Some(Err(error)) =
+                    round(&self.app, self.app.archive.tend(now, before, retention.size)).await
+                {
+                    warn!(
+                        "captures beyond their retention, or deleted ones, could not be taken off the disk: {error}"
+                    );
+                }
+            }
+        };
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            _ = async { tokio::join!(complete, tend) } => {}
+        }
+    }
 }

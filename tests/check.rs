@@ -384,7 +384,7 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     let gone_over = [("REROUTER_MASTER_KEY", key(2)), ("REROUTER_MASTER_KEY_OLD", key(1))];
     let gone_over: Vec<(&str, &str)> =
         gone_over.iter().map(|(name, key)| (*name, key.as_str())).collect();
-    assert_eq!(check(&gone_over).0, Some(0), "a start would go over");
+    assert_eq!(check(&gone_over).0, Some(0), "a start would change the master key");
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0), "the check has not");
 }
 

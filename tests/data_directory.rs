@@ -120,22 +120,6 @@ async fn a_second_process_does_not_start_whatever_became_of_the_lock_file() {
     }
 }
 
-#[tokio::test]
-async fn damaged_marks_of_nodes_are_named_with_what_to_do() {
-    let provider = answering().await;
-    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
-    let marks = gateway.dir().join("data/nodes.marks");
-    gateway.stop().await;
-    std::fs::write(&marks, b"short").unwrap();
-    let said = gateway.try_start_again().await.unwrap_err();
-    for word in ["nodes.marks", "damaged", "has 5 bytes", "take it away"] {
-        assert!(said.contains(word), "{word}: {said}");
-    }
-    std::fs::remove_file(&marks).unwrap();
-    gateway.start_again().await;
-    assert!(length(&marks) > 5);
-}
-
 /// `rerouter` with these arguments: its exit code and all that it wrote.
 fn rerouter(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_rerouter"))
@@ -211,7 +195,7 @@ async fn a_backup_of_a_running_gateway_is_a_gateway() {
     std::fs::rename(&backup, dir.join("data")).unwrap();
     let said = gateway.try_start_again().await.unwrap_err();
     assert!(
-        said.contains("master.key is not there, and the store was made with a master key"),
+        said.contains("master.key is missing, and the store was made with a master key"),
         "{said}"
     );
     std::fs::write(dir.join("data/master.key"), key).unwrap();

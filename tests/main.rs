@@ -106,7 +106,6 @@ mod long_evaluations;
 /// Another master key for a store that has one: what is kept, and what moves when.
 mod master_keys;
 /// Kills at every write of a change to another master key: before it, within it, after it.
-mod master_kills;
 /// `GET /v1/models` in both dialects, by limits and by name.
 mod models;
 /// What nodes say of their models, and what operators are shown of them.

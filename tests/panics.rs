@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
 use rerouter::log;
-use rerouter::store::{DataDir, FaultPlace, Faults};
+use rerouter::store::{FaultPlace, Faults};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -271,22 +271,16 @@ async fn a_panic_in_a_management_call_tells_nothing_and_changes_nothing() {
     ];
     let mut panics = 0.0;
     for (method, target, credential, body) in calls {
-        for place in [FaultPlace::Entry, FaultPlace::Handler] {
-            // An evaluation has a handler of another kind.
-            if place == FaultPlace::Handler && target.ends_with("evaluate") {
-                continue;
-            }
-            let answer = world.panic_at(place, (method, target), credential, body).await;
-            envelope::management(&answer, 500, "internal");
-            panics += 1.0;
-        }
+        let answer = world.panic_at(FaultPlace::Entry, (method, target), credential, body).await;
+        envelope::management(&answer, 500, "internal");
+        panics += 1.0;
     }
-    let agents = world.panic_at(FaultPlace::Handler, ("GET", "/v1/agents"), None, None).await;
+    let agents = world.panic_at(FaultPlace::Entry, ("GET", "/v1/agents"), None, None).await;
     envelope::agent(&agents, 500, "Internal Server Error");
     assert_eq!(world.metric("rerouter_panics_total").await, panics + 1.0);
     // In the store: what was being written is not, and the next is.
     let answer = world
-        .panic_at(FaultPlace::Store, ("POST", "/v1/auth/register"), None, Some(&account))
+        .panic_at(FaultPlace::Commit, ("POST", "/v1/auth/register"), None, Some(&account))
         .await;
     envelope::management(&answer, 503, "unavailable");
     for status in [201, 409] {
@@ -312,7 +306,7 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     let token = login["token"].as_str().unwrap().to_owned();
     let change = json!({"current_password": PASSWORD, "new_password": NEW_PASSWORD}).to_string();
     for (place, status, word) in
-        [(FaultPlace::Handler, 500, "internal"), (FaultPlace::Store, 503, "unavailable")]
+        [(FaultPlace::Entry, 500, "internal"), (FaultPlace::Commit, 503, "unavailable")]
     {
         let answer =
             world.panic_at(place, ("POST", "/v1/auth/password"), Some(&token), Some(&change)).await;
@@ -328,181 +322,21 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     let node = Node::of(&node);
     let body = json!({"version": "1", "endpoint": world.provider.url(), "models": [{"id": "qwen"}], "api_key": NODE_KEY}).to_string();
     let (path, host) = ("/v1/agent/register", world.host.address());
-    for place in [FaultPlace::Entry, FaultPlace::Handler] {
-        let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
-        let signed: Vec<(&str, &str)> =
-            signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        world.faults.panic_at(place, 1, &format!("{} {NODE_KEY}", node.secret));
-        let answer = Connection::try_open(host)
-            .await
-            .unwrap()
-            .exchange(&request("POST", path, &host.to_string(), &signed, Some(body.as_bytes())))
-            .await;
-        envelope::management(&answer, 500, "internal");
-        world.keep(&answer);
-    }
+    let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
+    let signed: Vec<(&str, &str)> =
+        signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    world.faults.panic_at(FaultPlace::Entry, 1, &format!("{} {NODE_KEY}", node.secret));
+    let answer = Connection::try_open(host)
+        .await
+        .unwrap()
+        .exchange(&request("POST", path, &host.to_string(), &signed, Some(body.as_bytes())))
+        .await;
+    envelope::management(&answer, 500, "internal");
+    world.keep(&answer);
     world.shown.push(
         world.host.ask("GET", &format!("/v1/nodes/{}", node.id), Some(ADMIN), None).await.text(),
     );
     world.secrets.push(node.secret);
-    world.end().await;
-}
-
-/// A rotation without grace that is durable, and unknown to the tables in memory: the secret that it ended is not taken on their word.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_where_the_tables_follow_lets_nobody_in_until_the_next_start() {
-    let mut world =
-        World::start(Provider::always(scripted::completion("well")).await, json!({})).await;
-    let key = world.key.clone();
-    let id =
-        world.host.ask("GET", "/v1/router/keys", Some(ADMIN), None).await.json()["data"][0]["id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-    let rotate = format!("/v1/router/keys/{id}/rotate");
-    // Before it is durable: nothing has happened.
-    let answer =
-        world.panic_at(FaultPlace::Commit, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
-    envelope::management(&answer, 503, "unavailable");
-    assert_eq!(world.chat(&prompt(false)).await.status, 200);
-    let answer =
-        world.panic_at(FaultPlace::Following, ("POST", &rotate), Some(ADMIN), Some("{}")).await;
-    envelope::management(&answer, 503, "unavailable");
-    let again = world.host.ask("POST", "/v1/router/keys", Some(ADMIN), Some("{}")).await;
-    envelope::management(&again, 503, "unavailable");
-    for _ in 0..2 {
-        envelope::openai(
-            &world.chat(&prompt(false)).await,
-            503,
-            "server_error",
-            Some("overloaded"),
-        );
-        for credential in [ADMIN, &key] {
-            envelope::management(
-                &world.host.ask("GET", "/v1/router/keys", Some(credential), None).await,
-                503,
-                "unavailable",
-            );
-        }
-        envelope::agent(
-            &world.host.ask("GET", "/v1/agents", None, None).await,
-            503,
-            "Service Unavailable",
-        );
-    }
-    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
-    envelope::management(
-        &world.host.ask("POST", "/v1/auth/register", None, Some(&account)).await,
-        503,
-        "unavailable",
-    );
-    let health = world.host.ask("GET", "/health", None, None).await;
-    assert_eq!(
-        (health.status, &health.json()["reason"]),
-        (503, &json!("this gateway's tables may be stale"))
-    );
-    world.shown.push(world.host.metrics().await);
-    world.host.stop().await;
-    let data = world.dir.path().join("data");
-    until("the data directory", async || DataDir::take(&data).ok().map(drop)).await;
-    let document = in_order(&[("up", &world.provider.url())], "");
-    let again = extras(&world.lines);
-    world.host = Host::start_with(
-        world.dir.path(),
-        world.provider.address(),
-        &document,
-        world.faults.clone(),
-        again,
-    )
-    .await;
-    envelope::openai(
-        &world.chat(&prompt(false)).await,
-        401,
-        "invalid_request_error",
-        Some("invalid_api_key"),
-    );
-    let made = world.host.ask("POST", &rotate, Some(ADMIN), Some("{}")).await;
-    assert_eq!(made.status, 200, "{}", made.text());
-    world.key = made.json()["key"].as_str().unwrap().to_owned();
-    assert_eq!(world.chat(&prompt(false)).await.status, 200);
-    world.secrets.push(key);
-    world.end().await;
-}
-
-/// Whatever a request came with: what a panic says of it is in no answer, file, metric or diagnostic.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_credential_is_told_by_a_panic() {
-    const CLOUD: &str = "panic-cloud-key-canary-45c48cce2e2d7fbd";
-    logged();
-    let provider = Provider::always(scripted::completion("well")).await;
-    let (dir, faults, lines) = (tempfile::tempdir().unwrap(), Faults::default(), Lines::default());
-    let document = in_order(&[("up", &provider.url())], "");
-    let with_cloud = Extras { agent_key: Some(CLOUD), ..extras(&lines) };
-    let host =
-        Host::start_with(dir.path(), provider.address(), &document, faults.clone(), with_cloud)
-            .await;
-    let made = async |path: &str, by: &str| {
-        let made = host.ask("POST", path, Some(by), Some("{}")).await;
-        assert_eq!(made.status, 201, "{}", made.text());
-        made.json()["key"].as_str().unwrap().to_owned()
-    };
-    let (pin, agent, key) = (
-        made("/v1/apikeys", ADMIN).await,
-        made("/v1/api-keys", CLOUD).await,
-        made("/v1/router/keys", ADMIN).await,
-    );
-    let account = json!({"email": "canary@example.com", "password": PASSWORD}).to_string();
-    assert_eq!(host.ask("POST", "/v1/auth/register", None, Some(&account)).await.status, 201);
-    let login = host.ask("POST", "/v1/auth/login", None, Some(&account)).await;
-    let token = login.json()["token"].as_str().unwrap().to_owned();
-    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    let secret = cookie.split_once('=').unwrap().1.to_owned();
-    let mut world = World::of(dir, host, faults, provider, key, lines);
-    world.secrets = vec![CLOUD.into(), pin.clone(), agent.clone(), token.clone(), secret.clone()];
-    let mut panics = 0.0;
-    for place in [FaultPlace::Entry, FaultPlace::Handler] {
-        for (target, by) in
-            [("/v1/auth/me", &pin), ("/v1/auth/me", &token), ("/v1/router/keys", &token)]
-        {
-            envelope::management(
-                &world.panic_at(place, ("GET", target), Some(by), None).await,
-                500,
-                "internal",
-            );
-        }
-        for by in [&agent, CLOUD] {
-            envelope::agent(
-                &world.panic_at(place, ("GET", "/v1/agents"), Some(by), None).await,
-                500,
-                "Internal Server Error",
-            );
-        }
-        world.arm(place);
-        let with_cookie = request(
-            "GET",
-            "/v1/auth/me",
-            &world.host.address().to_string(),
-            &[("cookie", &cookie)],
-            None,
-        );
-        let answer =
-            Connection::try_open(world.host.address()).await.unwrap().exchange(&with_cookie).await;
-        envelope::management(&answer, 500, "internal");
-        world.keep(&answer);
-        panics += 6.0;
-    }
-    // On the store's thread, amid a change by each of them.
-    for (path, by) in
-        [("/v1/apikeys", &*pin), ("/v1/router/keys", &*token), ("/v1/api-keys", &*agent)]
-    {
-        for place in [FaultPlace::Store, FaultPlace::Commit] {
-            let answer = world.panic_at(place, ("POST", path), Some(by), Some("{}")).await;
-            assert_eq!(answer.status, 503, "{path}: {}", answer.text());
-        }
-        assert_eq!(world.host.ask("POST", path, Some(by), Some("{}")).await.status, 201, "{path}");
-    }
-    assert_eq!(world.metric("rerouter_panics_total").await, panics);
-    assert!(logged().lock().unwrap().contains("WARN req_"), "diagnostics are read");
     world.end().await;
 }
 

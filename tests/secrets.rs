@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rerouter::auth::Auth;
-use rerouter::secret::{Keyring, Secret, SecretBytes};
+use rerouter::secret::{Keyring, Purpose, Secret, SecretBytes};
 use serde_json::json;
 
 use crate::support::client::find;
@@ -287,19 +287,19 @@ fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
     }
 }
 
-/// What comes of the master key: known as it is by the digest of a key in the data directory, and found there in no form.
-fn check_derived(stored: &[(String, Vec<u8>)], key: &Key) {
+/// What derives from the root key: known by the digest of a key in the data directory, and found there in no form.
+fn check_derived(stored: &[(String, Vec<u8>)], wrapped: &[u8], key: &Key) {
     let master = SecretBytes::new(MASTER_BYTES.as_bytes().try_into().unwrap());
-    let digest = Auth::new(&master, None, None, Duration::from_secs(1))
+    let keys = Keyring::from_wrapped(&master, wrapped).unwrap();
+    let digest = Auth::new(&keys, None, None, Duration::from_secs(1))
         .digest(&Secret::new(key.secret.as_str()));
     assert!(
         stored.iter().any(|(_, bytes)| find(bytes, &digest).is_some()),
         "the pepper was in play"
     );
-    let keys = Keyring::new(&master, 1, Vec::new());
-    let captures = keys.captures().into_iter().map(|(_, key)| *key.expose());
-    let others = [keys.pepper(), keys.nodes(), keys.documents(), &master].map(|key| *key.expose());
-    for secret in others.into_iter().chain(captures) {
+    let derived = [Purpose::Digests, Purpose::Nodes, Purpose::Captures, Purpose::Documents]
+        .map(|purpose| *keys.derive(purpose, b"").expose());
+    for secret in derived.into_iter().chain([*master.expose()]) {
         let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         for form in [secret.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes()] {
             let place = stored.iter().find(|(_, bytes)| find(bytes, &form).is_some());
@@ -453,7 +453,11 @@ async fn no_canary_comes_out_anywhere() {
     let canaries =
         of_shape.chain(made).chain(others.iter().map(String::as_str)).collect::<Vec<_>>();
     check_absent(&stored, &canaries);
-    check_derived(&stored, &key);
+    let accounts = gateway.dir().join("data/accounts.db");
+    let wrapped = rusqlite::Connection::open(accounts)
+        .and_then(|file| file.query_row("SELECT wrapped FROM root_key", [], |row| row.get(0)));
+    let wrapped: Vec<u8> = wrapped.unwrap();
+    check_derived(&stored, &wrapped, &key);
 }
 
 /// Where the files of the data directory hold one of these.

@@ -19,8 +19,8 @@ use rerouter::protocol::usage::Usage;
 use rerouter::routing::decide::decide;
 use rerouter::routing::inputs::Inputs;
 use rerouter::routing::recipe::Routing;
-use rerouter::secret::{SecretBytes, derive};
-use rerouter::store::Store;
+use rerouter::secret::{Keyring, Purpose, SecretBytes};
+use rerouter::store::{DataDir, Opening, Store, StoreError, WrappedRootKey};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
@@ -135,11 +135,16 @@ async fn fill(
     (then, candidate): (&Routing, &Routing),
 ) -> u64 {
     std::fs::create_dir(data).expect("a directory");
-    let master = SecretBytes::new(MASTER);
-    let store = Store::open(data, derive(&master, "rerouter master key fingerprint v1").expose())
-        .await
-        .expect("a store");
-    let archive = Archive::new(store, &master, Random::System, true);
+    let keys = Keyring::generate(&Random::System);
+    let wrapped = keys.wrap(&SecretBytes::new(MASTER), &Random::System).expect("a wrapped key");
+    let documents = keys.derive(Purpose::Documents, b"");
+    let unlock = move |opening: &Opening<'_>| {
+        opening.put_root_key(&WrappedRootKey { generation: 1, wrapped })?;
+        Ok::<_, StoreError>((documents, ()))
+    };
+    let dir = DataDir::take(data).expect("the directory");
+    let (store, ()) = Store::open_in(dir, unlock).await.expect("a store");
+    let archive = Archive::new(store, &keys, Random::System, true);
     let (mut prose, random, mut changed) = (Prose::new(9), Random::seeded(10), 0);
     let begin = Timestamp::now() - Duration::from_micros(count * 50);
     let mut writing: Option<JoinHandle<_>> = None;

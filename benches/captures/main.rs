@@ -102,5 +102,5 @@ pub fn directory() -> TempDir {
 /// The store there, which fails as it is told.
 pub async fn open(dir: &Path) -> (Store, Faults) {
     let faults = Faults::default();
-    (Store::open(dir, b"bench").await.expect("a store").with_faults(faults.clone()), faults)
+    (Store::open(dir).await.expect("a store").with_faults(faults.clone()), faults)
 }

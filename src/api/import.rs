@@ -10,7 +10,7 @@ use serde_json::json;
 use super::page::Query;
 use super::{answer, audit};
 use crate::app::App;
-use crate::auth::{Kept, Principal};
+use crate::auth::{CaptureLevel, Principal};
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::record::{Bodies, Capture};
@@ -41,7 +41,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     let (captures, expired) = read??;
     let read = captures.len() as u64;
     let of_key = |capture: &Capture| {
-        capture.head.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key))
+        capture.head.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key))
     };
     let captures: Vec<Capture> = captures
         .into_iter()
@@ -65,13 +65,13 @@ fn known_user(app: &App, owner: &str) -> Result<UserId> {
 }
 
 /// What is kept of a capture as if it had been made here; `None`: nothing.
-fn kept(of_key: Kept, settings: &CaptureSettings, mut capture: Capture) -> Option<Capture> {
+fn kept(of_key: CaptureLevel, settings: &CaptureSettings, mut capture: Capture) -> Option<Capture> {
     let Capture { head, bodies } = &mut capture;
     head.imported = true;
     match of_key {
-        Kept::Nothing => return None,
-        Kept::Whole if settings.bodies => {}
-        Kept::Whole | Kept::Heads => {
+        CaptureLevel::Off => return None,
+        CaptureLevel::Full if settings.bodies => {}
+        CaptureLevel::Full | CaptureLevel::Heads => {
             head.request_captured = false;
             *bodies = Bodies::default();
         }
@@ -219,17 +219,20 @@ mod tests {
             request: Bytes::from(vec![b'q'; 2_000]),
             response: Bytes::from(vec![b'a'; 1_024]),
         };
-        let whole = kept(Kept::Whole, &settings(""), capture.clone()).unwrap();
+        let whole = kept(CaptureLevel::Full, &settings(""), capture.clone()).unwrap();
         assert!(whole.head.imported && !capture.head.imported && whole.bodies == capture.bodies);
         let cut =
-            kept(Kept::Whole, &settings("capture: { max_body: 1KiB }"), capture.clone()).unwrap();
+            kept(CaptureLevel::Full, &settings("capture: { max_body: 1KiB }"), capture.clone())
+                .unwrap();
         assert_eq!((cut.bodies.request.len(), cut.bodies.response.len()), (1_024, 1_024));
         assert_eq!((cut.head.request_truncated, cut.head.response_truncated), (true, false));
-        for (of_key, lines) in [(Kept::Whole, "capture: { bodies: false }"), (Kept::Heads, "")] {
+        for (of_key, lines) in
+            [(CaptureLevel::Full, "capture: { bodies: false }"), (CaptureLevel::Heads, "")]
+        {
             let heads = kept(of_key, &settings(lines), capture.clone()).unwrap();
             assert!(!heads.head.request_captured && heads.bodies == Bodies::default(), "{lines}");
         }
-        assert_eq!(kept(Kept::Nothing, &settings(""), capture), None);
+        assert_eq!(kept(CaptureLevel::Off, &settings(""), capture), None);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use super::page::{self, Query};
 use super::{PathParams, answer, audit, limits};
 use crate::app::App;
 use crate::auth::{
-    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, DEFAULT_SCOPES, Kept, Key,
-    PIN_SCOPES, Principal, RESERVED_SCOPES, Standing, token,
+    ADMIN_SCOPE, AGENT_SCOPES, AgentCredential, CAPTURE_LABEL, CaptureLevel, DEFAULT_SCOPES, Key,
+    KeyState, PIN_SCOPES, Principal, RESERVED_SCOPES, token,
 };
 use crate::bounds;
 use crate::clock::rfc3339;
@@ -79,7 +79,7 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     };
     let after = query.get("after").map(parse).transpose()?;
     let parse = |text| {
-        Standing::parse(text).ok_or_else(|| {
+        KeyState::parse(text).ok_or_else(|| {
             Error::invalid("status", "status is active, inactive, expired or revoked.")
         })
     };
@@ -95,8 +95,8 @@ pub async fn list(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     };
     let now = app.clock.now();
     let keep = |key: &Key| match status {
-        Some(status) => key.standing(now) == status,
-        None => key.standing(now) != Standing::Revoked,
+        Some(status) => key.state(now) == status,
+        None => key.state(now) != KeyState::Revoked,
     };
     let found =
         app.auth.keys(shelf.interface, owner.as_ref(), after.as_ref(), limit + 1, keep).await;
@@ -158,14 +158,13 @@ pub async fn rotate(
         ));
     }
     let now = app.clock.now();
-    if key.standing(now) == Standing::Revoked {
+    if key.state(now) == KeyState::Revoked {
         return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));
     }
     let secret = token::mint(shelf.interface.key_prefix(), &app.random);
     let new = NewSecret {
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: app.auth.pepper(),
         grace_ends: grace
             .map(|grace| now.checked_add(grace))
             .transpose()
@@ -186,7 +185,7 @@ pub async fn rotate(
     });
     let row = row.ok_or_else(|| Error::internal("a rotation changed nothing"))?;
     let live = app.auth.key(shelf.interface, &row.id);
-    let standing = live.as_ref().map_or(Standing::Revoked, |key| key.standing(now));
+    let standing = live.as_ref().map_or(KeyState::Revoked, |key| key.state(now));
     let used = live.and_then(|key| key.last_used());
     Ok(answer::secret_json(StatusCode::OK, &with_secret(record(row, standing, used, now), &secret)))
 }
@@ -346,7 +345,7 @@ fn find(
 /// Any pairs, but for the label that has a meaning here.
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     check_pairs("labels", labels)?;
-    if labels.get(CAPTURE_LABEL).is_some_and(|word| Kept::parse(word).is_none()) {
+    if labels.get(CAPTURE_LABEL).is_some_and(|word| CaptureLevel::parse(word).is_none()) {
         return Err(Error::invalid(
             "labels",
             format!("The label {CAPTURE_LABEL} must be on, heads or off."),
@@ -381,11 +380,11 @@ fn with_secret(mut record: Value, secret: &Secret) -> Value {
 
 /// The record of a key as it is in memory.
 fn shown(key: &Key, now: Timestamp) -> Value {
-    record(key.row(), key.standing(now), key.last_used(), now)
+    record(key.row(), key.state(now), key.last_used(), now)
 }
 
 /// The record that everyone sees; never the secret nor its digest.
-fn record(key: &KeyRow, standing: Standing, used: Option<Timestamp>, now: Timestamp) -> Value {
+fn record(key: &KeyRow, standing: KeyState, used: Option<Timestamp>, now: Timestamp) -> Value {
     let previous =
         key.previous.as_ref().map(|previous| previous.expires_at).filter(|end| now < *end);
     json!({

@@ -82,7 +82,7 @@ fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
         since,
     });
     let direct = direct.filter(|model| routing.alias(&model.id).is_none());
-    aliases.chain(agents).chain(direct).filter(|model| who.may_ask_for(&model.id)).collect()
+    aliases.chain(agents).chain(direct).filter(|model| who.allows_model(&model.id)).collect()
 }
 
 fn wants_anthropic(request: &Request<Bytes>) -> bool {

@@ -22,21 +22,14 @@ pub async fn health(
     _who: &Principal,
     _request: &Request<Bytes>,
 ) -> Result<Response<Bytes>> {
-    let reason = if app.store.check().is_err() {
-        Some("this gateway's tables may be stale")
-    } else if !app.store.healthy().await {
-        Some("the store does not answer")
-    } else {
-        None
-    };
-    Ok(match reason {
-        None => answer::json(
+    Ok(match app.store.healthy().await {
+        true => answer::json(
             StatusCode::OK,
             &json!({"status": "ok", "store": "ok", "revision": app.revision()}),
         ),
-        Some(reason) => answer::json(
+        false => answer::json(
             StatusCode::SERVICE_UNAVAILABLE,
-            &json!({"status": "unavailable", "reason": reason}),
+            &json!({"status": "unavailable", "reason": "the store does not answer"}),
         ),
     })
 }
@@ -80,7 +73,7 @@ pub async fn register(
     name.as_deref().map_or(Ok(()), check_name)?;
     let now = app.clock.now();
     app.throttle.check_registration(client(request).address, now)?;
-    let place = app.passwords.place()?;
+    let place = app.passwords.slot()?;
     app.throttle.register(client(request).address, now)?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
@@ -117,7 +110,7 @@ pub async fn login(
     let client = client(request);
     app.throttle.check_login(&email, client.address, app.clock.now())?;
     // Before it is counted: what is turned away for want of a place was no try.
-    let place = app.passwords.place()?;
+    let place = app.passwords.slot()?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     let user = app.auth.user_by_email(&email);
     let verified = app
@@ -135,9 +128,7 @@ pub async fn login(
         id: SessionId::new(now, &app.random),
         user: user.id.clone(),
         cookie_digest: app.auth.digest(&cookie),
-        cookie_pepper: app.auth.pepper(),
         token_digest: app.auth.digest(&bearer),
-        token_pepper: app.auth.pepper(),
         created_at: now,
         expires_at: now.checked_add(app.server.session.absolute).map_err(Error::internal)?,
         last_seen: now,
@@ -200,7 +191,7 @@ pub async fn password(
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
     app.throttle.check_login(&user.email, client(request).address, app.clock.now())?;
-    let (place, next) = (app.passwords.place()?, app.passwords.place()?);
+    let (place, next) = (app.passwords.slot()?, app.passwords.slot()?);
     app.throttle.login(&user.email, client(request).address, app.clock.now())?;
     if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));

@@ -20,7 +20,7 @@ struct World {
 /// Ann has four captures, Bob one, in this order.
 async fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
     let random = Random::seeded(1);
     let mut captures: Vec<Capture> = (0..5)
@@ -76,7 +76,7 @@ async fn what_was_just_answered_is_waited_for_also_while_the_index_is_made_again
     for name in ["captures.db", "captures.db-wal", "captures.db-shm"] {
         let _none = std::fs::remove_file(dir.path().join(name));
     }
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(6), true);
     assert_eq!(archive.recover().await.unwrap().unknown, 1);
     let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
@@ -281,7 +281,7 @@ async fn hangs(faults: &crate::store::Faults) {
 async fn replays_under_way_go_with_what_they_are_replays_of() {
     let dir = tempfile::tempdir().unwrap();
     let faults = crate::store::Faults::default();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
     let (queue, writer) = CaptureQueue::new(Arc::new(Metrics::new().unwrap()));
     tokio::spawn(writer.run(archive.clone()));
@@ -323,7 +323,7 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
 async fn what_the_writer_has_in_hand_is_deleted_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let faults = crate::store::Faults::default();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true);
     let (queue, writer) = CaptureQueue::new(Arc::new(crate::metrics::Metrics::new().unwrap()));
     tokio::spawn(writer.run(archive.clone()));

@@ -53,7 +53,7 @@ async fn world() -> World {
 async fn world_with(server: &str) -> World {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let auth = Auth::new(
         &SecretBytes::new([1; 32]),
         Some(Secret::new("operator")),

@@ -44,7 +44,7 @@ pub async fn create(
     }
     let password = app.passwords.hash(password).await?;
     let now = app.clock.now();
-    app.auth.check_still(who, now)?;
+    app.auth.recheck(who, now)?;
     let user = UserRow {
         id: UserId::new(now, &app.random),
         email,

@@ -1,4 +1,4 @@
-//! The agents in memory, by name and from the newest on. As the key tables they change only by following the store.
+//! The agents in memory, by name and newest first. Like the key tables they change only by following the store.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::id::AgentId;
 use crate::store::AgentRow;
 
-/// An agent, and the tag of its present state.
+/// An agent and its entity tag.
 #[derive(Debug)]
 pub struct Agent {
     row: Arc<AgentRow>,
@@ -15,7 +15,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Its entity tag, without quotes.
+    /// The entity tag of its present state, without quotes.
     pub fn etag(&self) -> &str {
         &self.etag
     }
@@ -29,18 +29,18 @@ impl Deref for Agent {
     }
 }
 
-/// All agents; few enough for one lock.
+/// All agents; they are few enough for one lock.
 #[derive(Debug, Default)]
-pub struct Agents(RwLock<Tables>);
+pub struct Agents(RwLock<AgentTables>);
 
 #[derive(Debug, Default)]
-struct Tables {
+struct AgentTables {
     by_id: BTreeMap<AgentId, Arc<Agent>>,
     by_name: BTreeMap<String, AgentId>,
 }
 
 impl Agents {
-    /// An agent by its id or its name; no text is both.
+    /// An agent by its id or name; no text is both.
     pub fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let id = AgentId::parse(id_or_name).or_else(|| tables.by_name.get(id_or_name).cloned())?;
@@ -53,7 +53,7 @@ impl Agents {
         tables.by_id.get(tables.by_name.get(name)?).cloned()
     }
 
-    /// All of them, in the order of their names.
+    /// All agents, by name.
     pub fn by_name(&self) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.values().filter_map(|id| tables.by_id.get(id).cloned()).collect()
@@ -73,7 +73,7 @@ impl Agents {
             .collect()
     }
 
-    /// Takes a row as it is now.
+    /// Inserts or updates a row.
     pub(super) fn apply(&self, row: Arc<AgentRow>) {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.insert(row.name.clone(), row.id.clone());
@@ -85,7 +85,6 @@ impl Agents {
         }
     }
 
-    /// Forgets one.
     pub(super) fn remove(&self, id: &AgentId) {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = tables.by_id.remove(id) {

@@ -1,5 +1,5 @@
-//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores and few waiting.
-//! Knowing whether a user exists must not be cheaper than knowing the password: one run, whichever it is.
+//! Passwords: Argon2id at OWASP's cost, off the async threads, as many at once as there are cores, with a short queue.
+//! An unknown user costs one run, too: the time must not tell whether a user exists.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::error::{Error, Kind, Result};
 use crate::id::Random;
 use crate::secret::Secret;
 
-/// Memory in KiB, passes and lanes: OWASP's first recommendation.
+/// Memory in KiB, passes and lanes (OWASP's first recommendation).
 const COST: (u32, u32, u32) = (19_456, 2, 1);
 
-/// Where passwords are hashed.
+/// The hasher of passwords.
 #[derive(Clone, Debug)]
 pub struct Passwords {
     cores: Arc<Semaphore>,
@@ -30,7 +30,7 @@ pub struct Passwords {
 }
 
 impl Passwords {
-    /// Hashing on every core, and no more than [`bounds::PASSWORD_QUEUE`] waiting for one.
+    /// Hashes on every core, with [`bounds::PASSWORD_QUEUE`] waiting at most.
     pub fn new(random: Random) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self::bounded(random, cores, bounds::PASSWORD_QUEUE)
@@ -48,14 +48,14 @@ impl Passwords {
 
     /// The hash to store, in PHC form.
     pub async fn hash(&self, password: Secret) -> Result<String> {
-        self.hash_at(self.place()?, password).await
+        self.hash_at(self.slot()?, password).await
     }
 
-    /// The same at a place that was taken before.
-    pub async fn hash_at(&self, place: Place, password: Secret) -> Result<String> {
+    /// The same in a slot that was taken before.
+    pub async fn hash_at(&self, slot: HashSlot, password: Secret) -> Result<String> {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);
-        self.run(place, move || {
+        self.run(slot, move || {
             let hash = argon2()?
                 .hash_password_with_salt(password.expose().as_bytes(), &salt)
                 .map_err(Error::internal)?;
@@ -64,24 +64,24 @@ impl Passwords {
         .await
     }
 
-    /// One of the places at the cores or in the queue before them; an error where all are taken.
-    pub fn place(&self) -> Result<Place> {
-        Place::take(&self.inside, self.most)
+    /// Takes a slot at the cores or in the queue; 503 if all are taken.
+    pub fn slot(&self) -> Result<HashSlot> {
+        HashSlot::take(&self.inside, self.most)
     }
 
-    /// Whether the password is that of `stored`. Without one (no such user) it takes as long, and is not.
+    /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long and is false.
     pub async fn verify(&self, stored: Option<String>, password: Secret) -> Result<bool> {
-        self.verify_at(self.place()?, stored, password).await
+        self.verify_at(self.slot()?, stored, password).await
     }
 
-    /// The same at a place that was taken before.
+    /// The same in a slot that was taken before.
     pub async fn verify_at(
         &self,
-        place: Place,
+        slot: HashSlot,
         stored: Option<String>,
         password: Secret,
     ) -> Result<bool> {
-        self.run(place, move || {
+        self.run(slot, move || {
             let Some(stored) = stored else {
                 argon2()?
                     .hash_password_with_salt(password.expose().as_bytes(), &[0; 16])
@@ -94,21 +94,21 @@ impl Passwords {
         .await
     }
 
-    /// How often it was done so far: as often for who is not known as for who is.
+    /// How many hashes were computed so far.
     pub fn runs(&self) -> u64 {
         self.runs.load(Ordering::Acquire)
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        place: Place,
+        slot: HashSlot,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
         let runs = Arc::clone(&self.runs);
-        // Place and permit go along: a caller that leaves does not free a core that is still at work.
+        // Slot and permit move along: a caller that goes away does not free a core that is still at work.
         let work = move || {
-            let _held = (place, permit);
+            let _held = (slot, permit);
             runs.fetch_add(1, Ordering::AcqRel);
             work()
         };
@@ -116,22 +116,22 @@ impl Passwords {
     }
 }
 
-/// One of the places at the cores or in the queue; free again when it is dropped.
+/// A slot at the cores or in the queue, free again on drop.
 #[derive(Debug)]
-pub struct Place(Arc<AtomicUsize>);
+pub struct HashSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl HashSlot {
     fn take(inside: &Arc<AtomicUsize>, most: usize) -> Result<Self> {
         let step = |inside: usize| (inside < most).then_some(inside + 1);
         match inside.fetch_update(Ordering::AcqRel, Ordering::Acquire, step) {
-            Ok(_) => Ok(Place(Arc::clone(inside))),
+            Ok(_) => Ok(HashSlot(Arc::clone(inside))),
             Err(_) => Err(Error::new(Kind::Unavailable, "Too many logins at once; try again.")
                 .retry_after(Duration::from_secs(1))),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for HashSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_sheds() {
         let passwords = Passwords::bounded(Random::seeded(1), 1, 0);
-        let held = Place::take(&passwords.inside, passwords.most).unwrap();
+        let held = HashSlot::take(&passwords.inside, passwords.most).unwrap();
         let error = passwords.verify(None, Secret::new("x")).await.unwrap_err();
         assert_eq!((error.kind(), error.retry_after_s()), (Kind::Unavailable, Some(1)));
         drop(held);

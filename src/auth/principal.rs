@@ -1,4 +1,4 @@
-//! Who a request is, and the questions that endpoints ask about that.
+//! Who a request is after authentication, and what it may do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,92 +13,95 @@ pub const DEFAULT_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
 pub const PIN_SCOPES: [&str; 1] = ["user"];
 /// What AGENT's tenant may do, and a key unless its maker said otherwise.
 pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
-/// The scope that makes a key of an admin act as that admin.
+/// The scope with which a key of an admin acts as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
-/// What only an admin grants. It holds for as long as whoever granted it is one: no key has more than its creator.
+/// Scopes that only an admin grants. They hold for as long as whoever granted them is an admin.
 pub const RESERVED_SCOPES: [&str; 3] = ["evaluate", "config", ADMIN_SCOPE];
 
-/// The label of a key that says what is kept of its requests; only an admin sets labels.
+/// The key label that says what is captured of its requests; only an admin sets labels.
 pub const CAPTURE_LABEL: &str = "capture";
 
-/// What is kept of a key's requests, where captures are kept at all; the greater, the less.
+/// How much is captured of a key's requests, if captures are on; a greater level captures less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kept {
-    /// Head and bodies: `on`, and where nothing is said.
-    Whole,
+pub enum CaptureLevel {
+    /// Head and bodies: `on`, the default.
+    Full,
     /// No bodies: `heads`.
     Heads,
     /// No capture: `off`.
-    Nothing,
+    Off,
 }
 
-impl Kept {
+impl CaptureLevel {
     /// Reads the value of [`CAPTURE_LABEL`].
     pub fn parse(word: &str) -> Option<Self> {
         match word {
-            "on" => Some(Kept::Whole),
-            "heads" => Some(Kept::Heads),
-            "off" => Some(Kept::Nothing),
+            "on" => Some(CaptureLevel::Full),
+            "heads" => Some(CaptureLevel::Heads),
+            "off" => Some(CaptureLevel::Off),
             _ => None,
         }
     }
 
-    /// What the labels of a key say.
+    /// The level that a key's labels ask for.
     pub fn of(labels: &BTreeMap<String, String>) -> Self {
-        labels.get(CAPTURE_LABEL).and_then(|word| Kept::parse(word)).unwrap_or(Kept::Whole)
+        labels
+            .get(CAPTURE_LABEL)
+            .and_then(|word| CaptureLevel::parse(word))
+            .unwrap_or(CaptureLevel::Full)
     }
 }
 
-/// Who a request is, after authentication.
+/// Who a request is.
 #[derive(Clone, Debug)]
 pub enum Principal {
     /// The holder of `ADMIN_API_KEY`: the built-in `usr_admin`.
     Admin,
     /// A user, or the built-in one by a key that it made.
     User {
-        /// As the tables had them at that moment.
+        /// The row at the time of identification.
         user: Arc<UserRow>,
-        /// By what.
+        /// The credential that identified the user.
         via: Credential,
     },
     /// The one tenant of AGENT.
     AgentTenant {
-        /// By what.
+        /// The credential that identified it.
         via: AgentCredential,
     },
     /// A node, by its signature.
     Node {
-        /// Which.
+        /// The node's id.
         id: NodeId,
-        /// What it showed; the digest in it is still to be held against the body.
+        /// The verified signature; the digest in it is yet to be compared with the body.
         signed: Arc<Signed>,
     },
-    /// Nobody in particular, on open routes.
+    /// No one, on open routes.
     Anonymous,
 }
 
-/// How a user showed who they are.
+/// How a user authenticated.
 #[derive(Clone, Debug)]
 pub enum Credential {
-    /// By a key of the interface.
+    /// An API key of the interface.
     Key(Arc<KeyRow>),
-    /// By a login, cookie or token.
+    /// A login session, by cookie or token.
     Session(SessionId),
 }
 
-/// How AGENT's tenant showed itself.
+/// How AGENT's tenant authenticated.
 #[derive(Clone, Debug)]
 pub enum AgentCredential {
-    /// By a stored key.
+    /// A stored API key.
     Key(Arc<KeyRow>),
-    /// By `AGENT_CLOUD_API_KEY`.
+    /// `AGENT_CLOUD_API_KEY`.
     CloudKey,
-    /// Not at all: AGENT is open.
+    /// None: AGENT is open.
     Open,
 }
 
 impl Principal {
-    /// The user on whose behalf it acts.
+    /// The user that it acts for.
     pub fn user_id(&self) -> Option<UserId> {
         match self {
             Principal::Admin => Some(UserId::admin()),
@@ -107,7 +110,7 @@ impl Principal {
         }
     }
 
-    /// Whether it may do everything: `ADMIN_API_KEY`, an admin's session, an admin's key with the scope `admin`.
+    /// Whether it is `ADMIN_API_KEY`, an admin's session, or an admin's key with the scope `admin`.
     pub fn is_admin(&self) -> bool {
         match self {
             Principal::Admin => true,
@@ -119,7 +122,7 @@ impl Principal {
         }
     }
 
-    /// The key that it came by.
+    /// The API key that identified it.
     pub fn key(&self) -> Option<&KeyRow> {
         match self {
             Principal::User { via: Credential::Key(key), .. }
@@ -128,13 +131,13 @@ impl Principal {
         }
     }
 
-    /// What is kept of its requests.
-    pub fn kept(&self) -> Kept {
-        self.key().map_or(Kept::Whole, |key| Kept::of(&key.labels))
+    /// How much is captured of its requests.
+    pub fn capture_level(&self) -> CaptureLevel {
+        self.key().map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.labels))
     }
 
-    /// Whether the `limits.models` of its key and of its user allow the name.
-    pub fn may_ask_for(&self, model: &str) -> bool {
+    /// Whether the `limits.models` of its key and its user allow this name.
+    pub fn allows_model(&self, model: &str) -> bool {
         let user = match self {
             Principal::User { user, .. } => user.limits.allows_model(model),
             _ => true,
@@ -142,10 +145,10 @@ impl Principal {
         user && self.key().is_none_or(|key| key.limits.allows_model(model))
     }
 
-    /// Whether it may use what `scope` stands for.
+    /// Whether it has a scope, by its key or as what every session has.
     pub fn has_scope(&self, scope: &str) -> bool {
         if self.is_admin() || scope == ADMIN_SCOPE {
-            // A key keeps its scope `admin` when its user is none any more; it means nothing then.
+            // A key keeps the scope `admin` when its user is no longer an admin; it is void then.
             return self.is_admin();
         }
         match self {
@@ -159,7 +162,7 @@ impl Principal {
         }
     }
 
-    /// Who it is in records of what was done.
+    /// Who it is in audit rows and records.
     pub fn actor(&self) -> Actor {
         let (kind, id) = match self {
             Principal::Admin => ("admin_key", UserId::admin().to_string()),

@@ -1,37 +1,51 @@
-//! A revocation from end to end: dead in memory, then durable, then answered. When the store fails the caller hears of
-//! it, the key stays dead, and the write is tried until the store takes it.
+//! Revocation of a key: dead in memory, then durable, then answered. When the store fails the caller is told, the key
+//! stays dead in this process, and the write is repeated.
 
-use std::sync::PoisonError;
+use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::Auth;
-use super::leaving::{FIRST, LONGEST};
 use crate::id::KeyId;
 use crate::store::{Committed, Store, StoreError};
 
 /// How much a revocation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reach {
-    /// The key.
-    One,
-    /// And all that descend from it.
+pub(super) enum RevocationScope {
+    Key,
+    /// The key and all that descend from it.
     Descent,
 }
 
-impl Reach {
-    async fn end(self, store: &Store, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+impl RevocationScope {
+    async fn write(
+        self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         match self {
-            Reach::One => store.revoke_key(id, at).await,
-            Reach::Descent => store.revoke_descent(id, at).await,
+            RevocationScope::Key => store.revoke_key(id, at).await,
+            RevocationScope::Descent => store.revoke_descent(id, at).await,
         }
     }
 }
 
 impl Auth {
-    /// Ends a key for good. An error says that this is not yet durable; then it is being tried on. The work goes on
-    /// when the caller goes away.
+    /// Ends a key in this process at once, whatever the store says until it agrees.
+    pub fn kill(&self, id: &KeyId) {
+        self.0.keys.kill(id);
+    }
+
+    /// The same for a key and all that descend from it.
+    pub fn kill_descent(&self, id: &KeyId) {
+        self.0.keys.kill_descent(id);
+    }
+
+    /// Revokes a key. An error means that this is not durable yet; unless the rows refused it, the write is repeated.
+    /// The work goes on when the caller goes away.
     pub async fn revoke(
         &self,
         store: &Store,
@@ -39,10 +53,10 @@ impl Auth {
         at: Timestamp,
     ) -> Result<Committed, StoreError> {
         self.kill(id);
-        self.end(store, id, Reach::One, at).await
+        self.write_revocation(store, id, RevocationScope::Key, at).await
     }
 
-    /// Ends a key and all that descend from it, whosever they are, for good: as [`Auth::revoke`], all of them at one moment.
+    /// Revokes a key and all that descend from it, whoever owns them, in one transaction. See [`Auth::revoke`].
     pub async fn revoke_descent(
         &self,
         store: &Store,
@@ -50,59 +64,46 @@ impl Auth {
         at: Timestamp,
     ) -> Result<Committed, StoreError> {
         self.kill_descent(id);
-        self.end(store, id, Reach::Descent, at).await
+        self.write_revocation(store, id, RevocationScope::Descent, at).await
     }
 
-    async fn end(
+    async fn write_revocation(
         &self,
         store: &Store,
         id: &KeyId,
-        reach: Reach,
+        scope: RevocationScope,
         at: Timestamp,
     ) -> Result<Committed, StoreError> {
         let (reply, first) = oneshot::channel();
-        tokio::spawn(bring(self.clone(), store.clone(), (id.clone(), reach), at, reply));
-        first.await.map_err(|_| StoreError::Unavailable("the revocation was cut short".into()))?
-    }
-}
-
-async fn bring(
-    auth: Auth,
-    store: Store,
-    (id, reach): (KeyId, Reach),
-    at: Timestamp,
-    reply: oneshot::Sender<Result<Committed, StoreError>>,
-) {
-    let first = reach.end(&store, &id, at).await;
-    let failed = first.as_ref().is_err_and(may_pass);
-    // One task a revocation goes on trying, however often the caller repeats.
-    let tries = failed
-        && auth
-            .0
-            .revoking
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert((id.clone(), reach));
-    // A caller that went away needs no reply.
-    let _gone = reply.send(first);
-    if !tries {
-        return;
-    }
-    let mut wait = FIRST;
-    loop {
-        auth.pause(wait).await;
-        match reach.end(&store, &id, at).await {
-            Err(cause) if may_pass(&cause) => {
-                log::warn!("revocation of {id} is not durable yet: {cause}")
+        let (auth, store, id) = (self.clone(), store.clone(), id.clone());
+        tokio::spawn(async move {
+            let first = scope.write(&store, &id, at).await;
+            let failed = first.as_ref().is_err_and(is_transient);
+            // One task for each revocation repeats it, however often the caller does.
+            let repeats = failed && auth.revoking().insert((id.clone(), scope));
+            // A caller that went away needs no reply.
+            let _gone = reply.send(first);
+            if !repeats {
+                return;
             }
-            _ => break,
-        }
-        wait = (wait * 2).min(LONGEST);
+            let attempt = || async {
+                match scope.write(&store, &id, at).await {
+                    Err(cause) if is_transient(&cause) => Err(cause),
+                    _ => Ok(()),
+                }
+            };
+            auth.retry(&format!("the revocation of {id}"), attempt).await;
+            auth.revoking().remove(&(id, scope));
+        });
+        first.await.map_err(|_| StoreError::unavailable("the revocation was interrupted"))?
     }
-    auth.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).remove(&(id, reach));
+
+    fn revoking(&self) -> MutexGuard<'_, HashSet<(KeyId, RevocationScope)>> {
+        self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Whether the same may succeed later: all but what the rows themselves say.
-fn may_pass(error: &StoreError) -> bool {
+/// Whether the same write may succeed later: for every error but those that the rows themselves give.
+fn is_transient(error: &StoreError) -> bool {
     !matches!(error, StoreError::NotFound | StoreError::Conflict)
 }

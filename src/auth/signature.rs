@@ -1,6 +1,6 @@
-//! What a node shows: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`, and the digest of the body
-//! (RFC 9530). One list of components in one order, one label, five parameters in one order: what is spelt otherwise is no
-//! signature, so nothing of the grammar is left in which two readers could differ. Pure: keys, time and nonces are the caller's.
+//! Signatures of nodes: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`, and the digest of the
+//! body (RFC 9530). One list of components, one label and five parameters, each in one order: any other spelling is
+//! refused, so no two parsers can differ. Pure: the caller has keys, time and nonces.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -14,7 +14,7 @@ use crate::secret::constant_time_eq;
 
 /// The digest of the body (RFC 9530 section 2).
 pub const CONTENT_DIGEST: &str = "content-digest";
-/// What is covered, and by which key (RFC 9421 section 4.1).
+/// The covered components and the key (RFC 9421 section 4.1).
 pub const SIGNATURE_INPUT: &str = "signature-input";
 /// The signature (RFC 9421 section 4.2).
 pub const SIGNATURE: &str = "signature";
@@ -23,31 +23,31 @@ const WITH_BODY: &str = r#"("@method" "@authority" "@path" "@query" "content-dig
 const WITHOUT_BODY: &str = r#"("@method" "@authority" "@path" "@query")"#;
 const TAIL: &str = r#";alg="hmac-sha256";tag="pin-node-agent""#;
 
-/// What of a request is signed beside its body.
+/// The signed parts of a request beside its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Covered<'a> {
-    /// Method.
+    /// The method.
     pub method: &'a Method,
-    /// The gateway's name, lower-case, without its scheme's own port.
+    /// The gateway's authority, lower-case, without the scheme's default port.
     pub authority: &'a str,
-    /// Path as it was sent.
+    /// The path as sent.
     pub path: &'a str,
-    /// Query as it was sent, without its `?`.
+    /// The query as sent, without `?`.
     pub query: Option<&'a str>,
 }
 
-/// A signature of the right form; whether it is good is still to be found out.
+/// A well-formed signature, not yet verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The node that it says it is.
+    /// The id of the node that it claims.
     pub node: String,
-    /// The generation of its secret.
+    /// The generation of the node's secret.
     pub generation: u32,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
-    /// Sixteen bytes in base64url that it was made with, and no other of this node.
+    /// Sixteen bytes in base64url, unique among the node's signatures.
     pub nonce: String,
-    /// SHA-256 of the body; none where there is no body.
+    /// SHA-256 of the body; none without a body.
     digest: Option<[u8; 32]>,
     base: String,
     mac: [u8; 32],
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Signed {
 }
 
 impl Signed {
-    /// Reads what a request shows. The error is `missing` where it shows nothing, `profile` where it is not of the form.
+    /// Reads a request's signature. The error is `missing` or `profile` (malformed).
     pub fn read(request: &Covered<'_>, headers: &HeaderMap) -> Result<Signed, &'static str> {
         let (input, mac) = (one(headers, SIGNATURE_INPUT)?, one(headers, SIGNATURE)?);
         let (Some(input), Some(mac)) = (input, mac) else { return Err("missing") };
@@ -95,17 +95,17 @@ impl Signed {
         })
     }
 
-    /// Whether it was made about now.
+    /// Whether its time is within the allowed skew.
     pub fn is_timely(&self, now_s: i64) -> bool {
         now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
     }
 
-    /// Whether it was made with this key, by what it covers.
+    /// Whether this key made it; in constant time.
     pub fn is_made_with(&self, key: &[u8]) -> bool {
         constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 
-    /// Whether it covers this body.
+    /// Whether its digest is that of this body.
     pub fn covers(&self, body: &[u8]) -> bool {
         match &self.digest {
             Some(digest) => constant_time_eq(&Sha256::digest(body), digest),
@@ -114,7 +114,7 @@ impl Signed {
     }
 }
 
-/// The one value of a header; two lines are not of the form.
+/// The one value of a header; two lines are malformed.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, &'static str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -141,7 +141,7 @@ fn read_parameters(text: &str) -> Option<(i64, &str, &str, u32)> {
     ))
 }
 
-/// A whole number in its one spelling.
+/// A positive integer in its one spelling.
 fn number(text: &str, most: usize) -> Option<u32> {
     let spelt = !text.is_empty()
         && text.len() <= most
@@ -150,7 +150,7 @@ fn number(text: &str, most: usize) -> Option<u32> {
     if spelt { text.parse().ok() } else { None }
 }
 
-/// Thirty-two bytes as a byte sequence (RFC 8941 section 3.3.5), in the one spelling of them.
+/// Thirty-two bytes as a byte sequence (RFC 8941 section 3.3.5), in its one spelling.
 fn bytes(text: &str) -> Option<[u8; 32]> {
     let inner = text.strip_prefix(':')?.strip_suffix(':')?;
     STANDARD.decode(inner).ok()?.try_into().ok()
@@ -169,25 +169,25 @@ fn base(request: &Covered<'_>, digest: Option<&str>, parameters: &str) -> String
 
 fn mac(key: &[u8], base: &str) -> [u8; 32] {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
-        // HMAC takes a key of any length (RFC 2104 section 2); should it not, nothing may match.
+        // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
         std::process::abort()
     };
     mac.update(base.as_bytes());
     mac.finalize().into_bytes().into()
 }
 
-/// What a node signs with.
+/// A node's signing key.
 pub struct Signer<'a> {
-    /// Its secret, as it was given out.
+    /// The secret as issued.
     pub key: &'a [u8],
-    /// Its id.
+    /// The node's id.
     pub node: &'a str,
     /// The generation of the secret.
     pub generation: u32,
 }
 
 impl Signer<'_> {
-    /// The headers of a request with this body, made at `created` (seconds since the epoch).
+    /// The headers for a request with this body, signed at `created` (seconds since the epoch).
     pub fn sign(
         &self,
         request: &Covered<'_>,

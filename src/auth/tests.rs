@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use super::*;
 use crate::bounds;
+use crate::error::Kind;
 use crate::id::{Random, SessionId};
+use crate::interface::{Interface, Surface};
 use crate::secret::SecretBytes;
-use crate::store::{Actor, Faults, KeyRow, KeyStatus, Limits, SessionRow};
+use crate::store::{
+    Actor, Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Snapshot, Store,
+};
 
 type Headers = Vec<(&'static str, String)>;
 
@@ -65,7 +69,6 @@ impl World {
             name: "ci".into(),
             redacted: token::redact(secret.expose()),
             digest: self.auth.digest(secret),
-            pepper: self.auth.pepper(),
             owner: self.user.id.clone(),
             created_by: Actor { kind: "session".into(), id: "sess_1".into() },
             parent: None,
@@ -99,9 +102,7 @@ impl World {
             id: SessionId::new(at(0), &self.random),
             user: user.clone(),
             cookie_digest: self.auth.digest(&cookie),
-            cookie_pepper: self.auth.pepper(),
             token_digest: self.auth.digest(&bearer),
-            token_pepper: self.auth.pepper(),
             created_at: at(0),
             expires_at: at(expires),
             last_seen: at(0),
@@ -178,7 +179,7 @@ fn each_surface_takes_its_own_credentials() {
         ("session cookie", vec![cookie(&crumb)], ["Session", "unknown", "missing", "Session", "Session", "Session"]),
         ("token as cookie", vec![cookie(&session)], ["unknown", "unknown", "missing", "unknown", "unknown", "unknown"]),
         ("cookie as token", vec![bearer(crumb.expose())], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),
-        ("ApiKey", vec![("authorization", format!("apikey {}", agt.expose()))], ["malformed", "unknown", "AgentKey", "malformed", "malformed", "malformed"]),
+        ("Key", vec![("authorization", format!("apikey {}", agt.expose()))], ["malformed", "unknown", "AgentKey", "malformed", "malformed", "malformed"]),
         ("x-api-key", vec![x("x-api-key", &rtr)], ["missing", "unknown", "missing", "missing", "Key", "Key"]),
         ("api-key", vec![x("api-key", &session)], ["missing", "unknown", "missing", "missing", "Session", "Session"]),
         ("a bad one before a good cookie", vec![bearer("nonsense"), cookie(&crumb)], ["unknown", "unknown", "unknown", "unknown", "unknown", "unknown"]),
@@ -285,15 +286,15 @@ fn a_session_ends_by_silence_by_age_and_by_the_store() {
     assert_eq!(world.who(Surface::Pin, &shown, 1799), "Session");
     assert_eq!(world.who(Surface::Pin, &shown, 1799 + 1799), "Session");
     assert_eq!(
-        world.auth.0.sessions.unsaved(IDLE, at(3600)),
+        world.auth.0.sessions.take_unsaved(IDLE, at(3600)),
         (vec![(row.id.clone(), at(3598))], vec![])
     );
-    assert_eq!(world.auth.0.sessions.unsaved(IDLE, at(3600)), (vec![], vec![]));
+    assert_eq!(world.auth.0.sessions.take_unsaved(IDLE, at(3600)), (vec![], vec![]));
     assert_eq!(world.who(Surface::Pin, &shown, 4999), "Session");
     assert_eq!(world.who(Surface::Pin, &shown, 5000), "expired");
     let (crumb, _, row) = world.session(&user, 50_000);
     assert_eq!(world.who(Surface::Pin, &[cookie(&crumb)], 1800), "expired");
-    assert!(world.auth.0.sessions.unsaved(IDLE, at(1800)).1.contains(&row.id));
+    assert!(world.auth.0.sessions.take_unsaved(IDLE, at(1800)).1.contains(&row.id));
     let (crumb, token, row) = world.session(&user, 50_000);
     world.commit(Change::SessionEnded(row.id));
     assert_eq!(world.who(Surface::Pin, &[cookie(&crumb)], 1), "unknown");
@@ -336,7 +337,7 @@ async fn a_revocation_acts_at_once_and_reaches_the_store_in_the_end() {
     let mut world = World::new(None);
     let secret = token::mint("rtr", &world.random);
     let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &secret) };
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
     world.auth.attach(&store).await.unwrap();
     store.create_key(row.clone()).await.unwrap();
@@ -376,7 +377,7 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
         })
         .collect();
     let (_, last) = world.key(Interface::Router);
-    let live = |key: &Key| key.standing(at(2)) == Standing::Active;
+    let live = |key: &Key| key.state(at(2)) == KeyState::Active;
     let ids =
         |found: Vec<Arc<Key>>| found.iter().map(|key| key.row().id.clone()).collect::<Vec<_>>();
     let mut expected = vec![first.id.clone(), last.id.clone()];
@@ -413,14 +414,14 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
         world.auth.keys(Interface::Router, None, None, 1_000, |_| true).await.len(),
         ended.len()
     );
-    assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(2)), ended.len() - 1);
+    assert_eq!(world.auth.count_keys(Interface::Router, KeyState::Revoked, at(2)), ended.len() - 1);
 }
 
 #[tokio::test]
 async fn uses_reach_the_store_in_batches() {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::new(None);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     world.auth = Auth::new(&SecretBytes::new([1; 32]), None, None, IDLE);
     world.auth.attach(&store).await.unwrap();
     let mut shown = Vec::new();
@@ -442,7 +443,7 @@ async fn uses_reach_the_store_in_batches() {
     assert_eq!(world.auth.0.keys.unsaved_uses(), 90);
     let first = world.auth.0.keys.take_unsaved(40);
     assert_eq!((first.len(), first[0].1, world.auth.0.keys.unsaved_uses()), (40, at(7), 50));
-    world.auth.0.keys.still_unsaved(&first);
+    world.auth.0.keys.put_back_unsaved(&first);
     world.auth.sweep_uses(&store).await.unwrap();
     assert_eq!(world.auth.0.keys.unsaved_uses(), 0);
     let written = store
@@ -462,7 +463,7 @@ async fn uses_reach_the_store_in_batches() {
 async fn a_revocation_that_finds_the_disk_full_is_tried_on() {
     let dir = tempfile::tempdir().unwrap();
     let (faults, world) = (Faults::default(), World::new(None));
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let row = KeyRow { owner: UserId::admin(), ..world.row(Interface::Router, &Secret::new("x")) };
     store.create_key(row.clone()).await.unwrap();
     faults.fill_accounts();
@@ -497,5 +498,5 @@ fn what_a_felled_key_is_just_making_is_dead_as_well() {
     for secret in &secrets {
         assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "revoked");
     }
-    assert_eq!(world.auth.count_keys(Interface::Router, Standing::Revoked, at(1)), 4);
+    assert_eq!(world.auth.count_keys(Interface::Router, KeyState::Revoked, at(1)), 4);
 }

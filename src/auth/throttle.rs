@@ -1,4 +1,4 @@
-//! How often one may try to log in or to register, in bounded memory.
+//! Rate limits of logins and registrations, in bounded memory.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -15,35 +15,35 @@ use crate::error::{Error, Kind, Result};
 /// How long a registration counts.
 const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// Who logs in where nobody knows the e-mail, in the audit.
+/// The user of a login with an unknown e-mail, in the audit.
 pub const UNKNOWN_USER: &str = "unknown";
 
 /// The counters of logins and registrations.
 #[derive(Debug)]
 pub struct Throttle {
-    logins: Window<(String, Option<IpAddr>)>,
-    /// Of a network, whatever the e-mails: who makes them up does not get further than this.
-    networks: Window<Option<IpAddr>>,
-    registrations: Window<Option<IpAddr>>,
-    /// By the user: as many as there are, and one.
-    refusals: Window<String>,
+    logins: SlidingWindow<(String, Option<IpAddr>)>,
+    /// By network, whatever the e-mails: made-up ones get no further than this.
+    networks: SlidingWindow<Option<IpAddr>>,
+    registrations: SlidingWindow<Option<IpAddr>>,
+    /// By user, and one for all unknown ones.
+    refusals: SlidingWindow<String>,
 }
 
 impl Default for Throttle {
     fn default() -> Self {
         Throttle {
-            logins: Window::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
-            networks: Window::new(
+            logins: SlidingWindow::new(bounds::LOGINS, bounds::LOGIN_WINDOW, bounds::LOGIN_PAIRS),
+            networks: SlidingWindow::new(
                 bounds::NETWORK_LOGINS,
                 bounds::LOGIN_WINDOW,
                 bounds::LOGIN_PAIRS,
             ),
-            registrations: Window::new(
+            registrations: SlidingWindow::new(
                 bounds::REGISTRATIONS,
                 REGISTRATION_WINDOW,
                 bounds::LOGIN_PAIRS,
             ),
-            refusals: Window::new(
+            refusals: SlidingWindow::new(
                 bounds::AUDITED_REFUSALS,
                 bounds::LOGIN_WINDOW,
                 bounds::LOGIN_PAIRS,
@@ -57,20 +57,20 @@ impl Throttle {
     pub fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         let network = address.map(network);
         let pair = (email.to_owned(), network);
-        // What is refused for its pair costs nothing, and so does not count for its neighbours.
+        // A login that is refused for its pair costs nothing, so it does not count for its neighbours.
         self.logins.check(&pair, now)?;
         self.networks.count(&network, now)?;
         self.logins.count(&pair, now)
     }
 
-    /// Whether [`login`](Self::login) would refuse; counts nothing.
+    /// Refuses what [`login`](Self::login) would refuse, and counts nothing.
     pub fn check_login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         let network = address.map(network);
         self.logins.check(&(email.to_owned(), network), now)?;
         self.networks.check(&network, now)
     }
 
-    /// Whether [`register`](Self::register) would refuse; counts nothing.
+    /// Refuses what [`register`](Self::register) would refuse, and counts nothing.
     pub fn check_registration(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         self.registrations.check(&address.map(network), now)
     }
@@ -80,13 +80,13 @@ impl Throttle {
         self.registrations.count(&address.map(network), now)
     }
 
-    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]. Whether it is one of the few that the audit is told of.
+    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]; whether it is one of the few that are audited.
     pub fn note_refusal(&self, user: &str, now: Timestamp) -> bool {
         self.refusals.count(&user.to_owned(), now).is_ok()
     }
 }
 
-/// The network that one subscriber usually has: /24 in IPv4, /56 in IPv6.
+/// The network of one subscriber: /24 in IPv4, /56 in IPv6.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into(),
@@ -94,21 +94,21 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A log of the last events of each key. Keys are kept as a hash that nobody outside can foresee, so that each is as small as
-/// any other. Where there are too many, those leave whose window is over, then those with the fewest events: a flood of new keys
-/// takes each other's place, and not that of one who is about to be refused.
+/// A sliding window of events for each key. Keys are stored as a keyed hash, so that each takes the same memory. When
+/// there are too many, those whose window is over leave first, then those with the fewest events: a flood of new keys
+/// displaces itself, and not a key that is about to be refused.
 #[derive(Debug)]
-struct Window<K> {
+struct SlidingWindow<K> {
     events: u32,
     lasting: Duration,
     keys: usize,
     hash: RandomState,
-    entries: Mutex<Entries>,
+    entries: Mutex<WindowEntries>,
     of: PhantomData<fn(K)>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct WindowEntries {
     /// Times of events in microseconds, oldest first; at most `events` each.
     log: HashMap<u64, VecDeque<i64>>,
     /// By the last event.
@@ -117,8 +117,8 @@ struct Entries {
     by_count: BTreeSet<(usize, i64, u64)>,
 }
 
-impl Entries {
-    /// Takes an entry out of the orders, if it is there.
+impl WindowEntries {
+    /// Removes an entry from both orders, if it is there.
     fn unlist(&mut self, key: u64) {
         if let Some(times) = self.log.get(&key)
             && let Some(last) = times.back()
@@ -128,16 +128,16 @@ impl Entries {
         }
     }
 
-    /// The entry that is needed least.
+    /// The entry to displace.
     fn least(&self, over: i64) -> Option<u64> {
         let ended = self.by_time.first().filter(|(last, _)| *last <= over).map(|(_, key)| *key);
         ended.or_else(|| self.by_count.first().map(|(.., key)| *key))
     }
 }
 
-impl<K: Hash> Window<K> {
+impl<K: Hash> SlidingWindow<K> {
     fn new(events: u32, lasting: Duration, keys: usize) -> Self {
-        Window {
+        SlidingWindow {
             events,
             lasting,
             keys,
@@ -192,7 +192,7 @@ impl<K: Hash> Window<K> {
         while times.front().is_some_and(|time| *time <= over) {
             times.pop_front();
         }
-        // A clock that went back makes no event older than the one before.
+        // A clock that was set back makes no event older than the one before.
         let last = times.back().map_or(now, |last| now.max(*last));
         times.push_back(last);
         let count = times.len();
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn those_leave_first_whose_time_is_over() {
-        let window: Window<u32> = Window::new(3, Duration::from_secs(60), 2);
+        let window: SlidingWindow<u32> = SlidingWindow::new(3, Duration::from_secs(60), 2);
         let at = |second| Timestamp::from_second(second).unwrap();
         for second in 0..3 {
             window.count(&1, at(second)).unwrap();
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_a_mapped_address_is_its_own() {
-        let window = Window::new(1, Duration::from_secs(60), 3);
+        let window = SlidingWindow::new(1, Duration::from_secs(60), 3);
         for key in 0..10 {
             window.count(&key, Timestamp::UNIX_EPOCH).unwrap();
         }

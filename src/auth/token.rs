@@ -1,5 +1,5 @@
-//! The form of our secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The checksum tells scanners and
-//! typing errors apart from keys; it guards nothing. A secret is kept only as HMAC-SHA-256 under the pepper.
+//! The form of issued secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The checksum serves secret
+//! scanners and finds typing errors; it protects nothing. Only HMAC-SHA-256 of a secret, under the pepper, is stored.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 const RANDOM: usize = 30;
 const CHECKSUM: usize = 6;
 const AUDIENCE: usize = 3;
-/// Of a whole secret.
+/// Length of a secret.
 const CHARS: usize = AUDIENCE + 1 + RANDOM + CHECKSUM;
-/// What our secrets begin with: keys of the three interfaces, session tokens, node secrets.
+/// Prefixes of issued secrets: keys of the three interfaces, session tokens, node secrets.
 const AUDIENCES: [&str; 5] = ["pin", "agt", "rtr", "ses", "nod"];
 
-/// A new secret for an audience. Bytes that would favour some digits are drawn again.
+/// A new secret for an audience. Bytes that would make some digits likelier are drawn again.
 pub fn mint(audience: &str, random: &Random) -> Secret {
     let mut digits = String::with_capacity(RANDOM + CHECKSUM);
     while digits.len() < RANDOM {
@@ -32,8 +32,8 @@ pub fn mint(audience: &str, random: &Random) -> Secret {
     Secret::new(format!("{audience}_{digits}{sum}"))
 }
 
-/// `false` only for a string that has our form and a wrong checksum: a mistyped key. Any other string may be a
-/// key that an operator chose.
+/// `false` only for a string of the form above with a wrong checksum: a mistyped key. Any other string may be a key that
+/// an operator chose.
 pub fn well_formed(token: &str) -> bool {
     match parts(token) {
         Some((digits, sum)) => checksum(digits) == sum,
@@ -41,7 +41,7 @@ pub fn well_formed(token: &str) -> bool {
     }
 }
 
-/// What may be shown of a secret: its beginning and its end.
+/// A secret as it may be shown: its beginning and its end.
 pub fn redact(token: &str) -> String {
     match parts(token) {
         Some((digits, sum)) => {
@@ -56,12 +56,12 @@ pub fn redact(token: &str) -> String {
     }
 }
 
-/// A text with what has our form in it [redacted](redact), whatever stands around it. One pass: the text is anybody's.
+/// A text with every secret of this form in it [redacted](redact). One pass, since anybody may have chosen the text.
 pub fn redact_within(text: &str) -> Cow<'_, str> {
     let (mut clean, mut rest) = (String::new(), text);
     let mut from = 0;
     while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {
-        // By mistake there may be more letters before it, or behind.
+        // There may be other letters directly before it and after it.
         let begin = at.checked_sub(AUDIENCE);
         let token = begin
             .and_then(|begin| rest.get(begin..begin + CHARS))
@@ -79,21 +79,21 @@ pub fn redact_within(text: &str) -> Cow<'_, str> {
     if clean.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(clean + rest) }
 }
 
-/// The key of all digests, taken in once: a digest then costs the hash of the secret alone.
+/// The pepper, with its key schedule computed once.
 #[derive(Clone)]
 pub struct Pepper(Hmac<Sha256>);
 
 impl Pepper {
-    /// Takes the key in.
+    /// The pepper with this key.
     pub fn new(key: &SecretBytes) -> Self {
         match Hmac::new_from_slice(key.expose()) {
             Ok(keyed) => Pepper(keyed),
-            // HMAC takes a key of any length (RFC 2104 section 2); should it not, no digest may match another.
+            // Unreachable: HMAC takes a key of any length (RFC 2104 section 2).
             Err(_) => std::process::abort(),
         }
     }
 
-    /// What is stored of a secret, and what tables are keyed by.
+    /// HMAC-SHA-256 of a secret, as stored and as the tables are keyed.
     pub fn digest(&self, token: &str) -> [u8; 32] {
         let mut mac = self.0.clone();
         mac.update(token.as_bytes());
@@ -101,7 +101,7 @@ impl Pepper {
     }
 }
 
-/// The random digits and the checksum, when the string has our form.
+/// The random digits and the checksum of a string of this form.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (audience, rest) = token.split_once('_')?;
     let ours = AUDIENCES.contains(&audience)
@@ -110,7 +110,7 @@ fn parts(token: &str) -> Option<(&str, &str)> {
     if ours { rest.split_at_checked(RANDOM) } else { None }
 }
 
-/// CRC-32 (IEEE) of the digits as six base62 digits, zeros in front.
+/// CRC-32 (IEEE) of the digits as six base62 digits with leading zeros.
 fn checksum(digits: &str) -> String {
     let mut rest = crc32fast::hash(digits.as_bytes()) as usize;
     let mut sum = ['0'; CHECKSUM];

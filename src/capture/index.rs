@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::{Random, RequestId, UserId};
 use crate::metrics::Metrics;
-use crate::secret::{Keyring, SecretBytes};
+use crate::secret::{Keyring, Purpose};
 use crate::store::{CaptureFilter, FaultPlace, Faults, Place, Store, StoreError};
 
 /// Where captures are kept. Cloning is cheap.
@@ -85,12 +85,9 @@ impl Archive {
     /// An archive in `store` and beside it, sealed under the keys of this keyring. `encrypt` concerns what is written from now
     /// on; either kind is read.
     pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
-        let (numbers, keys): (Vec<u32>, Vec<SecretBytes>) =
-            keys.into().captures().into_iter().unzip();
         let make = Make {
             dir: store.dir().join("captures"),
-            keys: keys.into(),
-            numbers: numbers.into(),
+            keys: [keys.into().derive(Purpose::Captures, b"")].into(),
             random,
             encrypt,
             clock: Clock::System,

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use super::*;
 use crate::capture::record::tests::capture;
 use crate::capture::segment::format;
+use crate::secret::SecretBytes;
 
 /// An archive in `dir`, as a process opens it.
 pub(crate) async fn archive(dir: &Path) -> Archive {
-    let store = Store::open(dir, b"fingerprint").await.unwrap();
+    let store = Store::open(dir).await.unwrap();
     Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
 }
 
@@ -229,7 +230,7 @@ async fn a_list_is_in_order_however_its_blocks_are() {
 #[tokio::test]
 async fn what_the_document_keeps_out_is_nowhere() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), false);
     let archive = archive.redacting(Redactor::new(vec![
         crate::capture::redact::Expression::new("canary-[0-9]+").unwrap(),

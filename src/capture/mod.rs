@@ -7,7 +7,6 @@ pub mod draft;
 mod echo;
 pub mod import;
 pub mod index;
-mod keys;
 pub mod names;
 mod prepare;
 pub mod query;

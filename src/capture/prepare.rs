@@ -45,7 +45,7 @@ pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
     bodies.response = scrub::scrub_answer(&mut head, answer, &secrets);
     redactor.redact(&mut head, &mut bodies);
     let ready = of(&head, bodies)?;
-    match std::str::from_utf8(&ready.head).map(|said| redactor.veil().over(said)) {
+    match std::str::from_utf8(&ready.head).map(|said| redactor.veil().redact(said)) {
         // A client may have put a key where a name belongs: whatever quotes that has it too.
         Ok(Cow::Owned(said)) => match serde_json::from_str(&said) {
             Ok(head) => of(&head, ready.bodies),

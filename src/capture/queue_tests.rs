@@ -17,7 +17,7 @@ struct Room {
 async fn room(records: usize, limit: usize) -> Room {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let metrics = Arc::new(Metrics::new().unwrap());
     let archive = Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
         .counting(Metrics::clone(&metrics));

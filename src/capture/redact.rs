@@ -12,7 +12,7 @@ use super::names;
 use super::record::{Bodies, Head, State};
 use super::scrub::ends_early;
 use super::sift::unescaped;
-use crate::auth::Veil;
+use crate::auth::KeyRedactor;
 use crate::bounds;
 use crate::protocol::json::{self, Cursor, Edit, Fault, Name, Shape};
 
@@ -27,7 +27,7 @@ const REFUSALS: [&str; 3] = ["rate_limited", "server_error", "unauthorized"];
 /// The expressions; without any it does nothing. They match in linear time whatever they are held against. Beside them what
 /// is kept out whatever the document says: keys that a client put where a name belongs.
 #[derive(Clone, Debug, Default)]
-pub struct Redactor(Vec<Expression>, Veil);
+pub struct Redactor(Vec<Expression>, KeyRedactor);
 
 /// A regular expression that matches something.
 #[derive(Clone, Debug)]
@@ -99,17 +99,17 @@ type Change<'a> = dyn FnMut(Range<usize>, Result<String, Unread>) + 'a;
 impl Redactor {
     /// A redactor of these expressions.
     pub fn new(expressions: Vec<Expression>) -> Self {
-        Redactor(expressions, Veil::default())
+        Redactor(expressions, KeyRedactor::default())
     }
 
     /// The same with the keys that this one knows.
     #[must_use]
-    pub fn veiling(self, veil: Veil) -> Self {
+    pub fn veiling(self, veil: KeyRedactor) -> Self {
         Redactor(self.0, veil)
     }
 
     /// What hides keys in a head.
-    pub(super) fn veil(&self) -> &Veil {
+    pub(super) fn veil(&self) -> &KeyRedactor {
         &self.1
     }
 

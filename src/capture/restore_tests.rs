@@ -6,7 +6,7 @@ use super::*;
 use crate::capture::index::tests::{archive, captures, ids, ids_of, segments};
 use crate::capture::record::Capture;
 use crate::id::Random;
-use crate::secret::SecretBytes;
+use crate::secret::{Keyring, Purpose, SecretBytes};
 
 /// The archive of the next process: the one before left without a word.
 async fn restarted(dir: &Path) -> (Archive, Recovered) {
@@ -192,7 +192,7 @@ async fn a_start_between_a_segment_and_the_one_that_replaces_it_ends_the_exchang
 async fn captures_of_the_store_before_are_moved() {
     let dir = tempfile::tempdir().unwrap();
     let mut all = captures(0..70);
-    let key = secret::derive(&SecretBytes::new([9; 32]), "rerouter capture key v1");
+    let key = Keyring::from(&SecretBytes::new([9; 32])).derive(Purpose::Captures, b"");
     std::fs::create_dir_all(dir.path()).unwrap();
     crate::store::make_captures_of_the_second_schema(&dir.path().join("captures.db"), |insert| {
         for (at, capture) in all.iter().enumerate() {

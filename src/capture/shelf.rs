@@ -25,10 +25,8 @@ use crate::store::{CaptureIndex, FaultPlace, Faults, SegmentRow, StoreError};
 pub(super) struct Make {
     /// Where they are.
     pub(super) dir: PathBuf,
-    /// What their keys are sealed under: that of now, then those of before; and the numbers of the master keys that gave them.
+    /// What their keys are sealed under.
     pub(super) keys: Arc<[SecretBytes]>,
-    /// See `keys`.
-    pub(super) numbers: Arc<[u32]>,
     /// Where their keys come from.
     pub(super) random: Random,
     /// Whether blocks are sealed.

@@ -16,7 +16,7 @@ use crate::store::{FaultPlace, Faults, Store, StoreError};
 
 async fn failing(dir: &Path) -> (Archive, Faults) {
     let faults = Faults::default();
-    let store = Store::open(dir, b"fingerprint").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir).await.unwrap().with_faults(faults.clone());
     (Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true), faults)
 }
 

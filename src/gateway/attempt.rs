@@ -243,8 +243,8 @@ fn settle_framing(headers: &mut HeaderMap) -> Result<()> {
 
 /// Puts stars in the place of what a careless provider says back of what we showed it.
 fn cover(headers: &mut HeaderMap, known_by: &Mask) {
-    for value in headers.values_mut().filter(|value| known_by.is_said(value.as_bytes())) {
-        let covered = known_by.cover(Bytes::copy_from_slice(value.as_bytes()));
+    for value in headers.values_mut().filter(|value| known_by.matches(value.as_bytes())) {
+        let covered = known_by.mask(Bytes::copy_from_slice(value.as_bytes()));
         // Stars can stand wherever other visible characters can.
         *value = HeaderValue::from_maybe_shared(covered).unwrap_or(HeaderValue::from_static("*"));
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response, header};
 use jiff::Timestamp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
@@ -143,9 +143,9 @@ impl Edge {
             Found::WrongMethod(error) => return Err(error),
             Found::Nothing => return Err(unknown_path(exchange.surface)),
         };
-        if !shows_a_credential(headers, exchange.surface) {
+        if !auth::has_explicit_credential(headers, exchange.surface) {
             // What a browser adds by itself, a cookie or nothing, proves nothing about who wrote the request.
-            auth::browser_allows(&exchange.method, headers, &exchange.origin())?;
+            auth::check_origin(&exchange.method, headers, &exchange.origin())?;
         }
         if route.policy == Policy::Registration {
             api::pin::may_register(&self.app)?;
@@ -154,7 +154,6 @@ impl Edge {
     }
 
     fn identify(&self, exchange: &mut Exchange, session: &ServerSession) -> Result<Principal> {
-        self.app.store.check().map_err(Error::store_unavailable)?;
         if exchange.surface == Surface::NodeCallback {
             return self.identify_node(exchange, session);
         }
@@ -184,7 +183,6 @@ impl Edge {
         {
             return Ok(None);
         }
-        self.app.store.check().map_err(Error::store_unavailable)?;
         if let Principal::Node { id, signed } = principal {
             let taken = self.app.nodes.takes(id, signed.generation, self.app.clock.now());
             return if taken { Ok(None) } else { Err(self.no_node("key")) };
@@ -237,15 +235,7 @@ impl Edge {
             return refuse(session, exchange, self.no_node("digest"), true).await;
         }
         let request = for_handler(session, exchange, admitted, body);
-        let answering = async {
-            self.app.store.faults().pass(FaultPlace::Handler);
-            handler(&self.app, principal, &request).await
-        };
-        // A mistake of ours in one call is that call's end, and not its connection's. What it held is dropped, locks included.
-        let answered = AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| {
-            self.app.metrics.panic();
-            Err(panicked::error())
-        });
+        let answered = handler(&self.app, principal, &request).await;
         drop((request, held));
         match answered {
             Ok(response) => answer(session, exchange, response, true).await,
@@ -421,14 +411,6 @@ fn unknown_path(surface: Surface) -> Error {
         );
     }
     Error::not_found("path")
-}
-
-/// Whether the request carries a credential that no browser adds by itself.
-fn shows_a_credential(headers: &HeaderMap, surface: Surface) -> bool {
-    auth::shows_authorization(headers)
-        || surface == Surface::NodeCallback
-        || (surface.is_data_plane()
-            && (headers.contains_key("x-api-key") || headers.contains_key("api-key")))
 }
 
 /// The surface that a head would have been for, by as much of it as came.

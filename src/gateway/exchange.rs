@@ -59,9 +59,9 @@ impl Exchange {
         }
         exchange.line.method = head.method.clone();
         // A key that somebody put in place of an id is a secret all the same.
-        exchange.line.client_request_id =
-            client_request_id(&head.headers).map(|id| app.auth.veil().over(&id).into_owned());
-        exchange.line.path = app.auth.veil().over(&path).into_owned();
+        exchange.line.client_request_id = client_request_id(&head.headers)
+            .map(|id| app.auth.key_redactor().redact(&id).into_owned());
+        exchange.line.path = app.auth.key_redactor().redact(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
         exchange.authority = gate::authority(head).unwrap_or_default();

@@ -66,7 +66,7 @@ pub(super) async fn run(
         Err(error) => return refuse(session, exchange, error, true).await,
     };
     let principal = fresh.as_ref().unwrap_or(admitted.principal());
-    exchange.line.model = Some(app.auth.veil().over(&prompt.request.model).into_owned());
+    exchange.line.model = Some(app.auth.key_redactor().redact(&prompt.request.model).into_owned());
     let allowed = match may_ask_for(principal, prompt.asked()) {
         Ok(()) => prompt.take_agent(app, principal).await,
         refused => refused,

@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::NodeId;
 use crate::interface::Surface;
-use crate::nodes::Spent;
+use crate::nodes::NonceRefused;
 use crate::store::{SpentNonce, StoreError};
 
 impl Edge {
@@ -37,60 +37,25 @@ impl Edge {
         Ok(Principal::Node { id, signed })
     }
 
-    /// Spends the nonce of a good signature, durably. `route` is where the request leads, if it leads anywhere.
+    /// Spends the nonce of a good signature: in memory, then durably. `route` is where the request leads, if anywhere.
     pub(super) async fn spend(&self, node: NodeId, signed: &Signed, route: &str) -> Result<()> {
-        let (generation, nonce, created) =
-            (signed.generation, signed.nonce.clone(), signed.created);
-        let spent = SpentNonce { node, generation, nonce, created, at: self.app.clock.now() };
-        match in_time(self.app.store.spend_nonce(spent.clone())).await {
-            // A copy of it may have come while the store took nothing.
-            Ok(_) if self.app.nodes.is_aside(&spent.node, &spent.nonce, created) => {
-                Err(self.no_node("nonce"))
-            }
-            Ok(_) => {
-                if self.app.nodes.puts_aside(false) {
-                    log::info!("what nodes report is kept by the store again");
-                }
-                Ok(())
-            }
+        let (nodes, now) = (&self.app.nodes, self.app.clock.now());
+        let (generation, created) = (signed.generation, signed.created);
+        nodes.spend_nonce(&node, &signed.nonce, created, now).map_err(|refused| match refused {
+            NonceRefused::Spent => self.no_node("nonce"),
+            NonceRefused::TooMany => too_many(),
+        })?;
+        // A report needs no more than that: a store that takes nothing must not stop traffic to nodes.
+        let in_memory = route == NODE_REPORT && nodes.changes_nothing(&node, generation);
+        let nonce = signed.nonce.clone();
+        let spent = SpentNonce { node, generation, nonce, created, at: now };
+        match in_time(self.app.store.spend_nonce(spent)).await {
+            Ok(_) => Ok(()),
             Err(StoreError::Conflict) => Err(self.no_node("nonce")),
             Err(StoreError::NotFound) => Err(self.no_node("key")),
             Err(StoreError::LimitReached) => Err(too_many()),
-            // All else that nodes tell is written down anyway.
-            Err(failed @ (StoreError::Full(_) | StoreError::Unavailable(_)))
-                if route == NODE_REPORT =>
-            {
-                self.put_aside(&spent, failed).await
-            }
+            Err(StoreError::Full(_) | StoreError::Unavailable(_)) if in_memory => Ok(()),
             Err(other) => Err(Error::store_unavailable(other)),
-        }
-    }
-
-    /// Takes the nonce of a report that the store cannot keep. The order is what makes it good once; see
-    /// [`crate::nodes::Nodes::take_aside`].
-    async fn put_aside(&self, spent: &SpentNonce, failed: StoreError) -> Result<()> {
-        let SpentNonce { node, generation, nonce, created, at } = spent;
-        if !self.app.nodes.may_be_aside(node, *generation) {
-            return Err(Error::store_unavailable(failed));
-        }
-        self.app.nodes.take_aside(node, nonce, *created, *at).map_err(|spent| match spent {
-            Spent::Before => self.no_node("nonce"),
-            Spent::TooMany => too_many(),
-        })?;
-        in_time(self.app.store.mark_node(node, *created))
-            .await
-            .map_err(Error::store_unavailable)?;
-        match in_time(self.app.store.nonce_is_known(node, nonce, *created)).await {
-            Ok(false) => {
-                if self.app.nodes.puts_aside(true) {
-                    log::warn!(
-                        "nodes report while the store takes nothing ({failed}): the nonces of that are put aside"
-                    );
-                }
-                Ok(())
-            }
-            Ok(true) => Err(self.no_node("nonce")),
-            Err(unread) => Err(Error::store_unavailable(unread)),
         }
     }
 
@@ -100,11 +65,11 @@ impl Edge {
     }
 }
 
-/// What hangs counts as what fails. It may be done later all the same: then the nonce is known twice, and good no more often.
+/// A store that hangs counts as one that fails.
 async fn in_time<T>(
     done: impl Future<Output = std::result::Result<T, StoreError>>,
 ) -> std::result::Result<T, StoreError> {
-    let late = |_| StoreError::Unavailable("it took too long".into());
+    let late = |_| StoreError::unavailable("timed out");
     tokio::time::timeout(bounds::NODE_NONCE_TIMEOUT, done).await.map_err(late)?
 }
 

@@ -14,7 +14,7 @@ use super::exchange::Exchange;
 use super::failure::Failure;
 use super::relay::{Answer, says_event_stream};
 use crate::app::App;
-use crate::auth::{Kept, Principal};
+use crate::auth::{CaptureLevel, Principal};
 use crate::bounds;
 use crate::capture::coming::Coming;
 use crate::capture::draft::Draft;
@@ -193,7 +193,7 @@ impl Record {
         prompt: &Prompt,
     ) -> Self {
         let owner = principal.user_id().unwrap_or_else(UserId::admin);
-        let keeps = app.server.capture.enabled && principal.kept() != Kept::Nothing;
+        let keeps = app.server.capture.enabled && principal.capture_level() != CaptureLevel::Off;
         let coming = keeps.then(|| app.captures.announce(&exchange.id, &owner));
         Record::announced(app, exchange, principal, prompt, coming)
     }
@@ -215,7 +215,9 @@ impl Record {
             client_request_id: client_request_id(&prompt.headers),
             query: prompt.query.clone(),
             stream: prompt.request.stream,
-            request_captured: settings.bodies && !opted_out && principal.kept() == Kept::Whole,
+            request_captured: settings.bodies
+                && !opted_out
+                && principal.capture_level() == CaptureLevel::Full,
             request_truncated: sent.len() > settings.max_body,
             ..Head::new(exchange.id.clone(), exchange.at, owner, prompt.endpoint.as_str())
                 .through(prompt.agent())
@@ -251,9 +253,9 @@ impl Record {
     }
 
     /// Keeps no more of it than that.
-    pub(super) fn keeps(&mut self, kept: Kept) {
-        self.head.request_captured &= kept == Kept::Whole;
-        if kept == Kept::Nothing {
+    pub(super) fn keeps(&mut self, kept: CaptureLevel) {
+        self.head.request_captured &= kept == CaptureLevel::Full;
+        if kept == CaptureLevel::Off {
             self.coming = None;
         }
     }

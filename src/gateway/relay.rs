@@ -15,7 +15,7 @@ use crate::protocol::endpoint::Endpoint;
 use crate::protocol::sse::ends_event;
 use crate::protocol::stream::{self as tally, Tally};
 use crate::protocol::strip::UsageStrip;
-use crate::secret::{Mask, Masking};
+use crate::secret::{Mask, StreamMask};
 
 /// Where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(super) struct Relay {
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
     pub(super) tally: Tally,
-    mask: Masking,
+    mask: StreamMask,
     strip: UsageStrip,
     /// What the client got of it, or would have got.
     pub(super) body: BytesMut,
@@ -247,7 +247,7 @@ impl Relay {
         self.headers = HeaderMap::new();
         self.stream = false;
         self.tally = Tally::default();
-        self.mask = Masking::default();
+        self.mask = StreamMask::default();
         self.strip = UsageStrip::default();
         self.body = BytesMut::new();
         self.body_truncated = false;

@@ -22,7 +22,7 @@ use super::reply::{self, json_response};
 use super::{allowance, intake, panicked};
 use crate::api::{audit, limits, replays};
 use crate::app::App;
-use crate::auth::{Kept, Principal};
+use crate::auth::{CaptureLevel, Principal};
 use crate::body_memory::{Held, Room};
 use crate::bounds;
 use crate::capture::record::{self, Capture, Head};
@@ -118,7 +118,7 @@ async fn once(
                 let body = response.body().clone();
                 let bytes = body.len();
                 let captured = app.server.capture.enabled
-                    && kept(app, principal, &original.head) != Kept::Nothing;
+                    && kept(app, principal, &original.head) != CaptureLevel::Off;
                 let replay = captured.then(|| exchange.id.clone());
                 claim.answered(Told { replay, body }, bytes, app.clock.now());
             }
@@ -128,9 +128,10 @@ async fn once(
 }
 
 /// What is kept of a replay: no more than of the caller's requests, and of those of the key that the original is of.
-fn kept(app: &App, principal: &Principal, original: &Head) -> Kept {
-    let of_original = original.key.as_ref().map_or(Kept::Whole, |key| app.auth.kept_of(key));
-    principal.kept().max(of_original)
+fn kept(app: &App, principal: &Principal, original: &Head) -> CaptureLevel {
+    let of_original =
+        original.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key));
+    principal.capture_level().max(of_original)
 }
 
 /// Notes that an admin is about to see what somebody else's capture answers now.

@@ -47,7 +47,7 @@ impl World {
     pub(super) async fn new(user: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let faults = Faults::default();
-        let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+        let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
         auth.attach(&store).await.unwrap();
         let random = Random::seeded(5);
@@ -75,7 +75,6 @@ impl World {
             name: "k".into(),
             redacted: String::new(),
             digest,
-            pepper: 1,
             owner: self.user.id.clone(),
             created_by: Actor { kind: "session".into(), id: "sess_1".into() },
             parent: parent.map(|key| key.id.clone()),

@@ -4,20 +4,20 @@
 
 mod life;
 mod look;
-mod reseal;
+mod nonces;
 mod standing;
 mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use self::life::Life;
-pub use self::life::{Load, Report, Spent, Status, Untaken};
+pub use self::life::{Load, Report, Status, Untaken};
+pub use self::nonces::NonceRefused;
 pub use self::standing::Standing;
 use self::turn::Turn;
 use crate::auth::signature::Signed;
@@ -28,10 +28,8 @@ use crate::routing::health::{ProviderState, Shown as Doing, TargetState};
 use crate::routing::inputs::{Abilities, Breaker, Demand, TargetHealth};
 use crate::routing::provider::{Authorities, Base, Provider};
 use crate::routing::recipe::Target;
-use crate::secret::{Keyring, Secret, SecretBytes, open, seal};
-use crate::store::{Change, Committed, NodeMark, NodeModel, NodeRow};
-
-pub use self::reseal::resealed;
+use crate::secret::{Keyring, Purpose, Secret, SecretBytes, open, seal};
+use crate::store::{Change, Committed, NodeModel, NodeRow};
 
 /// A cheap handle to the table.
 #[derive(Clone)]
@@ -42,8 +40,8 @@ struct Table {
     /// Who may vouch for the certificates of nodes; none: those whom the system trusts.
     authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<Node>>>,
-    /// Whether the last nonce was one that the store could not keep.
-    aside: AtomicBool,
+    /// When this process began, in seconds since the epoch. It knows no nonce from before.
+    started_s: i64,
     /// With which all of them take turns.
     turns: Turn,
 }
@@ -137,20 +135,27 @@ impl Ready {
 }
 
 impl Nodes {
-    /// An empty table; secrets are sealed under a key of this keyring.
+    /// An empty table; secrets are sealed under a key from this keyring.
     pub fn new(keys: impl Into<Keyring>) -> Nodes {
-        Nodes::with(keys.into().nodes().clone(), None)
+        Nodes::with(keys.into().derive(Purpose::Nodes, b""), None, i64::MIN)
     }
 
     /// An empty table of nodes for whose certificates these vouch, instead of those whom the system trusts.
     #[must_use]
     pub fn vouched_for_by(self, authorities: Option<Arc<Authorities>>) -> Nodes {
-        Nodes::with(self.0.sealing.clone(), authorities)
+        Nodes::with(self.0.sealing.clone(), authorities, self.0.started_s)
     }
 
-    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>) -> Nodes {
-        let (known, aside, turns) = (RwLock::default(), AtomicBool::new(false), Turn::default());
-        Nodes(Arc::new(Table { sealing, authorities, known, aside, turns }))
+    /// An empty table of a process that began at `now`: signatures from before are refused, since their nonces may have
+    /// been spent without a trace.
+    #[must_use]
+    pub fn started_at(self, now: Timestamp) -> Nodes {
+        Nodes::with(self.0.sealing.clone(), self.0.authorities.clone(), now.as_second())
+    }
+
+    fn with(sealing: SecretBytes, authorities: Option<Arc<Authorities>>, started_s: i64) -> Nodes {
+        let (known, turns) = (RwLock::default(), Turn::default());
+        Nodes(Arc::new(Table { sealing, authorities, known, started_s, turns }))
     }
 
     /// Takes in what the store has at the start.
@@ -262,12 +267,12 @@ impl Nodes {
         seal(&self.0.sealing, &key_context(id), key.expose().as_bytes(), random)
     }
 
-    /// Whose signature it is. The error is a word of the metric: `key`, `skew` or `mac`. Whether its nonce is new, the store
-    /// knows.
+    /// Whose signature it is. The error is a word of the metric: `key`, `skew` or `mac`. Its nonce is spent apart
+    /// ([`Nodes::spend_nonce`]).
     pub fn identify(&self, signed: &Signed, now: Timestamp) -> Result<NodeId, &'static str> {
         let node = NodeId::parse(&signed.node).and_then(|id| self.get(&id)).ok_or("key")?;
         let secret = node.secret(signed.generation, now).ok_or("key")?;
-        if !signed.is_timely(now.as_second()) {
+        if !signed.is_timely(now.as_second()) || signed.created < self.0.started_s {
             return Err("skew");
         }
         if signed.is_made_with(secret.expose().as_bytes()) {
@@ -333,12 +338,12 @@ impl Nodes {
         let Some(node) = self.get(id) else { return };
         let mut life = node.life();
         if life.epoch < epoch {
-            let aside = std::mem::take(&mut life.aside);
+            let nonces = std::mem::take(&mut life.nonces);
             *life = Life {
                 epoch,
                 lease_until: lease(now),
                 leased: Some(Instant::now()),
-                aside,
+                nonces,
                 ..Life::default()
             };
         }
@@ -375,51 +380,22 @@ impl Nodes {
         Ok(())
     }
 
-    /// Takes the nonce of a report that the store cannot keep now: once, and none that this process or the one before it may have
-    /// taken in this way.
-    ///
-    /// A store that takes nothing must not stop traffic to nodes, so their reports are taken all the same; and what is taken must
-    /// not be good a second time, also after a restart, when all that is in memory is gone. Hence three things, in this order:
-    /// the nonce is in here; the time of its signature is a durable mark, written in place where no room is needed
-    /// ([`crate::store::Store::mark_node`]); and the store, which can be read, does not know the nonce. What the store keeps
-    /// later is looked for in here in turn ([`Nodes::is_aside`]), so that of two copies at most one is taken whichever way each
-    /// goes. After a restart nothing counts that was signed until the mark: as signatures of one node come in the order of its
-    /// clock, its next one is newer, and nobody waits. What cannot be marked is not taken.
-    pub fn take_aside(
+    /// Spends the nonce of a good signature in memory, which is enough for this process.
+    pub fn spend_nonce(
         &self,
         id: &NodeId,
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), Spent> {
-        self.get(id).ok_or(Spent::Before)?.life().aside.take(nonce, created, now)
+    ) -> Result<(), NonceRefused> {
+        self.get(id).ok_or(NonceRefused::Spent)?.life().nonces.spend(nonce, created, now)
     }
 
-    /// Whether a nonce was taken while the store took nothing, or may have been.
-    pub fn is_aside(&self, id: &NodeId, nonce: &str, created: i64) -> bool {
-        self.get(id).is_some_and(|node| node.life().aside.holds(nonce, created))
-    }
-
-    /// Notes whether the store keeps nonces, or they are put aside; gives whether that is news.
-    pub fn puts_aside(&self, aside: bool) -> bool {
-        self.0.aside.load(Ordering::Relaxed) != aside
-            && self.0.aside.swap(aside, Ordering::Relaxed) != aside
-    }
-
-    /// Whether a signature of this generation has nothing to change in the store: the first use of a generation ends the one
-    /// before, and that has to last.
-    pub fn may_be_aside(&self, id: &NodeId, generation: u32) -> bool {
+    /// Whether a signature of this generation changes nothing in the store. The first use of a generation does: it ends
+    /// the one before, durably.
+    pub fn changes_nothing(&self, id: &NodeId, generation: u32) -> bool {
         self.get(id)
             .is_some_and(|node| node.row.previous.is_none() || node.row.generation != generation)
-    }
-
-    /// Takes in what the process before this one took while the store took nothing.
-    pub fn load_marks(&self, marks: Vec<NodeMark>) {
-        for mark in marks {
-            if let Some(node) = self.get(&mark.node) {
-                node.life().aside.close_until(mark.until);
-            }
-        }
     }
 
     /// Whether a node that serves has not reported for as long as its lease lasts.

@@ -1,105 +1,81 @@
-//! The keys that come of the master key, and what is left of the keys of master keys before it: whoever keeps something under one
-//! of them is handed this keyring, and none the master key itself.
+//! The root key of a store and every key that derives from it. The master key only wraps the root key, so another
+//! master key changes one stored row and nothing else.
 
-use super::{SecretBytes, derive, open, seal};
+use super::{SecretBytes, expand, open, seal};
 use crate::id::Random;
 
-// What each key is derived for. Another word would make all that is kept under it unknown.
-const FINGERPRINT: &str = "rerouter master key fingerprint v1";
-const PEPPER: &str = "rerouter key pepper v1";
-const NODES: &str = "rerouter node secrets v1";
-const CAPTURES: &str = "rerouter capture key v1";
-const DOCUMENTS: &str = "rerouter documents v1";
-const RETIRED: &str = "rerouter retired keys v1";
+/// The purpose under which a master key gives the key that wraps the root key.
+const WRAP: &[u8] = b"rerouter root key wrap v1";
+/// The context of the wrapped root key: nothing else that is sealed opens in its place.
+const WRAPPED: &[u8] = b"rerouter root key v1";
 
-/// The keys of a store.
+/// What a derived key is for. Two purposes never give the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The pepper of stored digests: API keys and session secrets.
+    Digests,
+    /// Seals secrets of nodes, and the API keys that nodes ask to be called with.
+    Nodes,
+    /// Seals captures. Their room derives a key of its own for each file or capture by a context.
+    Captures,
+    /// Seals texts of routing documents.
+    Documents,
+}
+
+impl Purpose {
+    /// The label in the derivation. Changing one makes everything under it unreadable.
+    fn label(self) -> &'static [u8] {
+        match self {
+            Purpose::Digests => b"rerouter digests v1",
+            Purpose::Nodes => b"rerouter nodes v1",
+            Purpose::Captures => b"rerouter captures v1",
+            Purpose::Documents => b"rerouter documents v1",
+        }
+    }
+}
+
+/// Derives the keys of a store from its root key.
 #[derive(Clone, Debug)]
 pub struct Keyring {
-    number: u32,
-    pepper: SecretBytes,
-    nodes: SecretBytes,
-    captures: SecretBytes,
-    documents: SecretBytes,
-    before: Vec<Retired>,
-}
-
-/// What is left of a master key that was given up for another.
-#[derive(Clone, Debug)]
-pub struct Retired {
-    /// The how manieth it was.
-    pub number: u32,
-    /// The pepper of its time, while secrets are known by it.
-    pub pepper: Option<SecretBytes>,
-    /// What the keys of its time's captures are sealed under.
-    pub captures: Option<SecretBytes>,
-}
-
-/// Which of them a sealed key is.
-#[derive(Clone, Copy, Debug)]
-pub enum Part {
-    /// [`Retired::pepper`]
-    Pepper,
-    /// [`Retired::captures`]
-    Captures,
+    root: SecretBytes,
 }
 
 impl Keyring {
-    /// The keys of the `number`th master key, and of those before it what is left, the last of them first.
-    pub fn new(master: &SecretBytes, number: u32, before: Vec<Retired>) -> Self {
-        let [pepper, nodes, captures, documents] =
-            [PEPPER, NODES, CAPTURES, DOCUMENTS].map(|purpose| derive(master, purpose));
-        Keyring { number, pepper, nodes, captures, documents, before }
+    /// The keys under this root key: 32 uniformly random bytes.
+    pub fn new(root: SecretBytes) -> Self {
+        Keyring { root }
     }
 
-    /// The how manieth master key it is, which is the number of its pepper in stored rows.
-    pub fn number(&self) -> u32 {
-        self.number
+    /// The keys of a new store.
+    pub fn generate(random: &Random) -> Self {
+        let mut root = [0; 32];
+        random.fill(&mut root);
+        Keyring::new(SecretBytes::new(root))
     }
 
-    /// What secrets are digested with.
-    pub fn pepper(&self) -> &SecretBytes {
-        &self.pepper
+    /// Derives the key for one purpose and context: HKDF-SHA-256 (RFC 5869) without salt, since the root key is
+    /// uniform, with `info = label(purpose) || 0x00 || context`. The same arguments always give the same key; a context
+    /// such as a capture's id, or the random salt in a file's head, gives a key of its own. It costs two HMACs.
+    pub fn derive(&self, purpose: Purpose, context: &[u8]) -> SecretBytes {
+        expand(&self.root, &[purpose.label(), &[0], context])
     }
 
-    /// The peppers before that one, with their numbers, the last of them first.
-    pub fn older_peppers(&self) -> impl Iterator<Item = (u32, &SecretBytes)> {
-        self.before.iter().filter_map(|retired| Some((retired.number, retired.pepper.as_ref()?)))
+    /// The root key wrapped by a master key (AES-256-GCM), as the store keeps it; `None` only if the cipher refuses.
+    pub fn wrap(&self, master: &SecretBytes, random: &Random) -> Option<Vec<u8>> {
+        seal(&expand(master, &[WRAP]), WRAPPED, self.root.expose(), random)
     }
 
-    /// What secrets of nodes are sealed under.
-    pub fn nodes(&self) -> &SecretBytes {
-        &self.nodes
-    }
-
-    /// What the keys of captures are sealed under, each with the number of its master key: that of now first.
-    pub fn captures(&self) -> Vec<(u32, SecretBytes)> {
-        let before = self
-            .before
-            .iter()
-            .filter_map(|retired| Some((retired.number, retired.captures.clone()?)));
-        std::iter::once((self.number, self.captures.clone())).chain(before).collect()
-    }
-
-    /// What texts of routing documents are sealed under.
-    pub fn documents(&self) -> &SecretBytes {
-        &self.documents
-    }
-
-    /// What would be left of all of them under the next master key, the last first.
-    pub fn retired(&self) -> Vec<Retired> {
-        let own = Retired {
-            number: self.number,
-            pepper: Some(self.pepper.clone()),
-            captures: Some(self.captures.clone()),
-        };
-        std::iter::once(own).chain(self.before.iter().cloned()).collect()
+    /// Opens what [`Keyring::wrap`] made; `None` under any other master key.
+    pub fn from_wrapped(master: &SecretBytes, wrapped: &[u8]) -> Option<Self> {
+        let root = open(&expand(master, &[WRAP]), WRAPPED, wrapped)?;
+        Some(Keyring::new(SecretBytes::new(root.try_into().ok()?)))
     }
 }
 
 impl From<&SecretBytes> for Keyring {
-    /// The keys of the only master key that a store has had.
-    fn from(master: &SecretBytes) -> Self {
-        Keyring::new(master, 1, Vec::new())
+    /// The keys under this root key.
+    fn from(root: &SecretBytes) -> Self {
+        Keyring::new(root.clone())
     }
 }
 
@@ -109,82 +85,47 @@ impl From<&Keyring> for Keyring {
     }
 }
 
-/// What a store knows its master key by.
-pub fn fingerprint(master: &SecretBytes) -> SecretBytes {
-    derive(master, FINGERPRINT)
-}
-
-/// Seals a key of the `number`th master key under the one of now; `None` only if the cipher refuses.
-pub fn seal_retired(
-    master: &SecretBytes,
-    number: u32,
-    part: Part,
-    key: &SecretBytes,
-    random: &Random,
-) -> Option<Vec<u8>> {
-    seal(&derive(master, RETIRED), &context(number, part), key.expose(), random)
-}
-
-/// Opens what [`seal_retired`] made.
-pub fn open_retired(
-    master: &SecretBytes,
-    number: u32,
-    part: Part,
-    sealed: &[u8],
-) -> Option<SecretBytes> {
-    Some(SecretBytes::new(
-        open(&derive(master, RETIRED), &context(number, part), sealed)?.try_into().ok()?,
-    ))
-}
-
-/// A sealed key opens in its place only.
-fn context(number: u32, part: Part) -> Vec<u8> {
-    let word = match part {
-        Part::Pepper => "pepper",
-        Part::Captures => "captures",
-    };
-    format!("{word} {number}").into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_go_down_the_keyring_and_none_is_shown() {
-        let [one, two] = [[1; 32], [2; 32]].map(SecretBytes::new);
-        let first = Keyring::from(&one);
-        let second = Keyring::new(&two, 2, first.retired());
-        assert_ne!(first.pepper().expose(), second.pepper().expose());
-        let older: Vec<_> =
-            second.older_peppers().map(|(number, key)| (number, *key.expose())).collect();
-        assert_eq!(older, [(1, *first.pepper().expose())]);
-        let [new, old] = [second.captures(), first.captures()].map(|keys| {
-            keys.iter().map(|(number, key)| (*number, *key.expose())).collect::<Vec<_>>()
-        });
-        assert_eq!(new[1..], old[..]);
-        assert!(first.older_peppers().next().is_none() && old.len() == 1);
-        let shown = format!("{second:?}");
-        assert!(
-            shown.contains("[secret]") && !shown.contains(&format!("{:?}", one.expose())),
-            "{shown}"
+    fn keys_differ_by_purpose_and_context_and_are_never_printed() {
+        let keys = Keyring::new(SecretBytes::new([1; 32]));
+        let all = [
+            keys.derive(Purpose::Digests, b""),
+            keys.derive(Purpose::Nodes, b""),
+            keys.derive(Purpose::Captures, b""),
+            keys.derive(Purpose::Captures, b"req_1"),
+            keys.derive(Purpose::Documents, b""),
+            Keyring::new(SecretBytes::new([2; 32])).derive(Purpose::Digests, b""),
+        ];
+        for (at, key) in all.iter().enumerate() {
+            assert!(all[at + 1..].iter().all(|other| other.expose() != key.expose()), "{at}");
+        }
+        assert_eq!(
+            keys.derive(Purpose::Captures, b"req_1").expose(),
+            all[3].expose(),
+            "derivation is deterministic"
         );
+        assert_eq!(format!("{keys:?}"), "Keyring { root: [secret] }");
     }
 
     #[test]
-    fn a_retired_key_opens_in_its_place_under_the_master_key_of_now() {
-        let [master, other, key] = [[1; 32], [2; 32], [3; 32]].map(SecretBytes::new);
-        let sealed = seal_retired(&master, 1, Part::Pepper, &key, &Random::System).unwrap();
-        let opened = |master, number, part| {
-            open_retired(master, number, part, &sealed).map(|key| *key.expose())
-        };
-        assert_eq!(opened(&master, 1, Part::Pepper), Some([3; 32]));
-        for wrong in [
-            opened(&other, 1, Part::Pepper),
-            opened(&master, 2, Part::Pepper),
-            opened(&master, 1, Part::Captures),
-        ] {
-            assert_eq!(wrong, None);
-        }
+    fn the_root_key_opens_under_its_master_key_only() {
+        let [master, other] = [[1; 32], [2; 32]].map(SecretBytes::new);
+        let keys = Keyring::generate(&Random::System);
+        let wrapped = keys.wrap(&master, &Random::System).unwrap();
+        assert_eq!(wrapped.len(), 12 + 32 + 16);
+        let opened = Keyring::from_wrapped(&master, &wrapped).unwrap();
+        assert_eq!(opened.root.expose(), keys.root.expose());
+        assert!(Keyring::from_wrapped(&other, &wrapped).is_none());
+        assert!(Keyring::from_wrapped(&master, &wrapped[1..]).is_none());
+        assert_ne!(wrapped, keys.wrap(&master, &Random::System).unwrap(), "nonces are random");
+        assert_ne!(
+            Keyring::generate(&Random::System).root.expose(),
+            keys.root.expose(),
+            "each store has its own root key"
+        );
     }
 }

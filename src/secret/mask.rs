@@ -1,5 +1,4 @@
-//! Secrets that must not be said to anybody, looked for in texts: a star takes the place of each of
-//! their bytes, so that lengths stay as they are.
+//! Masking of secrets in texts: each of their bytes becomes a star, so that lengths stay as they are.
 
 use std::fmt;
 
@@ -9,27 +8,27 @@ use memchr::memchr;
 
 use super::Secret;
 
-/// Shorter ones would be found by chance.
+/// Shorter secrets would match by chance.
 const SHORTEST: usize = 8;
-/// Bytes that are in many keys and in few answers, the most seldom first.
-const SELDOM: &[u8] = b"QZXJKVWYGHUBFPLDMNORCTISAEqzxjkvw";
+/// Bytes that many keys and few answers contain, the rarest first.
+const RARE_BYTES: &[u8] = b"QZXJKVWYGHUBFPLDMNORCTISAEqzxjkvw";
 
-/// Secrets made ready to be looked for, all of them in one pass over a text.
+/// Secrets, compiled for a search of all of them in one pass.
 #[derive(Clone, Default)]
 pub struct Mask {
-    /// None where there is nothing to look for.
+    /// None if there are no secrets.
     search: Option<AhoCorasick>,
     spelled: Vec<Secret>,
-    /// Those bytes that are in any of them.
+    /// The bytes that occur in any secret.
     used: ByteSet,
-    /// Bytes of the shortest of them.
+    /// Length of the shortest secret, in bytes.
     shortest: usize,
-    /// One that is in all of them, if they have such a one: most texts are without it, and need no other look.
-    seldom: Option<u8>,
+    /// A rare byte that all secrets contain, if there is one: most texts lack it and need no search.
+    rare: Option<u8>,
 }
 
 impl Mask {
-    /// For these secrets, but for those that are too short.
+    /// A mask for these secrets, except those that are too short.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Mask {
         let long = secrets.into_iter().filter(|secret| secret.len() >= SHORTEST);
         let spelled: Vec<Secret> = long.flat_map(spellings).map(Secret::new).collect();
@@ -38,45 +37,45 @@ impl Mask {
         }
         let mut used = ByteSet::default();
         spelled.iter().for_each(|secret| secret.expose().bytes().for_each(|byte| used.add(byte)));
-        // Of two that begin alike the whole of the longer one goes.
+        // Of two that begin alike the longer one is masked whole.
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(spelled.iter().map(Secret::expose));
-        // It takes 2^31 states, gigabytes of secrets; then nothing may be said to be without them.
+        // Unreachable: it takes 2^31 states, that is gigabytes of secrets.
         let search = search.unwrap_or_else(|_| std::process::abort());
         let shortest = spelled.iter().map(|secret| secret.expose().len()).min().unwrap_or(0);
         let in_all =
             |byte: &u8| spelled.iter().all(|secret| secret.expose().as_bytes().contains(byte));
-        let seldom = SELDOM.iter().copied().find(in_all);
-        Mask { search: Some(search), spelled, used, shortest, seldom }
+        let rare = RARE_BYTES.iter().copied().find(in_all);
+        Mask { search: Some(search), spelled, used, shortest, rare }
     }
 
-    /// Whether a text says any of them.
-    pub fn is_said(&self, text: &[u8]) -> bool {
+    /// Whether a text contains any of the secrets.
+    pub fn matches(&self, text: &[u8]) -> bool {
         let Some(search) = self.search.as_ref().filter(|_| text.len() >= self.shortest) else {
             return false;
         };
-        self.seldom.is_none_or(|byte| memchr(byte, text).is_some()) && search.find(text).is_some()
+        self.rare.is_none_or(|byte| memchr(byte, text).is_some()) && search.find(text).is_some()
     }
 
-    /// The text with stars in their place.
-    pub fn cover(&self, text: Bytes) -> Bytes {
-        // Nearly always there is none, and then nothing is copied.
-        let Some(search) = self.search.as_ref().filter(|_| self.is_said(&text)) else {
+    /// The text with stars in the place of secrets.
+    pub fn mask(&self, text: Bytes) -> Bytes {
+        // Nearly always there is no match, and then nothing is copied.
+        let Some(search) = self.search.as_ref().filter(|_| self.matches(&text)) else {
             return text;
         };
-        let mut covered = BytesMut::from(&*text);
+        let mut masked = BytesMut::from(&*text);
         for found in search.find_iter(&text) {
-            if let Some(place) = covered.get_mut(found.range()) {
+            if let Some(place) = masked.get_mut(found.range()) {
                 place.fill(b'*');
             }
         }
-        covered.freeze()
+        masked.freeze()
     }
 
-    /// How many bytes at the end of a text may be the beginning of one that goes on in the next.
+    /// How many bytes at the end of a text may begin a secret that the next piece continues.
     fn begun_at_end(&self, text: &[u8]) -> usize {
-        // Events and documents end with what no secret has in it.
+        // Events and documents end with bytes that no secret contains.
         if !text.last().is_some_and(|last| self.used.has(*last)) {
             return 0;
         }
@@ -97,13 +96,13 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// A secret as it is, as writers of JSON put it into a string, and as it stands in a URL.
+/// The spellings of a secret: as it is, as encoders of JSON write it, and percent-encoded.
 fn spellings(secret: &str) -> Vec<String> {
     let spelled = |spell: &dyn Fn(char) -> Option<String>| -> String {
         secret.chars().map(|char| spell(char).unwrap_or_else(|| char.into())).collect()
     };
     let quoted = |char: char| matches!(char, '"' | '\\').then(|| format!("\\{char}"));
-    // By those of PHP, Go, Gson and .NET some more are escaped, and that in three ways.
+    // Encoders of PHP, Go, Gson and .NET escape more characters, in three ways.
     let by_code = |chars: &'static str| {
         move |char: char| match chars.contains(char) {
             true => Some(format!("\\u{:04x}", u32::from(char))),
@@ -132,40 +131,38 @@ fn spellings(secret: &str) -> Vec<String> {
     all
 }
 
-/// A text that comes in pieces, on its way through a [`Mask`]: what may be the beginning of a secret
-/// waits for the next piece, and all else leaves at once.
+/// Masks a text that comes in pieces. What may begin a secret is held back until the next piece; all else passes at once.
 #[derive(Debug, Default)]
-pub struct Masking {
-    waits: Bytes,
+pub struct StreamMask {
+    held: Bytes,
 }
 
-impl Masking {
-    /// Whether the next piece may leave as it is: as good as all may.
+impl StreamMask {
+    /// Whether the next piece passes unchanged, as nearly all do.
     pub fn passes(&self, mask: &Mask, piece: &[u8]) -> bool {
-        self.waits.is_empty() && !mask.is_said(piece) && mask.begun_at_end(piece) == 0
+        self.held.is_empty() && !mask.matches(piece) && mask.begun_at_end(piece) == 0
     }
 
-    /// Takes the next piece and gives what may leave.
+    /// Takes the next piece and returns what may pass.
     pub fn feed(&mut self, mask: &Mask, piece: Bytes) -> Bytes {
-        let mut piece = match self.waits.is_empty() {
-            true => mask.cover(piece),
-            false => mask.cover([std::mem::take(&mut self.waits), piece].concat().into()),
+        let mut piece = match self.held.is_empty() {
+            true => mask.mask(piece),
+            false => mask.mask([std::mem::take(&mut self.held), piece].concat().into()),
         };
         let begun = mask.begun_at_end(&piece);
         if begun > 0 {
-            // By itself: the whole piece would stay in memory with it.
-            self.waits = Bytes::copy_from_slice(&piece.split_off(piece.len() - begun));
+            // Copied: a slice would keep the whole piece in memory.
+            self.held = Bytes::copy_from_slice(&piece.split_off(piece.len() - begun));
         }
         piece
     }
 
-    /// The text is over: what waited was no more than a beginning.
+    /// Ends the text and returns what was held back.
     pub fn finish(&mut self) -> Bytes {
-        std::mem::take(&mut self.waits)
+        std::mem::take(&mut self.held)
     }
 }
 
-/// A set of bytes.
 #[derive(Clone, Copy, Default)]
 struct ByteSet([u128; 2]);
 
@@ -190,7 +187,7 @@ mod tests {
     const KEY: &str = "sk-proj-0123456789";
 
     fn through(mask: &Mask, text: &[u8], sizes: &[usize]) -> (Vec<Bytes>, Bytes) {
-        let (mut masking, mut left, mut rest) = (Masking::default(), Vec::new(), text);
+        let (mut masking, mut left, mut rest) = (StreamMask::default(), Vec::new(), text);
         for size in sizes.iter().cycle() {
             if rest.is_empty() {
                 break;
@@ -200,7 +197,7 @@ mod tests {
             left.push(masking.feed(mask, Bytes::copy_from_slice(piece)));
             assert!(
                 !passes
-                    || (left.last().is_some_and(|left| *left == piece) && masking.waits.is_empty())
+                    || (left.last().is_some_and(|left| *left == piece) && masking.held.is_empty())
             );
             rest = after;
         }
@@ -219,19 +216,19 @@ mod tests {
             "ab%2Fcd%2B0123%26456789%3D%3D",
         ] {
             let text = format!(r#"{{"error":"short \n\/ {said}, {said}"}}"#);
-            let covered = mask.cover(text.clone().into());
-            assert_eq!(covered, text.replace(said, &"*".repeat(said.len())), "{said}");
-            assert!(mask.is_said(text.as_bytes()) && !mask.is_said(&covered));
+            let masked = mask.mask(text.clone().into());
+            assert_eq!(masked, text.replace(said, &"*".repeat(said.len())), "{said}");
+            assert!(mask.matches(text.as_bytes()) && !mask.matches(&masked));
         }
         let quoted = Mask::new(["a\"b\\c 012345"]);
-        assert_eq!(quoted.cover(Bytes::from_static(br#"a\"b\\c 012345"#)), "*".repeat(14));
+        assert_eq!(quoted.mask(Bytes::from_static(br#"a\"b\\c 012345"#)), "*".repeat(14));
         assert_eq!(format!("{mask:?}"), "[secrets]");
     }
 
     #[test]
     fn what_is_no_secret_is_the_same_bytes_and_leaves_at_once() {
         let event = Bytes::from_static(b"data: {\"delta\":\"sk-proj\"}\n\n");
-        let (mask, mut masking) = (Mask::new([KEY]), Masking::default());
+        let (mask, mut masking) = (Mask::new([KEY]), StreamMask::default());
         let left = masking.feed(&mask, event.clone());
         assert_eq!(left.as_ptr(), event.as_ptr(), "nothing is copied");
         assert_eq!(
@@ -248,7 +245,7 @@ mod tests {
     fn of_secrets_that_begin_alike_the_longer_one_goes_whole() {
         let mask = Mask::new([KEY, &format!("{KEY}-longer")]);
         assert_eq!(
-            mask.cover(Bytes::from(format!("{KEY}-longer {KEY}-long"))),
+            mask.mask(Bytes::from(format!("{KEY}-longer {KEY}-long"))),
             format!("{} {}-long", "*".repeat(25), "*".repeat(18))
         );
     }
@@ -264,7 +261,7 @@ mod tests {
             let (left, rest) = through(&mask, text.as_bytes(), &sizes);
             let out = [left.concat(), rest.to_vec()].concat();
             prop_assert_eq!(out.len(), text.len());
-            prop_assert!(!mask.is_said(&out));
+            prop_assert!(!mask.matches(&out));
             let by_hand = text.replace("aabaabab", "********").replace(KEY, &"*".repeat(KEY.len()));
             prop_assert_eq!(String::from_utf8(out).unwrap(), by_hand);
             // No more waits than could be a secret without its last byte.

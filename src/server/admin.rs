@@ -12,7 +12,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use crate::app::App;
-use crate::auth::Standing;
+use crate::auth::KeyState;
 use crate::bounds;
 use crate::error::Error;
 use crate::gateway;
@@ -33,7 +33,7 @@ impl Admin {
         let now = self.app.clock.now();
         for interface in Interface::ALL {
             for standing in
-                [Standing::Active, Standing::Inactive, Standing::Expired, Standing::Revoked]
+                [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked]
             {
                 self.app.metrics.keys(
                     interface.as_str(),

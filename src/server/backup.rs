@@ -13,8 +13,6 @@ use crate::capture::segment::format;
 use crate::store::{SegmentRow, StoreError, copy_accounts, copy_captures};
 
 const CAPTURES: &str = "captures";
-/// A file that is copied unchanged, if it exists.
-const MARKS: &str = "nodes.marks";
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -56,12 +54,6 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     let segments = copy_segments(data, draft)?;
     // After the captures, which refer to documents, keys and users.
     copy_accounts(data, draft)?;
-    match std::fs::copy(data.join(MARKS), draft.join(MARKS)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(cannot(&data.join(MARKS), &error));
-        }
-        _ => {}
-    }
     let all = || {
         let mut bytes = 0;
         for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(CAPTURES))?) {

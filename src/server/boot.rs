@@ -3,11 +3,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use log::{info, warn};
 
 use super::Gateway;
-use super::master::{Claimed, Given};
+use super::master::{MasterKeys, Unlocked};
 use crate::app::{App, AppParts};
 use crate::auth::Auth;
 use crate::capture::index::Archive;
@@ -20,9 +19,8 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
-use crate::routing::recipe::Routing;
-use crate::secret::{Keyring, Secret};
-use crate::store::{DataDir, Faults, Left, Masters, Role, Store, StoreError, UserRow};
+use crate::secret::{Purpose, Secret};
+use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError};
 
 /// Why a gateway cannot start, for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +41,7 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// `REROUTER_MASTER_KEY_OLD`: the present master key of the store, to change to `master_key`.
+    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, at the start that replaces it by `master_key`.
     pub master_key_old: Option<Secret>,
     /// Looks up other variables, for `${…}` in documents.
     pub variables: Variables,
@@ -89,13 +87,17 @@ pub(super) async fn prepare(
     // Locked while it is still empty: of two gateways that start, only one makes a master key.
     let dir = DataDir::take(&server.data_dir)?;
     let (random, clock) = (Random::System, environment.clock);
-    let (key, old) = (environment.master_key, environment.master_key_old);
-    let given =
-        Given { dir: dir.path().to_owned(), key, old, random: random.clone(), now: clock.now() };
-    let claim = move |masters: &Masters<'_>| {
-        given.claim(masters).map(|claimed| (claimed.keys.documents().clone(), claimed))
+    let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
+    let (path, now) = (dir.path().to_owned(), clock.now());
+    let master_keys = MasterKeys { dir: path, key, old, random: random.clone(), now };
+    let unlock = move |opening: &Opening<'_>| {
+        let unlocked = master_keys.unlock(opening)?;
+        Ok::<_, BootError>((unlocked.keys.derive(Purpose::Documents, b""), unlocked))
     };
-    let (store, Claimed { keys, changed }) = Store::open_in(dir, claim).await?;
+    let (store, Unlocked { keys, rewrapped }) = Store::open_in(dir, unlock).await?;
+    if rewrapped {
+        info!("the master key was changed; the previous one is needed for older backups only");
+    }
     let store = store.with_faults(faults);
     let routing = match from_file {
         Some(routing) => routing,
@@ -109,16 +111,29 @@ pub(super) async fn prepare(
     warn_if_short("AGENT_CLOUD_API_KEY", agent_key.as_ref());
     let has_admin_key = admin_key.as_ref().is_some_and(|key| !key.is_empty());
     let auth = Auth::new(&keys, admin_key, agent_key, server.session.idle);
-    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone());
+    let nodes = Nodes::new(&keys).vouched_for_by(server.node_authorities.clone()).started_at(now);
     let following = nodes.clone();
     nodes.load(
         auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
     );
-    nodes.load_marks(store.node_marks());
-    say_how_keys_stand(&auth, &keys, changed, clock.now());
-    warn_without_admin(has_admin_key, &auth);
+    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
+    {
+        warn!(
+            "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
+             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
+        );
+    }
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
-    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
+    let kept = &server.capture.retention;
+    let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
+    let archive = archive
+        .kept_for(kept.age, kept.size)
+        .counting(Metrics::clone(&metrics))
+        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
+    if let Err(error) = archive.recover().await {
+        // A full disk, or a damaged file: that is no reason to refuse traffic.
+        warn!("captures of the last run could not be looked through: {error}");
+    }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = open_access_log(&server, environment.access_log)?;
     let parts = AppParts {
@@ -216,23 +231,6 @@ fn choose_ports(server: &mut Server) -> Result<(), BootError> {
         held.push(socket);
     }
     Ok(())
-}
-
-/// Says that the store has gone over to another master key, and how much is still known by the pepper of one before.
-fn say_how_keys_stand(auth: &Auth, keys: &Keyring, changed: bool, now: Timestamp) {
-    if changed {
-        let number = keys.number();
-        info!(
-            "the store has gone over to its master key {number}; the one before is needed no more but for backups from before"
-        );
-    }
-    let left = auth.unmoved(now);
-    if !left.is_nothing() {
-        let Left { keys, sessions } = left;
-        info!(
-            "{keys} keys and {sessions} sessions are known by the pepper of an earlier master key, and move when they are used"
-        );
-    }
 }
 
 fn problems(problems: Vec<config::Problem>) -> BootError {

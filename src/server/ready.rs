@@ -4,12 +4,13 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
-use super::master::Given;
-use super::tls::{self, InvalidPair};
+use super::master::MasterKeys;
+use super::tls::{self, Unfit};
 use super::{BootError, Environment};
 use crate::config::{Problem, Server};
 use crate::id::Random;
-use crate::store::{self, DataDir};
+use crate::secret::Purpose;
+use crate::store::{self, DataDir, Opening};
 
 /// Hint for a store that does not open.
 const MASTER_KEY_HINT: &str = "use the master key that the store was last started with";
@@ -92,11 +93,12 @@ pub(super) fn bindable(address: SocketAddr) -> Result<(), (ErrorKind, String)> {
 
 /// Checks that the store, if there is one, opens with the given master key.
 fn opens(server: &Server, environment: &Environment) -> Result<(), BootError> {
-    let given = given(server, environment);
-    match store::look(&server.data_dir, |masters| given.try_out(&masters.rows()?))? {
+    let keys = master_keys(server, environment);
+    let opens = |opening: &Opening<'_>| keys.try_unlock(opening.root_key()?.as_ref()).map(drop);
+    match store::inspect(&server.data_dir, opens)? {
         Some(()) => Ok(()),
-        // Without a store, a given key must be valid all the same.
-        None => given.try_out(&[]),
+        // There is no store yet: the given master key must be well-formed all the same.
+        None => keys.try_unlock(None).map(drop),
     }
 }
 
@@ -106,23 +108,22 @@ pub fn stored_document(
     server: &Server,
     environment: &Environment,
 ) -> Result<Option<String>, String> {
-    let given = given(server, environment);
-    let read = |masters: &store::Masters<'_>| -> Result<_, BootError> {
-        let rows = masters.rows()?;
-        if rows.is_empty() {
-            return Ok(None);
+    let master_keys = master_keys(server, environment);
+    let read = |opening: &Opening<'_>| -> Result<_, BootError> {
+        match master_keys.try_unlock(opening.root_key()?.as_ref())? {
+            Some(keys) => Ok(opening.live_document(&keys.derive(Purpose::Documents, b""))?),
+            None => Ok(None),
         }
-        Ok(masters.live_document(&given.documents_key(&rows)?)?)
     };
-    match store::look(&server.data_dir, read).map_err(|why| why.to_string())? {
+    match store::inspect(&server.data_dir, read).map_err(|why| why.to_string())? {
         Some(document) => Ok(document),
         None if !server.data_dir.join("accounts.db").exists() => Ok(None),
         None => Err("the store there was written by another build".to_owned()),
     }
 }
 
-fn given(server: &Server, environment: &Environment) -> Given {
+fn master_keys(server: &Server, environment: &Environment) -> MasterKeys {
     let (key, old) = (environment.master_key.clone(), environment.master_key_old.clone());
     let (dir, now) = (server.data_dir.clone(), environment.clock.now());
-    Given { dir, key, old, random: Random::System, now }
+    MasterKeys { dir, key, old, random: Random::System, now }
 }

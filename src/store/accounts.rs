@@ -102,17 +102,16 @@ pub(super) fn insert_key(
     room_for_key(transaction, &key, key.created_at, parent.keys_per_user)?;
     let mut changes = forget_keys(transaction, &key.owner, key.created_at)?;
     transaction.execute(
-        "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
+        "INSERT INTO keys (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels, limits, status,
            created_at, expires_at, revoked_at, rotated_at, metadata, generation, previous_digest, previous_expires_at, made_open, maker,
-           last_used_at, previous_pepper)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)",
+           last_used_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
         params![
             key.id.as_str(),
             key.interface.as_str(),
             key.name,
             key.redacted,
             key.digest.as_slice(),
-            key.pepper,
             key.owner.as_str(),
             json(&key.created_by)?,
             key.parent.as_ref().map(KeyId::as_str),
@@ -130,8 +129,7 @@ pub(super) fn insert_key(
             key.previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
             key.made_open,
             key.maker.as_ref().map(UserId::as_str),
-            key.last_used_at.map(Timestamp::as_microsecond),
-            key.previous.as_ref().map_or(key.pepper, |previous| previous.pepper)
+            key.last_used_at.map(Timestamp::as_microsecond)
         ],
     )?;
     changes.push(Change::Key(key.into()));
@@ -229,23 +227,18 @@ pub(super) fn rotate_key(
         return Err(StoreError::KeyExpired);
     }
     keys::still_seen(transaction, &old, seen)?;
-    let previous = secret.grace_ends.map(|expires_at| PreviousSecret {
-        digest: old.digest,
-        pepper: old.pepper,
-        expires_at,
-    });
+    let previous =
+        secret.grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
     transaction.execute(
-        "UPDATE keys SET redacted = ?2, digest = ?3, pepper = ?4, rotated_at = ?5, generation = generation + 1, previous_digest = ?6,
-           previous_expires_at = ?7, previous_pepper = ?8 WHERE id = ?1",
+        "UPDATE keys SET redacted = ?2, digest = ?3, rotated_at = ?4, generation = generation + 1, previous_digest = ?5,
+           previous_expires_at = ?6 WHERE id = ?1",
         params![
             id.as_str(),
             secret.redacted,
             secret.digest.as_slice(),
-            secret.pepper,
             at.as_microsecond(),
             previous.as_ref().map(|previous| previous.digest),
-            previous.as_ref().map(|previous| previous.expires_at.as_microsecond()),
-            old.pepper
+            previous.as_ref().map(|previous| previous.expires_at.as_microsecond())
         ],
     )?;
     let new = transaction.query_row("SELECT * FROM keys WHERE id = ?1", [id.as_str()], key)?;
@@ -291,8 +284,8 @@ pub(super) fn insert_session(
         .optional()?
         .ok_or(StoreError::Conflict)?;
     transaction.execute(
-        "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen, cookie_pepper, token_pepper)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO sessions (id, user, cookie_digest, token_digest, created_at, expires_at, last_seen)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             session.id.as_str(),
             session.user.as_str(),
@@ -300,9 +293,7 @@ pub(super) fn insert_session(
             session.token_digest.as_slice(),
             session.created_at.as_microsecond(),
             session.expires_at.as_microsecond(),
-            session.last_seen.as_microsecond(),
-            session.cookie_pepper,
-            session.token_pepper
+            session.last_seen.as_microsecond()
         ],
     )?;
     let mut surplus = transaction.prepare_cached(
@@ -439,7 +430,6 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         name: row.get("name")?,
         redacted: row.get("redacted")?,
         digest: row.get("digest")?,
-        pepper: row.get("pepper")?,
         owner: UserId::known(&row.get::<_, String>("owner")?),
         created_by: from_json(row, "created_by")?,
         parent: row.get::<_, Option<String>>("parent")?.as_deref().map(KeyId::known),
@@ -462,10 +452,9 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
 
 fn previous(row: &Row<'_>) -> rusqlite::Result<Option<PreviousSecret>> {
     let digest: Option<[u8; 32]> = row.get("previous_digest")?;
-    let pepper = row.get("previous_pepper")?;
     Ok(digest
         .zip(maybe_time(row, "previous_expires_at")?)
-        .map(|(digest, expires_at)| PreviousSecret { digest, pepper, expires_at }))
+        .map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }
 
 pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
@@ -473,9 +462,7 @@ pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         id: session_id(row)?,
         user: UserId::known(&row.get::<_, String>("user")?),
         cookie_digest: row.get("cookie_digest")?,
-        cookie_pepper: row.get("cookie_pepper")?,
         token_digest: row.get("token_digest")?,
-        token_pepper: row.get("token_pepper")?,
         created_at: time(row, "created_at")?,
         expires_at: time(row, "expires_at")?,
         last_seen: time(row, "last_seen")?,

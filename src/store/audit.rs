@@ -63,7 +63,7 @@ actions! {
     NodeDelete "node.delete" "A node was deleted.";
     ConfigPut "config.put" "A routing document was made live by the API.";
     ConfigRollback "config.rollback" "A routing document that was live was made live again.";
-    MasterKeyChange "master_key.change" "A start went over to another master key, and so to another pepper: the actor is the operator, the target the number of the new one.";
+    MasterKeyChange "master_key.change" "A start changed the master key: the actor is the operator, the target the generation of the new one.";
     CaptureRead "capture.read" "An admin reads or compares somebody else's capture; the row comes before the answer.";
     CaptureReroute "capture.reroute" "An admin runs somebody else's capture again; the row comes before the run.";
     CaptureEvaluate "capture.evaluate" "A document of one's own, its revision the target, is tried on captures of others: by an admin, or by the gate of a change; the row comes before.";
@@ -84,7 +84,7 @@ pub struct Target {
     /// `key`, `user`, `session`, `agent`, `node`, `config`, `master_key`, `capture` or, of an import, `request`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its id; of a `config` the revision, of a `master_key` how manieth it is, of a user whom nobody knows `unknown`.
+    /// Its id; of a `config` the revision, of a `master_key` its generation, of a user whom nobody knows `unknown`.
     pub id: String,
 }
 

@@ -52,7 +52,7 @@ async fn left(store: &Store) -> Vec<(String, String)> {
 #[tokio::test]
 async fn rows_leave_by_age_and_by_number_in_steps_and_by_no_other_way() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     note(&store, 0, Rank::Admin, 3).await;
     note(&store, 10, Rank::Admin, 2).await;
     note(&store, 20, Rank::User, 4).await;
@@ -80,7 +80,7 @@ async fn rows_leave_by_age_and_by_number_in_steps_and_by_no_other_way() {
 #[tokio::test]
 async fn what_one_look_takes_out_is_bounded_and_the_next_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     note(&store, 0, Rank::User, 3).await;
     let mut steps = 0;
     assert_eq!(store.take_out(Surplus::Old(at(1).as_microsecond()), &mut steps).await.unwrap(), 0);
@@ -134,7 +134,7 @@ pub(in crate::store) fn plan(connection: &Connection, statement: &str) -> String
 #[tokio::test]
 async fn nothing_is_looked_for_in_the_whole_table() {
     let dir = tempfile::tempdir().unwrap();
-    drop(Store::open(dir.path(), b"master").await.unwrap());
+    drop(Store::open(dir.path()).await.unwrap());
     let file = Connection::open(dir.path().join("accounts.db")).unwrap();
     let first = "SELECT seq FROM audit ORDER BY seq LIMIT 1";
     for (statement, index) in [
@@ -161,7 +161,7 @@ async fn nothing_is_looked_for_in_the_whole_table() {
 async fn a_sweep_of_many_rows_looks_at_few() {
     const ROWS: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let path = dir.path().join("accounts.db");
     let fill = Connection::open(&path).unwrap();
     let all = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)

@@ -15,7 +15,7 @@ fn event(second: i64, action: Action, target: &str) -> Event {
 }
 
 async fn open(dir: &Path) -> Store {
-    Store::open(dir, b"master").await.unwrap()
+    Store::open(dir).await.unwrap()
 }
 
 async fn all(store: &Store) -> Vec<(String, String)> {

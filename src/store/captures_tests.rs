@@ -52,7 +52,7 @@ async fn append(store: &Store, rows: &[CaptureRow], number: i64) {
 #[tokio::test]
 async fn captures_are_listed_newest_first_and_by_filter() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..5).map(|second| row(second, &random)).collect();
     for (row, status) in rows.iter_mut().zip([200, 404, 500, 200, 200]) {
@@ -129,7 +129,7 @@ async fn captures_are_listed_newest_first_and_by_filter() {
 #[tokio::test]
 async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
     rows[2].state = "failed".into();
@@ -158,7 +158,7 @@ async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..3_000).map(|second| row(second, &random)).collect();
     append(&store, &rows[..100], 1).await;
@@ -195,7 +195,7 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
 #[tokio::test]
 async fn what_is_buried_stays_out_and_its_place_is_known() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..4).map(|second| row(second, &random)).collect();
     append(&store, &rows[..2], 1).await;
@@ -237,7 +237,7 @@ async fn what_is_buried_stays_out_and_its_place_is_known() {
 #[tokio::test]
 async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &random)).collect();
     append(&store, &rows, 1).await;
@@ -263,7 +263,7 @@ async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
 #[tokio::test]
 async fn failures_are_found_among_any_number_of_others() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..40).map(|second| row(second, &random)).collect();
     for (at, status) in [(1, 500), (2, 404), (3, 400), (30, 399)] {
@@ -303,7 +303,7 @@ async fn failures_are_found_among_any_number_of_others() {
 async fn stalled_captures_never_stall_an_account_and_a_full_disk_is_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     faults.stall_appends();
     let appending = tokio::spawn({
         let store = store.clone();
@@ -328,7 +328,7 @@ async fn a_damaged_index_is_put_aside() {
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
     for damage in 0..4 {
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         store
             .write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) })
             .await
@@ -348,12 +348,12 @@ async fn a_damaged_index_is_put_aside() {
             for name in ["db", "db-wal", "db-shm"] {
                 let _none = std::fs::remove_file(path.with_extension(name));
             }
-            drop(Store::open(dir.path(), b"master").await.unwrap());
+            drop(Store::open(dir.path()).await.unwrap());
             assert!(!dir.path().join("captures.db-damaged").exists());
             std::fs::write(&path, &whole).unwrap();
             std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap();
         }
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         assert!(
             store.write_captures(|index| index.segments()).await.unwrap().is_empty(),
             "{damage}"
@@ -369,7 +369,7 @@ async fn a_damaged_index_is_put_aside() {
         assert!(!aside.exists(), "{damage}");
         append(&store, &rows[..1], 1).await;
         drop(store);
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         assert!(store.locate_capture(&rows[0].id).await.unwrap().is_some(), "{damage}");
     }
 }
@@ -398,7 +398,7 @@ pub(crate) fn make_captures_of_the_second_schema(
 #[tokio::test]
 async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
     // Each is a replay of the one before it and a shadow of the one before that; the first and the last are replays of each
     // other, and one is of itself.
@@ -450,7 +450,7 @@ async fn a_damaged_file_of_before_there_were_segments_is_kept() {
             _ => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
         }
         let length = std::fs::metadata(&path).unwrap().len();
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         store.captures_complete();
         assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty());
         drop(store);

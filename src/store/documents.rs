@@ -1,11 +1,10 @@
 //! Routing documents: the text of every revision that was live. A text may hold credentials in
-//! clear, so it is kept sealed under a key of the master key.
+//! clear, so it is sealed under a key derived from the root key.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::masters::Masters;
-use super::{Backend, DocumentRow, Store, StoreError, audit};
+use super::{Backend, DocumentRow, Opening, Store, StoreError, audit};
 use crate::id::Random;
 use crate::secret::{SecretBytes, open, seal};
 
@@ -73,32 +72,12 @@ impl Store {
     }
 }
 
-impl Masters<'_> {
+impl Opening<'_> {
     /// The text of the routing document that was made live last, sealed under this key.
     pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
         let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?));
         let found = self.transaction().query_row(LIVE, [None::<&str>], row).optional()?;
         found.map(|(revision, sealed)| opened(key, &revision, &sealed)).transpose()
-    }
-
-    /// Seals the texts of documents under another key. One that does not open stays as it is:
-    /// nobody could read it before.
-    pub fn reseal_documents(&self, from: &SecretBytes, to: &SecretBytes) -> Result<(), StoreError> {
-        let transaction = self.transaction();
-        for revision in
-            revisions(transaction, "SELECT revision FROM documents WHERE sealed IS NOT NULL")?
-        {
-            let found = transaction.query_row(
-                "SELECT sealed FROM documents WHERE revision = ?1",
-                [&revision],
-                |row| row.get::<_, Vec<u8>>(0),
-            )?;
-            match opened(from, &revision, &found) {
-                Ok(text) => put(transaction, &revision, &sealed(to, &revision, &text)?)?,
-                Err(why) => log::error!("{why}"),
-            }
-        }
-        Ok(())
     }
 }
 

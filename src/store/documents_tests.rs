@@ -28,7 +28,7 @@ async fn no_text_lies_on_the_disk_in_clear() {
     let dir = tempfile::tempdir().unwrap();
     // Larger than a page, as documents are.
     let text = format!("api_key: {CANARY}\n").repeat(1_000);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     for number in 0..3 {
         store.keep_document("0123456789ab", &text, at(number)).await.unwrap();
         assert_eq!(in_clear(dir.path()), NO_FILE);
@@ -36,14 +36,14 @@ async fn no_text_lies_on_the_disk_in_clear() {
     assert_eq!(store.document("0123456789ab").await.unwrap(), Some(text.clone()));
     drop(store);
     assert_eq!(in_clear(dir.path()), NO_FILE);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     assert_eq!(store.live_document().await.unwrap(), Some(text));
 }
 
 #[tokio::test]
 async fn a_text_opens_under_its_key_and_for_its_revision_only() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     store.keep_document("0123456789ab", "one", at(1)).await.unwrap();
     let other = Store { documents: SecretBytes::new([6; 32]), ..store.clone() };
     assert!(
@@ -75,7 +75,7 @@ async fn texts_that_a_build_kept_in_clear_are_sealed_at_the_next_start() {
     assert_eq!((in_clear(dir.path()).len(), in_clear(copy.path()).len()), (1, 1));
     for dir in [dir, copy] {
         for _ in 0..2 {
-            let store = Store::open(dir.path(), b"master").await.unwrap();
+            let store = Store::open(dir.path()).await.unwrap();
             assert_eq!(in_clear(dir.path()), NO_FILE, "while it runs");
             assert_eq!(store.live_document().await.unwrap(), Some(text.clone()));
             assert_eq!(store.document("000000000001").await.unwrap(), Some(text.clone()));

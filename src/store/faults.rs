@@ -12,8 +12,6 @@ use super::StoreError;
 pub enum Place {
     /// Where it is known who it is, and what answers begins: all that answers, on every interface.
     Entry,
-    /// Within the handler of a management call.
-    Handler,
     /// Where a route is chosen.
     Decision,
     /// Where an attempt at a target begins, in a hook of the proxy.
@@ -22,14 +20,10 @@ pub enum Place {
     Head,
     /// Where an answer comes of which the client has something already.
     Content,
-    /// On the thread that writes accounts, before anything is written.
-    Store,
     /// Beside requests: where spend and usage are about to be written.
     Books,
-    /// There, where what was to be written is, and no commit yet.
+    /// On the thread that writes accounts, before the commit.
     Commit,
-    /// There, where it is durable and the tables in memory are to follow.
-    Following,
     /// Beside requests: where the capture writer begins another round.
     Round,
     /// There, where a capture is made of what a call left.
@@ -44,17 +38,14 @@ pub enum Place {
 
 impl Place {
     /// All of them, each at its own number.
-    pub const ALL: [Place; 15] = [
+    pub const ALL: [Place; 12] = [
         Place::Entry,
-        Place::Handler,
         Place::Decision,
         Place::Attempt,
         Place::Head,
         Place::Content,
-        Place::Store,
         Place::Books,
         Place::Commit,
-        Place::Following,
         Place::Round,
         Place::Draft,
         Place::Ready,
@@ -78,7 +69,6 @@ struct Switches {
     accounts_full: AtomicBool,
     writes_stalled: Mutex<bool>,
     disk_full: AtomicBool,
-    marks_fail: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
     truncations_left: AtomicU32,
@@ -123,11 +113,6 @@ impl Faults {
     /// Mutations of accounts hang until [`Faults::clear`].
     pub fn stall_writes(&self) {
         *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
-    }
-
-    /// No mark of a node can be written until [`Faults::clear`].
-    pub fn fail_marks(&self) {
-        self.0.marks_fail.store(true, Ordering::Release);
     }
 
     /// The next `count` appends of captures fail.
@@ -199,7 +184,6 @@ impl Faults {
         self.0.every_read.store(false, Ordering::Release);
         self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
-        self.0.marks_fail.store(false, Ordering::Release);
         self.0.torn_at.store(0, Ordering::Release);
         self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
@@ -219,7 +203,6 @@ impl Faults {
 
     /// On the writer's thread, before a mutation.
     pub(super) fn before_write(&self) -> Result<(), StoreError> {
-        self.pass(Place::Store);
         let mut stalled = self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner);
         while *stalled {
             stalled = self.0.writes_released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
@@ -240,15 +223,6 @@ impl Faults {
     pub(super) fn before_read(&self) -> Result<(), StoreError> {
         if self.0.every_read.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("read failed on demand".into()))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Before a mark of a node.
-    pub(super) fn before_mark(&self) -> Result<(), StoreError> {
-        if self.0.marks_fail.load(Ordering::Acquire) {
-            Err(StoreError::Unavailable("mark failed on demand".into()))
         } else {
             Ok(())
         }

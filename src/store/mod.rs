@@ -13,12 +13,11 @@ mod documents;
 mod faults;
 mod keys;
 mod limits;
-mod marks;
-mod masters;
 mod nodes;
 mod of_nodes;
 mod pairs;
 mod probe;
+mod root_key;
 mod rows;
 mod schema;
 mod sqlite;
@@ -44,10 +43,9 @@ pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSu
 pub use captures::{CaptureIndex, INDEX_STEP};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
-pub use marks::NodeMark;
-pub use masters::{DigestOf, Left, MasterRow, Masters, MovedDigest, look};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
+pub use root_key::{Opening, WrappedRootKey, inspect};
 pub use rows::{
     Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow,
     KeyPatch, KeyRow, KeyStatus, NewSecret, OldCapture, Place, PreviousSecret, Role, Seen,
@@ -96,13 +94,7 @@ pub enum StoreError {
         /// Migrations of this build.
         known: usize,
     },
-    /// The files belong to another master key.
-    #[error(
-        "the store has another master key: restore REROUTER_MASTER_KEY or the data directory's master.key"
-    )]
-    OtherMasterKey,
-    /// Another process holds the lock on the data directory.
-    #[error("another process uses the data directory {}", .0.display())]
+    /// Another process has the directory.
     Locked(PathBuf),
     /// A file is not as it was written.
     #[error("a file of the store is damaged: {0}")]
@@ -154,6 +146,34 @@ impl From<std::io::Error> for StoreError {
     }
 }
 
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Conflict => f.write_str("the value is taken"),
+            StoreError::LimitReached => f.write_str("there are as many as there may be"),
+            StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
+            StoreError::KeyExpired => f.write_str("the key has expired"),
+            StoreError::Stale => f.write_str("the row was changed meanwhile"),
+            StoreError::LastAdmin => f.write_str("it is the last admin"),
+            StoreError::NotFound => f.write_str("no such row"),
+            StoreError::NewerSchema { found, known } => {
+                write!(
+                    f,
+                    "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it"
+                )
+            }
+            StoreError::Locked(path) => {
+                write!(f, "another process uses the data directory {}", path.display())
+            }
+            StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
+            StoreError::Full(what) => write!(f, "the disk is full: {what}"),
+            StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
@@ -200,12 +220,9 @@ impl Store {
     /// For tests and benches: opens the embedded store under `data_dir`, making it when there is
     /// none. The key that texts of documents are sealed under is no secret here.
     #[doc(hidden)]
-    pub async fn open(data_dir: &Path, master_fingerprint: &[u8]) -> Result<Store, StoreError> {
-        let fingerprint = master_fingerprint.to_owned();
-        let claim = move |masters: &Masters<'_>| {
-            masters.claim(&fingerprint).map(|()| (SecretBytes::new([5; 32]), ()))
-        };
-        Ok(Store::open_in(DataDir::take(data_dir)?, claim).await?.0)
+    pub async fn open(data_dir: &Path) -> Result<Store, StoreError> {
+        let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
+        Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
 
     /// The same store, failing as `faults` says.
@@ -460,22 +477,13 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the in-memory tables may be believed: alone, unless they once failed to follow what was durable already.
-    pub fn check(&self) -> Result<(), StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.check()
-    }
-
     /// Whether a write would find the store working.
     pub async fn healthy(&self) -> bool {
         let backend = Arc::clone(&self.backend);
         let question = || async move {
             let Backend::Sqlite(sqlite) = &*backend;
-            sqlite.check().is_ok()
-                && matches!(
-                    tokio::time::timeout(PROBE_TIME, sqlite.accounts.run(accounts::probe)).await,
-                    Ok(Ok(()))
-                )
+            let probe = sqlite.accounts.run(accounts::probe);
+            matches!(tokio::time::timeout(PROBE_TIME, probe).await, Ok(Ok(())))
         };
         !self.faults.broken() && self.probe.ask(question).await
     }

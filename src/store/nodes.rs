@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
@@ -266,27 +266,6 @@ fn newest_forgotten(transaction: &Transaction<'_>, id: &str) -> Result<i64, Stor
     Ok(transaction.prepare_cached(forgotten)?.query_row([id], |row| row.get(0))?)
 }
 
-/// Whether a nonce was spent, or may have been.
-pub(super) fn is_known(
-    connection: &Connection,
-    node: &NodeId,
-    nonce: &str,
-    created: i64,
-) -> Result<bool, StoreError> {
-    let forgotten = "SELECT nonces_forgotten FROM nodes WHERE id = ?1";
-    let forgotten: Option<i64> = connection
-        .prepare_cached(forgotten)?
-        .query_row([node.as_str()], |row| row.get(0))
-        .optional()?;
-    let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
-    let known = connection
-        .prepare_cached(known)?
-        .query_row(params![node.as_str(), nonce], |_| Ok(()))
-        .optional()?;
-    // Of a node that is not there nothing is known.
-    Ok(known.is_some() || forgotten.is_none_or(|forgotten| created <= forgotten))
-}
-
 /// Remembers ids of a node's events and gives which of them are new. The oldest beyond [`bounds::NODE_EVENT_IDS`] are forgotten.
 pub(super) fn note_events(
     transaction: &Transaction<'_>,
@@ -487,23 +466,14 @@ mod tests {
             let (nonce, created, at) = (nonce.to_owned(), at(second).as_second(), at(second));
             spend(&transaction, &SpentNonce { node: id.clone(), generation, nonce, created, at })
         };
-        let known = |nonce: &str, second: i64| {
-            is_known(&transaction, &id, nonce, at(second).as_second()).unwrap()
-        };
-        assert!(!known("a", 0));
         spend(1, "a", 0).unwrap();
-        assert!(known("a", 0) && !known("b", 0));
         fill(&transaction, &id, 200);
-        assert!(known("a", 0) && known("b", 0) && !known("b", 1), "a is forgotten");
         for nonce in ["a", "b"] {
             assert!(
                 matches!(spend(1, nonce, 0), Err(StoreError::Conflict)),
                 "{nonce} was spent, or may have been"
             );
         }
-        assert!(
-            is_known(&transaction, &NodeId::new(at(0), &Random::seeded(2)), "b", i64::MAX).unwrap()
-        );
         let node = find(&transaction, &id).unwrap();
         let previous =
             Some(PreviousNodeSecret { secret: node.secret.clone(), expires_at: at(9_000) });

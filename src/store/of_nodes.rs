@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::blocking::blocking;
 #[cfg(doc)]
 use crate::bounds;
 use crate::id::NodeId;
 
 use super::{
-    Backend, Committed, NodeMark, NodeModel, NodeRow, Registration, SpentNonce, Store, StoreError,
-    nodes,
+    Backend, Committed, NodeModel, NodeRow, Registration, SpentNonce, Store, StoreError, nodes,
 };
 
 impl Store {
@@ -38,41 +36,6 @@ impl Store {
     pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.mutate(self, move |transaction| nodes::spend(transaction, &spent)).await
-    }
-
-    /// Whether a nonce that a node signed at `created` was spent, or may have been: reads only, also while nothing can be written.
-    pub async fn nonce_is_known(
-        &self,
-        node: &NodeId,
-        nonce: &str,
-        created: i64,
-    ) -> Result<bool, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let (node, nonce) = (node.clone(), nonce.to_owned());
-        sqlite
-            .accounts_reader
-            .read(&self.faults, move |connection| {
-                nodes::is_known(connection, &node, &nonce, created)
-            })
-            .await
-    }
-
-    /// Notes that a node's signatures made until this second may have been taken, though their nonces are kept nowhere else.
-    /// Durable when this answers, and written in place: it needs no room on the disk.
-    pub async fn mark_node(&self, node: &NodeId, until: i64) -> Result<(), StoreError> {
-        self.faults.before_mark()?;
-        let (backend, node) = (Arc::clone(&self.backend), node.clone());
-        let put = move || {
-            let Backend::Sqlite(sqlite) = &*backend;
-            sqlite.marks.put(&node, until)
-        };
-        blocking(put).await?
-    }
-
-    /// What was noted so.
-    pub fn node_marks(&self) -> Vec<NodeMark> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.marks.all()
     }
 
     /// Remembers the ids of a node's events, durably, and gives for each whether it is new. The newest

@@ -111,8 +111,6 @@ pub struct Actor {
 pub struct PreviousSecret {
     /// HMAC-SHA-256 of it.
     pub digest: [u8; 32],
-    /// Which pepper made the digest.
-    pub pepper: u32,
     /// From when on it is refused.
     pub expires_at: Timestamp,
 }
@@ -124,8 +122,6 @@ pub struct NewSecret {
     pub redacted: String,
     /// HMAC-SHA-256 of it.
     pub digest: [u8; 32],
-    /// Which pepper made the digest.
-    pub pepper: u32,
     /// Until when the old one is accepted beside it; without: not from now on.
     pub grace_ends: Option<Timestamp>,
 }
@@ -173,8 +169,6 @@ pub struct KeyRow {
     pub redacted: String,
     /// HMAC-SHA-256 of the secret.
     pub digest: [u8; 32],
-    /// Which pepper made the digest.
-    pub pepper: u32,
     /// On whose behalf it acts.
     pub owner: UserId,
     /// Who made it.
@@ -232,12 +226,8 @@ pub struct SessionRow {
     pub user: UserId,
     /// Digest of the cookie's value.
     pub cookie_digest: [u8; 32],
-    /// Which pepper made it.
-    pub cookie_pepper: u32,
     /// Digest of the Bearer token, another secret.
     pub token_digest: [u8; 32],
-    /// Which pepper made that.
-    pub token_pepper: u32,
     /// When it began.
     pub created_at: Timestamp,
     /// When it ends whatever happens.

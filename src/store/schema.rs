@@ -9,13 +9,13 @@ use super::StoreError;
 /// Owners of keys may be the built-in `usr_admin`, which is no row; so that column is no reference.
 pub(super) const ACCOUNTS: &[&str] = &[
     "
-CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL, master BLOB NOT NULL) STRICT;
+CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), rev INTEGER NOT NULL) STRICT;
 CREATE TABLE users (
     id TEXT PRIMARY KEY, email TEXT NOT NULL UNIQUE, name TEXT, role TEXT NOT NULL, password TEXT NOT NULL,
     disabled INTEGER NOT NULL, labels TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
 CREATE TABLE keys (
     id TEXT PRIMARY KEY, interface TEXT NOT NULL, name TEXT NOT NULL, redacted TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
-    pepper INTEGER NOT NULL, owner TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT REFERENCES keys (id),
+    owner TEXT NOT NULL, created_by TEXT NOT NULL, parent TEXT REFERENCES keys (id),
     scopes TEXT NOT NULL, labels TEXT NOT NULL, limits TEXT NOT NULL, status TEXT NOT NULL, created_at INTEGER NOT NULL,
     expires_at INTEGER, revoked_at INTEGER, rotated_at INTEGER, metadata TEXT NOT NULL) STRICT;
 CREATE INDEX keys_owner ON keys (owner);
@@ -99,17 +99,10 @@ DROP TRIGGER audit_delete;
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit WHEN NOT EXISTS (SELECT 1 FROM audit_leaving)
     BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
 ",
-    // The master keys that the store has had, by their fingerprints; of those before the last what is still needed, sealed under the
-    // last. And which pepper made each digest.
+    // The root key, wrapped by the master key.
     "
-CREATE TABLE master_keys (
-    number INTEGER PRIMARY KEY, fingerprint BLOB NOT NULL UNIQUE, since INTEGER NOT NULL, pepper BLOB, captures BLOB) STRICT;
-INSERT INTO master_keys (number, fingerprint, since) SELECT 1, master, unixepoch() * 1000000 FROM state;
-ALTER TABLE state DROP COLUMN master;
+CREATE TABLE root_key (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, wrapped BLOB NOT NULL) STRICT;
 INSERT OR IGNORE INTO state (one, rev) VALUES (1, 0);
-ALTER TABLE keys ADD COLUMN previous_pepper INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE sessions ADD COLUMN cookie_pepper INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE sessions ADD COLUMN token_pepper INTEGER NOT NULL DEFAULT 1;
 ",
     // The ids of nodes' events, the newest of each node.
     "

@@ -6,15 +6,13 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::captures::CaptureIndex;
-use super::marks::Marks;
-use super::masters::{self, Masters};
+use super::root_key::{self, Opening};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
-use super::{FaultPlace, Faults, Follower, Store, StoreError, accounts, documents, schema};
+use super::{Faults, Follower, Store, StoreError, accounts, documents, schema};
 use crate::bounds;
 use crate::secret::SecretBytes;
 
@@ -24,24 +22,21 @@ pub(super) struct Sqlite {
     pub(super) accounts_reader: Worker,
     pub(super) captures: Worker,
     pub(super) reader: Worker,
-    pub(super) marks: Marks,
     follower: Arc<OnceLock<Follower>>,
-    /// A mutation is durable that the tables in memory do not know whole: they are believed no more, and nothing is built upon them.
-    behind: Arc<AtomicBool>,
     dir: DataDir,
 }
 
 impl Sqlite {
-    /// Opens or makes the files, if `claim` will have the master keys that the store has had; blocking.
+    /// Opens or makes the files, if `unlock` opens the root key; blocking.
     pub(super) fn open<T, E: From<StoreError>>(
         dir: DataDir,
-        claim: impl FnOnce(&Masters<'_>) -> Result<(SecretBytes, T), E>,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E>,
     ) -> Result<(Self, SecretBytes, T), E> {
         let mut accounts = open(&dir.path.join("accounts.db"), Durability::Full)?;
         schema::migrate(&mut accounts, schema::ACCOUNTS)?;
-        let (key, claimed) = masters::claim(&mut accounts, claim)?;
+        let (key, unlocked) = root_key::unlock(&mut accounts, unlock)?;
         documents::seal_clear(&mut accounts, &key)?;
-        Ok((Sqlite::start(dir, accounts)?, key, claimed))
+        Ok((Sqlite::start(dir, accounts)?, key, unlocked))
     }
 
     fn start(dir: DataDir, accounts: rusqlite::Connection) -> Result<Self, StoreError> {
@@ -53,9 +48,7 @@ impl Sqlite {
             accounts_reader: Worker::start("store-audit", open_to_read(&accounts_path)?)?,
             accounts: Worker::start("store-accounts", accounts)?,
             captures: Worker::start("store-captures", captures)?,
-            marks: Marks::open(dir.path.join("nodes.marks"))?,
             follower: Arc::new(OnceLock::new()),
-            behind: Arc::default(),
             dir,
         })
     }
@@ -65,41 +58,27 @@ impl Sqlite {
         self.follower.set(follower).is_ok()
     }
 
-    /// Whether what follows knows all that is durable; if it ever does not, it never does again in this process.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        if self.behind.load(Ordering::Acquire) { Err(left_behind()) } else { Ok(()) }
-    }
-
-    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable, then followed, then answered. A panic
-    /// before it is durable is the end of it alone. One afterwards leaves tables that may say of a key that has ended that it is
-    /// good, and a later mutation would not mend them: from then on nobody is let in, and nothing is written.
+    /// One mutation of accounts by a handle of the store, with the handle's audit row: durable, then followed by the
+    /// tables in memory, then answered. A panic before the commit ends this mutation alone. A panic after it would leave
+    /// tables that may still accept an ended key, so it ends the process: the next start reads the tables whole.
     pub(super) async fn mutate<F>(&self, by: &Store, write: F) -> Result<Committed, StoreError>
     where
         F: FnOnce(&rusqlite::Transaction<'_>) -> Result<Vec<super::Change>, StoreError>
             + Send
             + 'static,
     {
-        let (faults, event) = (by.faults.clone(), by.event.clone());
-        let (follower, behind) = (Arc::clone(&self.follower), Arc::clone(&self.behind));
+        let (faults, event, follower) =
+            (by.faults.clone(), by.event.clone(), Arc::clone(&self.follower));
         let work = move |connection: &mut rusqlite::Connection| {
-            if behind.load(Ordering::Acquire) {
-                return Err(left_behind());
-            }
             let committed = accounts::mutate(connection, &faults, event.as_deref(), write)?;
             if let Some(follower) = follower.get()
                 && !committed.changes.is_empty()
+                && catch_unwind(AssertUnwindSafe(|| follower(&committed))).is_err()
             {
-                let follow = || {
-                    faults.pass(FaultPlace::Following);
-                    follower(&committed);
-                };
-                if catch_unwind(AssertUnwindSafe(follow)).is_err() {
-                    behind.store(true, Ordering::Release);
-                    log::error!(
-                        "the tables in memory could not follow a change that is durable: nobody is let in until the next start"
-                    );
-                    return Err(left_behind());
-                }
+                log::error!(
+                    "a table in memory could not follow a durable change: the process aborts"
+                );
+                std::process::abort();
             }
             Ok(committed)
         };
@@ -156,12 +135,6 @@ impl Sqlite {
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
-}
-
-fn left_behind() -> StoreError {
-    StoreError::unavailable(
-        "the tables in memory do not know all that is durable; the next start reads them again",
-    )
 }
 
 /// A file that says that the index is damaged, which is not seen in every file at the start.
@@ -269,7 +242,7 @@ pub struct DataDir {
 }
 
 /// The files of the directory that a start writes to.
-const FILES: [&str; 8] = [
+const FILES: [&str; 7] = [
     "lock",
     "accounts.db",
     "accounts.db-wal",
@@ -277,7 +250,6 @@ const FILES: [&str; 8] = [
     "captures.db",
     "captures.db-wal",
     "captures.db-shm",
-    "nodes.marks",
 ];
 
 impl DataDir {

@@ -34,7 +34,6 @@ pub(super) fn key(owner: &UserId, random: &Random) -> KeyRow {
         name: "ci".into(),
         redacted: "rtr_AbCd…iBxe".into(),
         digest,
-        pepper: 1,
         owner: owner.clone(),
         created_by: Actor { kind: "session".into(), id: "sess_1".into() },
         parent: None,
@@ -64,17 +63,15 @@ pub(super) fn session(user: &UserId, second: i64, random: &Random) -> SessionRow
         id,
         user: user.clone(),
         cookie_digest,
-        cookie_pepper: 1,
         token_digest,
-        token_pepper: 1,
         created_at: at(second),
         expires_at: at(second + 100),
         last_seen: at(second),
     }
 }
 
-async fn refused(dir: &Path, fingerprint: &[u8]) -> StoreError {
-    match Store::open(dir, fingerprint).await {
+async fn refused(dir: &Path) -> StoreError {
+    match Store::open(dir).await {
         Ok(_) => panic!("opened"),
         Err(error) => error,
     }
@@ -88,7 +85,7 @@ async fn what_was_answered_is_there_after_reopening() {
     let (live, ended) = (key(&ann.id, &random), key(&ann.id, &random));
     let login = session(&ann.id, 2, &random);
     {
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         assert_eq!(store.create_user(ann.clone()).await.unwrap().rev, 1);
         assert_eq!(
             store.create_key(live.clone()).await.unwrap().changes,
@@ -100,7 +97,7 @@ async fn what_was_answered_is_there_after_reopening() {
         store.keep_document("0123456789ab", "a: 1", at(3)).await.unwrap();
         store.keep_document("0123456789ab", "other", at(4)).await.unwrap();
     }
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let read = store.load().await.unwrap();
     assert_eq!(read.rev, 5);
     assert_eq!(read.users, [ann]);
@@ -126,7 +123,7 @@ async fn what_was_answered_is_there_after_reopening() {
 async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(2);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
     assert!(matches!(
@@ -154,17 +151,16 @@ async fn a_taken_email_a_full_owner_and_an_ended_parent_are_refused() {
 }
 
 #[tokio::test]
-async fn another_master_key_a_newer_schema_and_a_second_process_are_refused() {
+async fn a_newer_schema_and_a_second_process_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Store::open(dir.path(), b"master").await.unwrap();
-    assert!(matches!(refused(dir.path(), b"master").await, StoreError::Locked(_)));
+    let first = Store::open(dir.path()).await.unwrap();
+    assert!(matches!(refused(dir.path()).await, StoreError::Locked(_)));
     drop(first);
-    assert!(matches!(refused(dir.path(), b"other").await, StoreError::OtherMasterKey));
     rusqlite::Connection::open(dir.path().join("accounts.db"))
         .unwrap()
         .pragma_update(None, "user_version", 99)
         .unwrap();
-    let error = refused(dir.path(), b"master").await;
+    let error = refused(dir.path()).await;
     assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("schema 99"));
 }
@@ -173,7 +169,7 @@ async fn another_master_key_a_newer_schema_and_a_second_process_are_refused() {
 async fn a_user_keeps_the_newest_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(3);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
     let sessions: Vec<SessionRow> =
@@ -203,7 +199,7 @@ async fn a_user_keeps_the_newest_sessions() {
 async fn a_session_begins_only_with_the_password_that_is_and_for_a_user_who_is_let_in() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(33);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
     let begin = async |password: &str| {
@@ -237,7 +233,7 @@ async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durab
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(4);
     let faults = Faults::default();
-    let store = Store::open(dir.path(), b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&heard);
     assert!(store.follow(Box::new(move |committed| ear.lock().unwrap().push(committed.rev))));
@@ -262,7 +258,7 @@ async fn a_failed_write_changes_nothing_and_followers_hear_only_of_what_is_durab
 async fn nobody_else_reads_the_files() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"fingerprint").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     store.create_user(user("a@example.org", &Random::seeded(1))).await.unwrap();
     let mut seen = 0;
     for entry in std::fs::read_dir(dir.path()).unwrap() {
@@ -285,33 +281,28 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         let file = rusqlite::Connection::open(dir.path().join("accounts.db")).unwrap();
         file.execute_batch(schema::ACCOUNTS[0]).unwrap();
         file.pragma_update(None, "user_version", 1).unwrap();
-        file.execute("INSERT INTO state (one, rev, master) VALUES (1, 4, ?1)", [&b"master"[..]])
-            .unwrap();
+        file.execute("INSERT INTO state (one, rev) VALUES (1, 4)", []).unwrap();
         let values =
             (row.id.as_str(), row.digest, row.owner.as_str(), row.created_at.as_microsecond());
         file.execute(
-            "INSERT INTO keys (id, interface, name, redacted, digest, pepper, owner, created_by, parent, scopes, labels, limits, status,
+            "INSERT INTO keys (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels, limits, status,
                created_at, metadata)
-             VALUES (?1, 'router', 'ci', 'rtr_AbCd…iBxe', ?2, 1, ?3, '{\"type\":\"session\",\"id\":\"sess_1\"}', NULL,
+             VALUES (?1, 'router', 'ci', 'rtr_AbCd…iBxe', ?2, ?3, '{\"type\":\"session\",\"id\":\"sess_1\"}', NULL,
                '[\"inference\"]', '{}', '{\"models\":[\"auto\"]}', 'active', ?4, '{\"a\":\"b\"}')",
             values,
         )
         .unwrap();
     }
-    let secret = NewSecret {
-        redacted: "rtr_new…".into(),
-        digest: [9; 32],
-        pepper: 1,
-        grace_ends: Some(at(60)),
-    };
+    let secret =
+        NewSecret { redacted: "rtr_new…".into(), digest: [9; 32], grace_ends: Some(at(60)) };
     let rotated = {
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         assert_eq!(store.load().await.unwrap().keys, std::slice::from_ref(&row));
         let committed = store.rotate_key(&row.id, secret.clone(), seen(1), at(3)).await.unwrap();
         let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
         KeyRow::clone(rotated)
     };
-    let previous = Some(PreviousSecret { digest: row.digest, pepper: 1, expires_at: at(60) });
+    let previous = Some(PreviousSecret { digest: row.digest, expires_at: at(60) });
     let expected = KeyRow {
         redacted: "rtr_new…".into(),
         digest: [9; 32],
@@ -321,7 +312,7 @@ async fn keys_of_the_first_schema_are_read_and_can_be_rotated() {
         ..row.clone()
     };
     assert!(rotated == expected, "{rotated:?}");
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     assert!(store.load().await.unwrap().keys == [expected]);
     store.revoke_key(&row.id, at(4)).await.unwrap();
     assert!(matches!(
@@ -349,17 +340,15 @@ fn seen(generation: u32) -> Seen {
 async fn of_two_rotations_on_one_look_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(10);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let [own, other] = [0, 1].map(|_| key(&UserId::admin(), &random));
     for key in [&own, &other] {
         store.create_key(key.clone()).await.unwrap();
     }
-    let secret = |digest| NewSecret {
-        redacted: "rtr_new…".into(),
-        digest: [digest; 32],
-        pepper: 1,
-        grace_ends: None,
-    };
+    let secret =
+        |digest| NewSecret {
+            redacted: "rtr_new…".into(), digest: [digest; 32], grace_ends: None
+        };
     store.rotate_key(&own.id, secret(1), seen(1), at(2)).await.unwrap();
     let by = |generation| Seen {
         generation: 1,
@@ -395,7 +384,7 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
         expires_at: expires.map(at),
         ..key(&owner, &random)
     };
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let [first, second] = [0, 1].map(|second| made(second, Some(most * 3)));
     let child = KeyRow { parent: Some(first.id.clone()), ..made(2, None) };
     for key in [&first, &second, &child] {
@@ -417,7 +406,7 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
         "a child keeps those it draws on"
     );
     drop(store);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let keys = store.load().await.unwrap().keys;
     assert_eq!(keys.len(), crate::bounds::ENDED_KEYS_PER_OWNER + 3);
     assert!(
@@ -432,7 +421,7 @@ async fn of_keys_that_ended_only_the_newest_are_kept() {
 async fn of_two_changes_of_a_password_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(8);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let ann = user("ann@example.com", &random);
     store.create_user(ann.clone()).await.unwrap();
     let sessions: Vec<SessionRow> =
@@ -475,7 +464,7 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
     };
     let first = agent("first");
     {
-        let store = Store::open(dir.path(), b"master").await.unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
         store.create_agent(first.clone()).await.unwrap();
         assert!(matches!(store.create_agent(agent("first")).await, Err(StoreError::Conflict)));
         let surplus =
@@ -483,7 +472,7 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
         assert!(futures::future::join_all(surplus).await.iter().all(Result::is_ok));
         assert!(matches!(store.create_agent(agent("last")).await, Err(StoreError::LimitReached)));
     }
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     assert!(store.load().await.unwrap().agents.contains(&first));
     let renamed = AgentRow { name: "renamed".into(), updated_at: at(3), ..first.clone() };
     assert_eq!(
@@ -514,7 +503,7 @@ async fn agents_have_one_name_each_and_there_are_not_too_many() {
 #[tokio::test]
 async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let id = NodeId::new(at(0), &Random::seeded(5));
     let node = NodeRow {
         id: id.clone(),
@@ -548,7 +537,7 @@ async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_be
         ("0 change(s)".into(), "Conflict".into())
     );
     drop(store);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     assert_eq!(
         spend(&store, 1, "a", 120).await,
         "Conflict",
@@ -592,7 +581,7 @@ async fn a_nonce_is_spent_once_and_the_first_use_of_a_generation_ends_the_one_be
 async fn a_patch_is_decided_on_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let random = Random::seeded(31);
-    let store = Store::open(dir.path(), b"master").await.unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
     let (maker, own) = (key(&UserId::admin(), &random), key(&UserId::admin(), &random));
     let child = KeyRow { parent: Some(maker.id.clone()), ..key(&UserId::admin(), &random) };
     for row in [&maker, &own, &child] {

@@ -457,11 +457,6 @@ impl Gateway {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// No such variable any more.
-    pub fn unset_env(&mut self, name: &str) {
-        self.environment.retain(|(set, _)| set != name);
-    }
-
     /// Ends the process with SIGKILL.
     pub fn kill_9(&mut self) {
         if let Some(mut child) = self.child.take() {

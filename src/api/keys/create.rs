@@ -15,7 +15,7 @@ use crate::api::answer;
 use crate::api::body::{Fields, check_name, check_pairs};
 use crate::api::page::Query;
 use crate::app::{App, MadeKey};
-use crate::auth::{ADMIN_SCOPE, Key, Principal, Standing, token};
+use crate::auth::{ADMIN_SCOPE, Key, KeyState, Principal, token};
 use crate::bounds;
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, UserId};
@@ -83,7 +83,7 @@ fn still(
         request,
         key.as_ref().map_or(now, |key| key.row().created_at),
     )?;
-    let ended = |key: &Key| matches!(key.standing(now), Standing::Revoked | Standing::Expired);
+    let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
         return Err(Error::new(
             Kind::Conflict,
@@ -159,7 +159,6 @@ async fn make(
         name,
         redacted: token::redact(secret.expose()),
         digest: app.auth.digest(&secret),
-        pepper: app.auth.pepper(),
         scopes,
         owner,
         created_by: who.actor(),
@@ -181,7 +180,7 @@ async fn make(
     let location =
         HeaderValue::from_str(&format!("{}/{}", shelf.path, key.id)).map_err(Error::internal)?;
     let body =
-        Secret::new(with_secret(record(&key, Standing::Active, None, now), &secret).to_string());
+        Secret::new(with_secret(record(&key, KeyState::Active, None, now), &secret).to_string());
     let store = app.store.noting(noted(app, who, &user, request, Action::KeyCreate, &key));
     let id = key.id.clone();
     let committed = match who.key() {

@@ -15,7 +15,7 @@ use crate::api::body::{Fields, check_name, check_pairs};
 use crate::api::page::Query;
 use crate::api::{answer, audit};
 use crate::app::App;
-use crate::auth::{AgentCredential, Credential, Key, Principal, Standing};
+use crate::auth::{AgentCredential, Credential, Key, KeyState, Principal};
 use crate::bounds;
 use crate::clock::rfc3339;
 use crate::error::{Error, Kind, Result};
@@ -153,7 +153,7 @@ impl Target<'_> {
         let expires_at = fields.patched::<String>("expires_at", &before, "an RFC 3339 time")?;
         fields.finish()?;
         self.may_change(&touched)?;
-        if self.key.standing(self.now) == Standing::Revoked {
+        if self.key.state(self.now) == KeyState::Revoked {
             return Err(Error::new(Kind::KeyRevoked, "The key is revoked."));
         }
         let maker = row.parent.as_ref().and_then(|id| self.app.auth.key(row.interface, id));

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::auth::{Key, Standing};
+use crate::auth::{Key, KeyState};
 use crate::clock::rfc3339;
 use crate::limits::{self, Money, Places, Rate};
 use crate::store::dollars;
@@ -12,7 +12,7 @@ use crate::store::dollars;
 /// Of each limit the one that binds first, as the headers of answers have it: the key's own, that
 /// of a key above it or its user's. Null for a key that has ended: it uses nothing more.
 pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Value {
-    if matches!(key.standing(now), Standing::Expired | Standing::Revoked) {
+    if matches!(key.state(now), KeyState::Expired | KeyState::Revoked) {
         return Value::Null;
     }
     let left = app.limits.remaining(&limits::draws_of_key(&app.auth, key.row()), now);

@@ -78,7 +78,7 @@ async fn a_login_without_a_place_to_be_checked_is_no_try() {
         request("/v1/auth/login", Some(json!({"email": "ann@example.com", "password": password})))
     };
     let mut places = Vec::new();
-    while let Ok(place) = world.app.passwords.place() {
+    while let Ok(place) = world.app.passwords.slot() {
         places.push(place);
     }
     for _ in 0..50 {
@@ -114,7 +114,7 @@ async fn a_login_without_a_place_to_be_checked_is_no_try() {
     while pin::login(&world.app, &Principal::Anonymous, &asked("wrong")).await.unwrap_err().kind()
         == Kind::Unauthorized
     {}
-    let _places: Vec<_> = std::iter::from_fn(|| world.app.passwords.place().ok()).collect();
+    let _places: Vec<_> = std::iter::from_fn(|| world.app.passwords.slot().ok()).collect();
     let told =
         pin::login(&world.app, &Principal::Anonymous, &asked("correct horse")).await.unwrap_err();
     assert_eq!(told.kind(), Kind::RateLimited);
@@ -126,14 +126,14 @@ async fn what_a_key_began_with_a_secret_that_is_gone_is_not_done() {
     for grace in [0, 3_600] {
         let made = world.create(&Principal::Admin, json!({"scopes": ["config"]})).await.unwrap();
         let who = world.router(text(&made["key"]));
-        assert!(world.app.auth.check_still(&who, world.app.clock.now()).is_ok());
+        assert!(world.app.auth.recheck(&who, world.app.clock.now()).is_ok());
         let asked = super::identity::of(
             "/v1/router/keys",
             text(&made["id"]),
             Some(json!({"grace_period_seconds": grace})),
         );
         keys::rotate(&world.app, &Principal::Admin, &asked).await.unwrap();
-        assert_eq!(world.app.auth.check_still(&who, world.app.clock.now()).is_ok(), grace > 0);
+        assert_eq!(world.app.auth.recheck(&who, world.app.clock.now()).is_ok(), grace > 0);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Names by which a value is told to be a credential.
+//! Names of headers and fields that carry credentials.
 
 use std::borrow::Cow;
 
-/// Whether a header of this name carries a credential, by its name (lower-case): the known ones, and every other that
-/// ends as such names do, with hyphens or underscores. `idempotency-key` only sounds like one.
+/// Whether a header or field with this lower-case name carries a credential: known names, and names that end as such
+/// names do, with hyphens or underscores. `idempotency-key` is none.
 pub fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] = &[
         "cookie",
@@ -31,7 +31,7 @@ pub fn is_credential(name: &str) -> bool {
         "jwt",
         "oidc-data",
     ];
-    // To some servers they are one.
+    // Some servers treat hyphens and underscores alike.
     let name = if name.contains('_') { Cow::from(name.replace('_', "-")) } else { Cow::from(name) };
     name != "idempotency-key"
         && (KNOWN.contains(&&*name) || ENDS.iter().any(|end| name.ends_with(end)))

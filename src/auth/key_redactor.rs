@@ -1,4 +1,4 @@
-//! What logs and captures show of texts that somebody else chose: a name, a path, an id.
+//! Redaction of this gateway's own keys in texts that clients chose: names, paths, ids. For logs and captures.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use bytes::Bytes;
 use super::token;
 use crate::secret::{Mask, Secret};
 
-/// Hides what has the form of our secrets, and the keys of the environment, which have none. Cloning shares it.
+/// Redacts issued secrets, by their form, and the keys of the environment, which have none. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
-pub struct Veil(Arc<Mask>);
+pub struct KeyRedactor(Arc<Mask>);
 
-impl Veil {
-    /// For these keys of the environment.
-    pub fn new<'a>(keys: impl IntoIterator<Item = &'a Secret>) -> Veil {
-        Veil(Arc::new(Mask::new(keys.into_iter().map(Secret::expose))))
+impl KeyRedactor {
+    /// A redactor for issued secrets and these keys.
+    pub fn new<'a>(keys: impl IntoIterator<Item = &'a Secret>) -> KeyRedactor {
+        KeyRedactor(Arc::new(Mask::new(keys.into_iter().map(Secret::expose))))
     }
 
-    /// The text without them.
-    pub fn over<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// The text without keys.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let clean = token::redact_within(text);
-        if !self.0.is_said(clean.as_bytes()) {
+        if !self.0.matches(clean.as_bytes()) {
             return clean;
         }
-        let covered = self.0.cover(Bytes::copy_from_slice(clean.as_bytes()));
-        Cow::Owned(String::from_utf8_lossy(&covered).into_owned())
+        let masked = self.0.mask(Bytes::copy_from_slice(clean.as_bytes()));
+        Cow::Owned(String::from_utf8_lossy(&masked).into_owned())
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn keys_are_hidden_and_nothing_else() {
         let admin = Secret::new("admin+key/0123456789abcdef==");
-        let veil = Veil::new([&admin]);
+        let redactor = KeyRedactor::new([&admin]);
         for (text, shown) in [
             ("auto", "auto"),
             (
@@ -50,8 +50,8 @@ mod tests {
                 r#"{"model":"*****************************"}"#,
             ),
         ] {
-            assert_eq!(veil.over(text), shown);
+            assert_eq!(redactor.redact(text), shown);
         }
-        assert!(matches!(veil.over("/v1/models"), Cow::Borrowed(_)));
+        assert!(matches!(redactor.redact("/v1/models"), Cow::Borrowed(_)));
     }
 }

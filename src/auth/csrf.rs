@@ -1,5 +1,5 @@
-//! Which requests a browser may have been made to send by another site. A cookie goes along with those, so every
-//! unsafe request that shows no other credential has to prove where it comes from.
+//! Protection from cross-site request forgery. Another site can make a browser send a request, with the session cookie,
+//! so every unsafe request without another credential must prove its origin.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -7,17 +7,19 @@ use crate::error::{Error, Kind, Result};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses an unsafe request from another site: `Sec-Fetch-Site` decides where there is one, else `Origin`; programs
-/// that are not browsers send neither. `expected_origin` is ours: `https://gw.example.com`.
-pub fn browser_allows(method: &Method, headers: &HeaderMap, expected_origin: &str) -> Result<()> {
+/// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`; programs that are
+/// not browsers send neither. `expected_origin` is the gateway's, as `https://gw.example.com`.
+pub fn check_origin(method: &Method, headers: &HeaderMap, expected_origin: &str) -> Result<()> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
     let allowed = match (one(headers, &SEC_FETCH_SITE), one(headers, &http::header::ORIGIN)) {
-        (Line::One(site), _) => site == "same-origin" || site == "none",
-        (Line::Absent, Line::One(origin)) => canonical(origin) == canonical(expected_origin),
-        (Line::Absent, Line::Absent) => true,
-        (Line::Bad, _) | (Line::Absent, Line::Bad) => false,
+        (HeaderLine::One(site), _) => site == "same-origin" || site == "none",
+        (HeaderLine::Absent, HeaderLine::One(origin)) => {
+            canonical(origin) == canonical(expected_origin)
+        }
+        (HeaderLine::Absent, HeaderLine::Absent) => true,
+        (HeaderLine::Bad, _) | (HeaderLine::Absent, HeaderLine::Bad) => false,
     };
     if allowed {
         Ok(())
@@ -26,40 +28,40 @@ pub fn browser_allows(method: &Method, headers: &HeaderMap, expected_origin: &st
     }
 }
 
-/// Schemes whose credentials browsers add by themselves: from an address, or because somebody logged in before (RFC 7617
-/// section 2.2, RFC 7616, RFC 4559).
-const BY_ITSELF: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
+/// Schemes whose credentials browsers add by themselves, from the URL or after an earlier login (RFC 7617 section 2.2,
+/// RFC 7616, RFC 4559).
+const AUTOMATIC: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
 
-/// Whether `Authorization` holds what no browser adds by itself, good or not.
-pub fn shows_authorization(headers: &HeaderMap) -> bool {
+/// Whether `Authorization` holds what no browser adds by itself, valid or not.
+pub(super) fn has_explicit_authorization(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(http::header::AUTHORIZATION).iter().peekable();
     let scheme = |line: &HeaderValue| {
         let scheme = line.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
-        BY_ITSELF.iter().any(|known| scheme.eq_ignore_ascii_case(known.as_bytes()))
+        AUTOMATIC.iter().any(|known| scheme.eq_ignore_ascii_case(known.as_bytes()))
     };
     lines.peek().is_some() && !lines.any(scheme)
 }
 
-enum Line<'a> {
+enum HeaderLine<'a> {
     Absent,
     One(&'a str),
     Bad,
 }
 
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Line<'a> {
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> HeaderLine<'a> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
-        (None, _) => Line::Absent,
-        (Some(line), None) => line.to_str().map_or(Line::Bad, Line::One),
-        (Some(_), Some(_)) => Line::Bad,
+        (None, _) => HeaderLine::Absent,
+        (Some(line), None) => line.to_str().map_or(HeaderLine::Bad, HeaderLine::One),
+        (Some(_), Some(_)) => HeaderLine::Bad,
     }
 }
 
-/// Lower-case and without the scheme's own port, which browsers leave out (RFC 6454 section 6.2).
+/// An origin in lower case and without the scheme's default port, which browsers omit (RFC 6454 section 6.2).
 fn canonical(origin: &str) -> String {
     let origin = origin.to_ascii_lowercase();
-    let own_port = if origin.starts_with("https://") { ":443" } else { ":80" };
-    origin.strip_suffix(own_port).map_or(origin.clone(), str::to_owned)
+    let default_port = if origin.starts_with("https://") { ":443" } else { ":80" };
+    origin.strip_suffix(default_port).map_or(origin.clone(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -92,20 +94,20 @@ mod tests {
                 })
                 .collect();
             for method in [Method::POST, Method::DELETE, Method::PUT, Method::PATCH] {
-                let answer = browser_allows(&method, &headers, "http://gw.test:8080");
+                let answer = check_origin(&method, &headers, "http://gw.test:8080");
                 assert_eq!(answer.is_ok(), allowed, "{method} {given:?}");
                 assert!(answer.err().is_none_or(|error| error.kind() == Kind::CsrfRejected));
             }
-            assert!(browser_allows(&Method::GET, &headers, "http://gw.test:8080").is_ok());
+            assert!(check_origin(&Method::GET, &headers, "http://gw.test:8080").is_ok());
         }
     }
 
     #[test]
-    fn what_a_browser_adds_by_itself_shows_nothing() {
+    fn what_a_browser_adds_by_itself_is_no_explicit_credential() {
         for (given, shown) in [
             (&[][..], false),
             (&["Bearer x"], true),
-            (&["ApiKey x"], true),
+            (&["Key x"], true),
             (&["nonsense"], true),
             (&["Basic dTpw"], false),
             (&["basic"], false),
@@ -118,7 +120,7 @@ mod tests {
                 .iter()
                 .map(|value| (http::header::AUTHORIZATION, HeaderValue::from_static(value)))
                 .collect();
-            assert_eq!(shows_authorization(&headers), shown, "{given:?}");
+            assert_eq!(has_explicit_authorization(&headers), shown, "{given:?}");
         }
     }
 
@@ -128,7 +130,7 @@ mod tests {
             http::header::ORIGIN,
             HeaderValue::from_static("https://gw.test"),
         )]);
-        assert!(browser_allows(&Method::POST, &headers, "https://gw.test:443").is_ok());
-        assert!(browser_allows(&Method::POST, &headers, "https://gw.test:80").is_err());
+        assert!(check_origin(&Method::POST, &headers, "https://gw.test:443").is_ok());
+        assert!(check_origin(&Method::POST, &headers, "https://gw.test:80").is_err());
     }
 }

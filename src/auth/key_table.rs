@@ -1,7 +1,7 @@
-//! The in-memory key tables, the authority on what a key may do: a miss is a refusal without any look at the store.
-//! A revocation acts by a flag in the shared key, before the store has heard of it, and outlives every re-read of the row.
+//! The key tables in memory. They are the authority on keys: a miss is refused without a look at the store. A revocation
+//! acts by a flag in the shared key, before the store knows of it, and outlives every later version of the row.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,79 +9,80 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use dashmap::{DashMap, DashSet};
 use jiff::Timestamp;
 
+use super::key_counts::{CountedKey, KeyCounts};
 use super::principal::RESERVED_SCOPES;
-use super::tally::{Sort, Tally};
 use crate::bounds;
 use crate::id::{KeyId, UserId};
 use crate::interface::Interface;
 use crate::store::{KeyRow, KeyStatus};
 
-/// A key as requests share it.
+/// An API key that requests share.
 #[derive(Debug)]
 pub struct Key {
     row: Arc<KeyRow>,
-    /// Switched off by where it comes from, whatever its row says.
+    /// Made while AGENT was open, and off while AGENT is enforced, whatever its row says.
     dormant: bool,
-    /// It has a scope that only an admin grants: then it matters who granted it.
+    /// It has a scope that only an admin grants.
     reserved: bool,
+    /// Revoked, here or in its row.
     dead: AtomicBool,
     /// Microseconds since the epoch; [`NEVER`] before the first use.
     used_us: AtomicI64,
-    /// Whether the store has yet to hear of the last use.
+    /// Whether the store has yet to be told of the last use.
     unsaved: AtomicBool,
 }
 
-/// See [`Key::last_used`].
+/// No use yet.
 const NEVER: i64 = i64::MIN;
 
-/// Whether a key may be used now; the first that holds of this order is shown.
+/// Whether a key may be used: the first of these that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Ended for good.
+pub enum KeyState {
+    /// Ended by its owner or an admin.
     Revoked,
-    /// Past its time.
+    /// Past its `expires_at`.
     Expired,
     /// Switched off.
     Inactive,
-    /// It may.
+    /// Usable.
     Active,
 }
 
-impl Standing {
-    /// The word of it, in records, filters and metrics.
+impl KeyState {
+    /// The word in records, filters and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Revoked => "revoked",
-            Standing::Expired => "expired",
-            Standing::Inactive => "inactive",
-            Standing::Active => "active",
+            KeyState::Revoked => "revoked",
+            KeyState::Expired => "expired",
+            KeyState::Inactive => "inactive",
+            KeyState::Active => "active",
         }
     }
 
     /// Reads the word back.
     pub fn parse(word: &str) -> Option<Self> {
-        [Standing::Revoked, Standing::Expired, Standing::Inactive, Standing::Active]
+        [KeyState::Revoked, KeyState::Expired, KeyState::Inactive, KeyState::Active]
             .into_iter()
             .find(|known| known.as_str() == word)
     }
 }
 
 impl Key {
-    /// What the store says of it.
+    /// The row of the store.
     pub fn row(&self) -> &Arc<KeyRow> {
         &self.row
     }
 
-    /// Whether it may be used at `now`.
-    pub fn standing(&self, now: Timestamp) -> Standing {
+    /// Its state at `now`.
+    pub fn state(&self, now: Timestamp) -> KeyState {
         if self.dead.load(Ordering::Acquire) || self.row.revoked_at.is_some() {
-            Standing::Revoked
+            KeyState::Revoked
         } else if self.row.expires_at.is_some_and(|end| end <= now) {
-            Standing::Expired
+            KeyState::Expired
         } else if self.dormant || self.row.status == KeyStatus::Inactive {
-            Standing::Inactive
+            KeyState::Inactive
         } else {
-            Standing::Active
+            KeyState::Active
         }
     }
 
@@ -91,28 +92,27 @@ impl Key {
     }
 
     /// Whether it has a scope that only an admin grants.
-    pub(super) fn has_reserved(&self) -> bool {
+    pub(super) fn has_reserved_scope(&self) -> bool {
         self.reserved
     }
 
-    /// Whether it was made while AGENT was open, and so is nobody's while AGENT is enforced.
+    /// Whether it was made while AGENT was open, and is off while AGENT is enforced.
     pub fn is_dormant(&self) -> bool {
         self.dormant
     }
 
-    /// How it is counted.
-    fn sort(&self) -> Sort {
+    fn counted(&self) -> CountedKey {
         let end_us = self.row.expires_at.map(Timestamp::as_microsecond);
         if self.dead.load(Ordering::Acquire) {
-            Sort::Revoked
+            CountedKey::Revoked
         } else if self.dormant || self.row.status == KeyStatus::Inactive {
-            Sort::Inactive { end_us }
+            CountedKey::Inactive { end_us }
         } else {
-            Sort::Active { end_us }
+            CountedKey::Active { end_us }
         }
     }
 
-    /// Whether this one of its secrets is good at `now`: the present one, or the one before within its grace.
+    /// Whether the secret with this digest is good at `now`: the present one, or the previous one in its grace period.
     pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
         let previous = |digest: &[u8; 32]| {
             self.row
@@ -126,16 +126,16 @@ impl Key {
 
 /// The keys of one interface.
 #[derive(Debug, Default)]
-struct Table {
-    /// By the present secret, and by the one before where a rotation left it a grace.
+struct InterfaceKeys {
+    /// By the present secret, and by the previous one if a rotation left it a grace period.
     by_digest: DashMap<[u8; 32], Arc<Key>>,
     by_id: DashMap<KeyId, Arc<Key>>,
     by_owner: DashMap<UserId, BTreeSet<KeyId>>,
     ids: RwLock<BTreeSet<KeyId>>,
 }
 
-impl Table {
-    /// The next ids from the newest on, after `after` in that order: as many as may be looked at while others wait.
+impl InterfaceKeys {
+    /// The next ids after `after`, newest first: as many as may be looked at while others wait.
     fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
         let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
         let step = |ids: &BTreeSet<KeyId>| {
@@ -150,39 +150,35 @@ impl Table {
 
 /// The keys of all interfaces; a key of one is unknown on the others.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
-    pin: Table,
-    agent: Table,
-    router: Table,
-    /// By the key that made them.
+pub(super) struct KeyTable {
+    pin: InterfaceKeys,
+    agent: InterfaceKeys,
+    router: InterfaceKeys,
+    /// KeyTable by the key that made them.
     children: DashMap<KeyId, BTreeSet<KeyId>>,
-    /// Used since the store last heard of it.
+    /// KeyTable with uses that the store has yet to be told of.
     touched: DashSet<KeyId>,
-    /// Those of ROUTER that have a budget, so that nobody looks for them among all.
+    /// ROUTER keys with a budget, so that nobody searches all keys for them.
     budgets: DashSet<KeyId>,
-    turn: Mutex<Turn>,
-    /// Those that are known by an older pepper than that of now, and have not ended.
-    unmoved: DashSet<KeyId>,
-    /// The number of the pepper of now.
-    pepper: u32,
-    /// AGENT asks for a key: then those made while it did not are nobody's.
+    writer: Mutex<Writer>,
+    /// AGENT asks for a key, so keys made while it did not are off.
     agent_enforced: bool,
 }
 
-/// What only one change of the tables at a time sees.
+/// State under the lock of writers: one change of the tables at a time.
 #[derive(Debug, Default)]
-struct Turn {
-    /// Killed here, and not yet seen as revoked in the store.
+struct Writer {
+    /// KeyTable killed here, and not yet revoked in the store.
     killed: HashSet<KeyId>,
-    /// Of those the ones that were killed with all that descends from them: what they made at that moment is dead as well.
-    felled: HashSet<KeyId>,
-    pin: Tally,
-    agent: Tally,
-    router: Tally,
+    /// Those of them that were killed with their descent: what they make at that moment is dead, too.
+    killed_descent: HashSet<KeyId>,
+    pin: KeyCounts,
+    agent: KeyCounts,
+    router: KeyCounts,
 }
 
-impl Turn {
-    fn tally(&mut self, interface: Interface) -> &mut Tally {
+impl Writer {
+    fn counts(&mut self, interface: Interface) -> &mut KeyCounts {
         match interface {
             Interface::Pin => &mut self.pin,
             Interface::Agent => &mut self.agent,
@@ -190,24 +186,23 @@ impl Turn {
         }
     }
 
-    /// Ends a key, if that is not done.
+    /// Marks a key as dead.
     fn end(&mut self, key: &Key) {
-        let before = key.sort();
+        let before = key.counted();
         if !key.dead.swap(true, Ordering::AcqRel) {
-            let tally = self.tally(key.row.interface);
-            tally.remove(before);
-            tally.add(Sort::Revoked);
+            let counts = self.counts(key.row.interface);
+            counts.remove(before);
+            counts.add(CountedKey::Revoked);
         }
     }
 }
 
-impl Keys {
-    /// Empty tables.
-    pub(super) fn new(agent_enforced: bool, pepper: u32) -> Self {
-        Keys { agent_enforced, pepper, ..Keys::default() }
+impl KeyTable {
+    pub(super) fn new(agent_enforced: bool) -> Self {
+        KeyTable { agent_enforced, ..KeyTable::default() }
     }
 
-    fn table(&self, interface: Interface) -> &Table {
+    fn table(&self, interface: Interface) -> &InterfaceKeys {
         match interface {
             Interface::Pin => &self.pin,
             Interface::Agent => &self.agent,
@@ -215,33 +210,31 @@ impl Keys {
         }
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key with this secret.
     pub(super) fn by_digest(&self, interface: Interface, digest: &[u8; 32]) -> Option<Arc<Key>> {
         self.table(interface).by_digest.get(digest).map(|key| Arc::clone(key.value()))
     }
 
-    /// The key with this id.
     pub(super) fn by_id(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
         self.table(interface).by_id.get(id).map(|key| Arc::clone(key.value()))
     }
 
-    /// Takes a row as it is now. One that was killed here stays dead, whatever the row says.
+    /// Inserts or updates a row. A key that was killed here stays dead, whatever the row says.
     pub(super) fn apply(&self, row: Arc<KeyRow>) {
-        let mut turn = self.turn();
+        let mut writer = self.writer();
         let table = self.table(row.interface);
         let id = row.id.clone();
         if row.revoked_at.is_some() {
-            turn.killed.remove(&id);
-            turn.felled.remove(&id);
-        } else if row.parent.as_ref().is_some_and(|parent| turn.felled.contains(parent)) {
-            turn.killed.insert(id.clone());
-            turn.felled.insert(id.clone());
+            writer.killed.remove(&id);
+            writer.killed_descent.remove(&id);
+        } else if row.parent.as_ref().is_some_and(|parent| writer.killed_descent.contains(parent)) {
+            writer.killed.insert(id.clone());
+            writer.killed_descent.insert(id.clone());
         }
-        let dead = row.revoked_at.is_some() || turn.killed.contains(&id);
+        let dead = row.revoked_at.is_some() || writer.killed.contains(&id);
         let dormant = row.made_open && row.interface == Interface::Agent && self.agent_enforced;
         let stored_us = row.last_used_at.map_or(NEVER, Timestamp::as_microsecond);
         let old = table.by_id.get(&id).map(|old| Arc::clone(old.value()));
@@ -257,9 +250,9 @@ impl Keys {
             used_us: used_us.into(),
             unsaved: unsaved.into(),
         });
-        let digests = secrets(&key.row);
+        let present = digests(&key.row);
         table.by_id.insert(id.clone(), Arc::clone(&key));
-        for digest in &digests {
+        for digest in &present {
             table.by_digest.insert(*digest, Arc::clone(&key));
         }
         if key.row.interface == Interface::Router && key.row.limits.budget.is_some() {
@@ -267,19 +260,14 @@ impl Keys {
         } else {
             self.budgets.remove(&id);
         }
-        if peppers(&key.row, None).any(|pepper| pepper != self.pepper) {
-            self.unmoved.insert(id.clone());
-        } else {
-            self.unmoved.remove(&id);
-        }
-        let tally = turn.tally(key.row.interface);
-        tally.add(key.sort());
+        let counts = writer.counts(key.row.interface);
+        counts.add(key.counted());
         match old {
             Some(old) => {
-                for gone in secrets(&old.row).iter().filter(|digest| !digests.contains(digest)) {
+                for gone in digests(&old.row).iter().filter(|digest| !present.contains(digest)) {
                     table.by_digest.remove(gone);
                 }
-                tally.remove(old.sort());
+                counts.remove(old.counted());
             }
             None => {
                 if let Some(parent) = &key.row.parent {
@@ -291,14 +279,14 @@ impl Keys {
         }
     }
 
-    /// Knows a key no more.
+    /// Removes a key that the store has deleted.
     pub(super) fn forget(&self, id: &KeyId) {
-        let mut turn = self.turn();
+        let mut writer = self.writer();
         for table in Interface::ALL.map(|interface| self.table(interface)) {
             let Some((_, key)) = table.by_id.remove(id) else { continue };
-            turn.tally(key.row.interface).remove(key.sort());
+            writer.counts(key.row.interface).remove(key.counted());
             key.dead.store(true, Ordering::Release);
-            for digest in secrets(&key.row) {
+            for digest in digests(&key.row) {
                 table.by_digest.remove_if(&digest, |_, found| found.row.id == *id);
             }
             if let Some(mut ids) = table.by_owner.get_mut(&key.row.owner) {
@@ -314,16 +302,15 @@ impl Keys {
             table.ids.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
         self.budgets.remove(id);
-        self.unmoved.remove(id);
-        turn.killed.remove(id);
-        turn.felled.remove(id);
+        writer.killed.remove(id);
+        writer.killed_descent.remove(id);
     }
 
-    /// The keys with a budget that are not over, or from which others descend.
+    /// KeyTable with a budget that are not over, or that have descendants.
     pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
         let live = |key: &Key| {
-            matches!(key.standing(now), Standing::Active | Standing::Inactive)
+            matches!(key.state(now), KeyState::Active | KeyState::Inactive)
                 || self.children.contains_key(&key.row.id)
         };
         ids.iter()
@@ -332,45 +319,18 @@ impl Keys {
             .collect()
     }
 
-    /// At least as many keys as are known by an older pepper.
-    pub(super) fn unmoved(&self) -> usize {
-        self.unmoved.len()
-    }
-
-    /// How many keys are known by an older pepper, by that pepper; a key whose secret before has another counts for each. Those
-    /// that are so no more are looked at no more.
-    pub(super) fn of_older(&self, now: Timestamp) -> BTreeMap<u32, usize> {
-        let ids: Vec<KeyId> = self.unmoved.iter().map(|id| id.key().clone()).collect();
-        let mut found = BTreeMap::new();
-        for id in ids {
-            let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id));
-            let live = key
-                .filter(|key| !matches!(key.standing(now), Standing::Revoked | Standing::Expired));
-            let older: BTreeSet<u32> = live
-                .iter()
-                .flat_map(|key| peppers(&key.row, Some(now)))
-                .filter(|pepper| *pepper != self.pepper)
-                .collect();
-            if older.is_empty() {
-                self.unmoved.remove(&id);
-            }
-            older.into_iter().for_each(|pepper| *found.entry(pepper).or_default() += 1);
-        }
-        found
-    }
-
-    /// Ends a key here and now.
+    /// Ends a key in memory.
     pub(super) fn kill(&self, id: &KeyId) {
-        self.kill_in_turn(&mut self.turn(), id);
+        self.kill_locked(&mut self.writer(), id);
     }
 
-    /// Ends a key and all that descend from it here and now; also what is just being made by one of them.
+    /// Ends a key and all that descend from it in memory, including keys that one of them is about to make.
     pub(super) fn kill_descent(&self, id: &KeyId) {
-        let mut turn = self.turn();
+        let mut writer = self.writer();
         let mut left = vec![id.clone()];
         while let Some(id) = left.pop() {
-            if self.kill_in_turn(&mut turn, &id) {
-                turn.felled.insert(id.clone());
+            if self.kill_locked(&mut writer, &id) {
+                writer.killed_descent.insert(id.clone());
             }
             left.extend(
                 self.children
@@ -381,20 +341,20 @@ impl Keys {
         }
     }
 
-    /// Gives whether the store has yet to hear of it.
-    fn kill_in_turn(&self, turn: &mut Turn, id: &KeyId) -> bool {
+    /// Returns whether the store has yet to revoke it.
+    fn kill_locked(&self, writer: &mut Writer, id: &KeyId) -> bool {
         let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
         if let Some(key) = &known {
-            turn.end(key);
+            writer.end(key);
         }
-        let unheard = known.is_none_or(|key| key.row.revoked_at.is_none());
-        if unheard {
-            turn.killed.insert(id.clone());
+        let pending = known.is_none_or(|key| key.row.revoked_at.is_none());
+        if pending {
+            writer.killed.insert(id.clone());
         }
-        unheard
+        pending
     }
 
-    /// Notes that a key is used. Costs the store nothing: it hears of it with many others.
+    /// Notes a use of a key. The store is told later, of many at once.
     pub(super) fn used(&self, key: &Key, now: Timestamp) {
         let now_us = now.as_microsecond();
         let later = key.used_us.fetch_max(now_us, Ordering::AcqRel) < now_us;
@@ -406,26 +366,26 @@ impl Keys {
         }
     }
 
-    /// How many uses the store does not know of.
+    /// How many keys have uses that the store does not know.
     pub(super) fn unsaved_uses(&self) -> usize {
         self.touched.len()
     }
 
-    /// Takes up to `most` uses that the store does not know of.
+    /// Takes up to `most` uses that the store does not know.
     pub(super) fn take_unsaved(&self, most: usize) -> Vec<(KeyId, Timestamp)> {
         let ids: Vec<KeyId> = self.touched.iter().take(most).map(|id| id.key().clone()).collect();
         let take = |id: KeyId| {
             self.touched.remove(&id);
             let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id))?;
-            // Before the look: a use that comes after it is noted anew.
+            // Before the time is read: a use after that is noted anew.
             key.unsaved.store(false, Ordering::Release);
             key.last_used().map(|at| (id, at))
         };
         ids.into_iter().filter_map(take).collect()
     }
 
-    /// Keeps them for the next time, when the store did not take them.
-    pub(super) fn still_unsaved(&self, used: &[(KeyId, Timestamp)]) {
+    /// Keeps uses for the next time, after the store failed to take them.
+    pub(super) fn put_back_unsaved(&self, used: &[(KeyId, Timestamp)]) {
         for (id, _) in used {
             if let Some(key) =
                 Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id))
@@ -436,8 +396,8 @@ impl Keys {
         }
     }
 
-    /// Keys from the newest on, those after `after` in that order, of one owner or of all. However many have to be looked at,
-    /// others on this thread have their turns.
+    /// KeyTable newest first, older than `after`, of one owner or of all. It yields to other tasks, however many keys it must
+    /// look at.
     pub(super) async fn page(
         &self,
         interface: Interface,
@@ -461,28 +421,20 @@ impl Keys {
         found
     }
 
-    /// How many keys of an interface stand how, for the gauge: as many are counted, none is looked at.
-    pub(super) fn count(&self, interface: Interface, standing: Standing, now: Timestamp) -> usize {
-        let counts = self.turn().tally(interface).counts(now);
-        match standing {
-            Standing::Revoked => counts.revoked,
-            Standing::Expired => counts.expired,
-            Standing::Inactive => counts.inactive,
-            Standing::Active => counts.active,
+    /// How many keys of an interface are in a state.
+    pub(super) fn count(&self, interface: Interface, state: KeyState, now: Timestamp) -> usize {
+        let counts = self.writer().counts(interface).counts(now);
+        match state {
+            KeyState::Revoked => counts.revoked,
+            KeyState::Expired => counts.expired,
+            KeyState::Inactive => counts.inactive,
+            KeyState::Active => counts.active,
         }
     }
 }
 
-/// The peppers that a key which has not been revoked is known by, at this moment or at all.
-fn peppers(row: &KeyRow, at: Option<Timestamp>) -> impl Iterator<Item = u32> {
-    let graced =
-        row.previous.as_ref().filter(|previous| at.is_none_or(|at| at < previous.expires_at));
-    let both = std::iter::once(row.pepper).chain(graced.map(|previous| previous.pepper));
-    both.filter(|_| row.revoked_at.is_none())
-}
-
-/// The digests that a key may be found by.
-fn secrets(row: &KeyRow) -> Vec<[u8; 32]> {
+/// The digests of a key's secrets.
+fn digests(row: &KeyRow) -> Vec<[u8; 32]> {
     std::iter::once(row.digest)
         .chain(row.previous.as_ref().map(|previous| previous.digest))
         .collect()

@@ -11,7 +11,7 @@ use crate::store::{ChangeUser, Faults, Role, Store, UserRow};
 
 async fn world(dir: &std::path::Path) -> (Auth, Store, Faults) {
     let faults = Faults::default();
-    let store = Store::open(dir, b"master").await.unwrap().with_faults(faults.clone());
+    let store = Store::open(dir).await.unwrap().with_faults(faults.clone());
     let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
     auth.attach(&store).await.unwrap();
     (auth, store, faults)
@@ -24,7 +24,7 @@ async fn no_wait_is_long_once_the_process_leaves() {
     let hour = Duration::from_secs(3_600);
     let mut pause = std::pin::pin!(auth.pause(hour));
     assert!(futures::poll!(pause.as_mut()).is_pending());
-    assert!(auth.hurry(Duration::ZERO).await.is_empty());
+    assert!(auth.flush_pending(Duration::ZERO).await.is_empty());
     pause.await;
     auth.pause(hour).await;
 }
@@ -55,9 +55,9 @@ async fn what_the_store_does_not_take_until_the_end_is_named_and_what_it_takes_i
     auth.revoke(&store, &key, now).await.unwrap_err();
     auth.disable(&store, &user.id, false, disable).await.unwrap_err();
     assert_eq!((auth.unsaved_revocations(), auth.unsaved_disablings()), (1, 1));
-    assert_eq!(auth.hurry(Duration::ZERO).await, [key.to_string(), user.id.to_string()]);
+    assert_eq!(auth.flush_pending(Duration::ZERO).await, [key.to_string(), user.id.to_string()]);
     faults.clear();
-    assert!(auth.hurry(Duration::from_secs(60)).await.is_empty());
+    assert!(auth.flush_pending(Duration::from_secs(60)).await.is_empty());
     assert_eq!((auth.unsaved_revocations(), auth.unsaved_disablings()), (0, 0));
     assert!(store.load().await.unwrap().users[0].disabled);
 }

@@ -1,0 +1,206 @@
+//! How the tables follow the store, and look-ups in them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use super::Auth;
+use super::agents::Agents;
+use super::key_table::{Key, KeyState};
+use super::principal::{CaptureLevel, Principal};
+use crate::id::{KeyId, UserId};
+use crate::interface::Interface;
+use crate::store::{
+    Change, Committed, Follower, KeyRow, NodeRow, Snapshot, Store, StoreError, UserRow,
+};
+
+impl Auth {
+    /// Follows the store from now on and loads what it has. To be called once, before the first request.
+    pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
+        self.attach_with(store, Box::new(|_| ())).await.map(|_| ())
+    }
+
+    /// The same with another follower, called after these tables have followed. Returns the nodes, which are not kept
+    /// here.
+    pub async fn attach_with(
+        &self,
+        store: &Store,
+        beside: Follower,
+    ) -> Result<Vec<NodeRow>, StoreError> {
+        let tables = self.clone();
+        store.follow(Box::new(move |committed| {
+            tables.apply(committed);
+            beside(committed);
+        }));
+        // Row by row: there may be a million keys, and only the tables may hold them all.
+        let (tables, nodes) = (self.clone(), Arc::new(Mutex::new(Vec::new())));
+        let found = Arc::clone(&nodes);
+        let take = move |change| match change {
+            Change::Node(node) => {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push(NodeRow::clone(&node))
+            }
+            other => tables.change(other),
+        };
+        let rev = store.each(take).await?;
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        *applied = rev.max(*applied);
+        Ok(std::mem::take(&mut *nodes.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Loads a snapshot.
+    pub fn load(&self, snapshot: Snapshot) {
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        for user in snapshot.users {
+            self.change(Change::User(user.into()));
+        }
+        for key in snapshot.keys {
+            self.change(Change::Key(key.into()));
+        }
+        for session in snapshot.sessions {
+            self.change(Change::Session(session));
+        }
+        for agent in snapshot.agents {
+            self.change(Change::Agent(agent.into()));
+        }
+        *applied = snapshot.rev.max(*applied);
+    }
+
+    /// Applies one mutation, unless it is applied already.
+    pub fn apply(&self, committed: &Committed) {
+        let mut applied = self.0.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        if committed.rev <= *applied {
+            return;
+        }
+        for change in &committed.changes {
+            self.change(change.clone());
+        }
+        *applied = committed.rev;
+    }
+
+    fn change(&self, change: Change) {
+        match change {
+            Change::User(user) => {
+                let (id, email) = (user.id.clone(), user.email.clone());
+                self.0.emails.insert(email.clone(), id.clone());
+                if let Some(old) = self.0.users.insert(id, user)
+                    && old.email != email
+                {
+                    self.0.emails.remove(&old.email);
+                }
+            }
+            Change::Key(key) => self.0.keys.apply(key),
+            Change::KeyForgotten(id) => self.0.keys.forget(&id),
+            Change::Session(session) => self.0.sessions.apply(session),
+            Change::SessionEnded(id) => self.0.sessions.remove(&id),
+            Change::Agent(agent) => self.0.agents.apply(agent),
+            Change::AgentDeleted(id) => self.0.agents.remove(&id),
+            // Nodes have a table of their own.
+            Change::Node(_) | Change::NodeDeleted(_) => {}
+        }
+    }
+
+    /// Whether AGENT asks for a key.
+    pub fn agent_is_enforced(&self) -> bool {
+        self.0.agent_cloud.is_some()
+    }
+
+    /// A user by id, or the built-in one. A user who is being disabled is disabled.
+    pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
+        if *id == self.0.built_in.id {
+            return Some(Arc::clone(&self.0.built_in));
+        }
+        self.0.users.get(id).map(|user| self.as_locked_out(user.value()))
+    }
+
+    /// A user by normalised e-mail.
+    pub fn user_by_email(&self, email: &str) -> Option<Arc<UserRow>> {
+        let id = self.0.emails.get(email)?.value().clone();
+        self.user(&id)
+    }
+
+    /// How many users there are, without the built-in one.
+    pub fn users(&self) -> usize {
+        self.0.users.len()
+    }
+
+    /// The users for whom `keep` holds.
+    pub fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
+        self.0.users.iter().map(|user| Arc::clone(user.value())).filter(|user| keep(user)).collect()
+    }
+
+    /// Up to `limit` users, newest first, older than `after`.
+    pub fn user_page(&self, after: Option<&UserId>, limit: usize) -> Vec<Arc<UserRow>> {
+        let mut newest: BTreeMap<UserId, Arc<UserRow>> = BTreeMap::new();
+        for user in self.0.users.iter().filter(|user| after.is_none_or(|after| user.id < *after)) {
+            newest.insert(user.id.clone(), self.as_locked_out(user.value()));
+            if newest.len() > limit {
+                newest.pop_first();
+            }
+        }
+        newest.into_values().rev().collect()
+    }
+
+    /// The agents.
+    pub fn agents(&self) -> &Agents {
+        &self.0.agents
+    }
+
+    /// A key of an interface.
+    pub fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
+        self.0.keys.by_id(interface, id)
+    }
+
+    /// How much the labels of a key of any interface say is captured; everything for an unknown key.
+    pub fn capture_level_of(&self, id: &KeyId) -> CaptureLevel {
+        let known = Interface::ALL.into_iter().find_map(|interface| self.key(interface, id));
+        known.map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.row().labels))
+    }
+
+    /// The keys above a key, its parent first, including those that are over.
+    pub fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
+        let mut above = Vec::new();
+        let mut next = key.parent.clone();
+        while let Some(parent) = next.and_then(|id| self.key(key.interface, &id)) {
+            next = parent.row().parent.clone();
+            above.push(Arc::clone(parent.row()));
+        }
+        above
+    }
+
+    /// The caller among whom a resource is shared fairly: a user with all their keys. A key that `ADMIN_API_KEY` made is
+    /// a caller of its own, with its descendants.
+    pub fn tenant(&self, who: &Principal) -> String {
+        match (who.user_id(), who.key()) {
+            (Some(user), Some(key)) if user == UserId::admin() => {
+                let above = self.ancestors(key);
+                above.last().map_or(&key.id, |top| &top.id).to_string()
+            }
+            (Some(user), _) => user.to_string(),
+            (None, _) => who.actor().id,
+        }
+    }
+
+    /// Up to `limit` keys of an interface for which `keep` holds, newest first, older than `after`, of one owner or of
+    /// all.
+    pub async fn keys(
+        &self,
+        interface: Interface,
+        owner: Option<&UserId>,
+        after: Option<&KeyId>,
+        limit: usize,
+        keep: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<Key>> {
+        self.0.keys.page(interface, owner, after, limit, keep).await
+    }
+
+    /// ROUTER keys with a budget on which they, or their descendants, may still draw.
+    pub fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
+        self.0.keys.with_budget(now)
+    }
+
+    /// How many keys of an interface are in a state.
+    pub fn count_keys(&self, interface: Interface, state: KeyState, now: Timestamp) -> usize {
+        self.0.keys.count(interface, state, now)
+    }
+}

@@ -1,0 +1,143 @@
+//! The root key as the store keeps it, and the opening of a store, which needs it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use super::sqlite::{DataDir, Sqlite};
+use super::worker::open_to_look;
+use super::{Backend, Event, Faults, Store, StoreError, audit, schema};
+use crate::blocking::blocking;
+use crate::secret::SecretBytes;
+
+/// The root key of a store, wrapped by its master key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrappedRootKey {
+    /// Generation of the master key: 1 at first, one more at each change.
+    pub generation: u32,
+    /// Nonce, ciphertext and tag (see [`crate::secret::Keyring::wrap`]).
+    pub wrapped: Vec<u8>,
+}
+
+/// A store that is being opened, within one transaction.
+pub struct Opening<'a> {
+    transaction: &'a Transaction<'a>,
+}
+
+impl Opening<'_> {
+    /// The root key; none where the store is new.
+    pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
+        let row = |row: &Row<'_>| {
+            Ok(WrappedRootKey { generation: row.get("generation")?, wrapped: row.get("wrapped")? })
+        };
+        Ok(self.transaction.query_row("SELECT * FROM root_key", [], row).optional()?)
+    }
+
+    /// Writes the root key, in the place of the previous wrapping.
+    pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<(), StoreError> {
+        self.transaction.execute(
+            "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
+             ON CONFLICT (one) DO UPDATE SET generation = excluded.generation, wrapped = excluded.wrapped",
+            params![key.generation, key.wrapped],
+        )?;
+        Ok(())
+    }
+
+    /// Writes an audit row in the same transaction.
+    pub fn note(&self, event: &Event) -> Result<(), StoreError> {
+        audit::insert(self.transaction, event)
+    }
+
+    pub(super) fn transaction(&self) -> &Transaction<'_> {
+        self.transaction
+    }
+}
+
+/// Reads an existing store and changes nothing, also beside a process that uses it. None where there is no store, or one
+/// that cannot be read without writing: one of an earlier schema, or one that a crash left with a journal only.
+pub fn inspect<T, E>(
+    dir: &Path,
+    read: impl FnOnce(&Opening<'_>) -> Result<T, E>,
+) -> Result<Option<T>, E>
+where
+    E: From<StoreError>,
+{
+    let Some(mut connection) = open_to_look(&dir.join("accounts.db"))? else { return Ok(None) };
+    let transaction = connection.transaction().map_err(StoreError::from)?;
+    if !schema::is_of_this_build(&transaction, schema::ACCOUNTS)? {
+        return Ok(None);
+    }
+    read(&Opening { transaction: &transaction }).map(Some)
+}
+
+/// Runs `unlock` in one transaction, which commits if it succeeds.
+pub(super) fn unlock<T, E: From<StoreError>>(
+    connection: &mut Connection,
+    unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(StoreError::from)?;
+    let unlocked = unlock(&Opening { transaction: &transaction })?;
+    transaction.commit().map_err(StoreError::from)?;
+    Ok(unlocked)
+}
+
+impl Store {
+    /// Opens the embedded store in a locked directory, making it where there is none. `unlock` opens the root key, in one
+    /// transaction that is durable when it succeeds and changes nothing when it fails. It returns the key that seals
+    /// texts of documents, and a value for the caller. A newer schema is refused.
+    pub async fn open_in<T, E>(
+        dir: DataDir,
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), E> + Send + 'static,
+    ) -> Result<(Store, T), E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let opened = blocking(move || Sqlite::open(dir, unlock)).await;
+        let (sqlite, documents, unlocked) = opened.map_err(StoreError::from)??;
+        let store = Store {
+            backend: Arc::new(Backend::Sqlite(sqlite)),
+            faults: Faults::default(),
+            probe: Default::default(),
+            event: None,
+            documents,
+        };
+        Ok((store, unlocked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(generation: u32, wrapped: &[u8]) -> WrappedRootKey {
+        WrappedRootKey { generation, wrapped: wrapped.to_vec() }
+    }
+
+    #[tokio::test]
+    async fn a_rewrap_is_durable_or_has_not_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |put: Option<WrappedRootKey>, fails: bool| {
+            Store::open_in(DataDir::take(dir.path()).unwrap(), move |opening| {
+                let before = opening.root_key()?;
+                if let Some(key) = put {
+                    opening.put_root_key(&key)?;
+                }
+                match fails {
+                    true => Err(StoreError::unavailable("killed")),
+                    false => Ok((SecretBytes::new([5; 32]), before)),
+                }
+            })
+        };
+        assert_eq!(open(Some(key(1, b"one")), false).await.unwrap().1, None);
+        assert!(open(Some(key(2, b"two")), true).await.is_err());
+        assert_eq!(open(None, false).await.unwrap().1, Some(key(1, b"one")));
+        assert_eq!(open(Some(key(2, b"two")), false).await.unwrap().1, Some(key(1, b"one")));
+        assert_eq!(open(None, false).await.unwrap().1, Some(key(2, b"two")));
+        let inspected = inspect(dir.path(), |opening| opening.root_key()).unwrap();
+        assert_eq!(inspected, Some(Some(key(2, b"two"))));
+    }
+}
