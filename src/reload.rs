@@ -137,8 +137,8 @@ pub async fn apply(
     {
         return Err(NotApplied::Changed(file.clone()));
     }
-    app.auth.recheck(by.who, app.clock.now()).map_err(NotTaken::Failed)?;
-    let mut event = by.event.clone();
+    app.auth.recheck(author.principal, app.clock.now()).map_err(NotApplied::Failed)?;
+    let mut event = author.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);
     match file {

@@ -1,4 +1,4 @@
-//! Masking of secrets in texts: each of their bytes becomes a star, so that lengths stay as they are.
+//! StreamMask of secrets in texts: each of their bytes becomes a star, so that lengths stay as they are.
 
 use std::fmt;
 

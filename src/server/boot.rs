@@ -19,8 +19,9 @@ use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::protocol::mock::Mock;
 use crate::reload;
-use crate::secret::{Purpose, Secret};
-use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError};
+use crate::routing::recipe::Routing;
+use crate::secret::{Keyring, Purpose, Secret};
+use crate::store::{DataDir, Faults, Opening, Role, Store, StoreError, UserRow};
 
 /// Why a gateway cannot start, for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -116,24 +117,9 @@ pub(super) async fn prepare(
     nodes.load(
         auth.attach_with(&store, Box::new(move |committed| following.apply(committed))).await?,
     );
-    if no_admin_key && auth.users_with(|user| user.role == Role::Admin && !user.disabled).is_empty()
-    {
-        warn!(
-            "there is no admin: start with ADMIN_API_KEY set to a long random value, and with it as a Bearer token make the first one: \
-             POST /v1/users {{\"email\": …, \"password\": …, \"role\": \"admin\"}}"
-        );
-    }
+    warn_without_admin(has_admin_key, &auth);
     let metrics = Arc::new(Metrics::new().map_err(BootError)?);
-    let kept = &server.capture.retention;
-    let archive = Archive::new(store.clone(), &keys, random.clone(), server.capture.encrypt);
-    let archive = archive
-        .kept_for(kept.age, kept.size)
-        .counting(Metrics::clone(&metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
-    if let Err(error) = archive.recover().await {
-        // A full disk, or a damaged file: that is no reason to refuse traffic.
-        warn!("captures of the last run could not be looked through: {error}");
-    }
+    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random).await;
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = open_access_log(&server, environment.access_log)?;
     let parts = AppParts {
@@ -185,7 +171,7 @@ async fn open_archive(
     let archive = archive
         .kept_for(kept.age, kept.size)
         .counting(Metrics::clone(metrics))
-        .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
+        .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
     if let Err(error) = archive.recover().await {
         // A full disk or a damaged file is no reason to refuse traffic.
         warn!("captures of the last run could not be recovered: {error}");

@@ -28,15 +28,12 @@ pub async fn drained(app: &App) {
             warn!("captures could not be closed, the next start recovers them: {error}");
         }
     };
-    let (unsaved, ()) = tokio::join!(app.auth.hurry(bounds::SHUTDOWN_WRITE_TIME), captured);
+    let (unsaved, ()) = tokio::join!(app.auth.flush_pending(bounds::SHUTDOWN_WRITE_TIME), captured);
     for id in unsaved {
         warn!("the end of {id} could not be stored: end it again after the next start");
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("the last uses of keys could not be stored: {error}");
-    }
-    if let Err(error) = app.auth.move_due(&app.store).await {
-        warn!("used secrets still depend on an earlier master key: {error}");
     }
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use log::{info, warn};
 
 use super::{BootError, master_file};
+use crate::atomic_file;
 use crate::id::Random;
 use crate::secret::{Keyring, Secret, SecretBytes, constant_time_eq};
 use crate::store::{Action, Actor, Event, Opening, Rank, WrappedRootKey};

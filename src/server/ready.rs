@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use super::master::MasterKeys;
-use super::tls::{self, Unfit};
+use super::tls::{self, InvalidPair};
 use super::{BootError, Environment};
 use crate::config::{Problem, Server};
 use crate::id::Random;

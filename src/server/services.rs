@@ -22,7 +22,7 @@ use crate::capture::queue::CaptureWriter;
 use crate::gateway::Upkeep;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
-use crate::store::FaultPlace;
+use crate::store::PanicPoint;
 
 /// What the services need beside the state.
 pub(super) struct ServiceParts {
@@ -45,7 +45,6 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     server.add_service(background_service("providers", ProviderUpkeep { upkeep }));
     server.add_service(background_service("mock provider", MockProvider { listener: mock }));
     server.add_service(background_service("usage", UsageWriting { app: app() }));
-    server.add_service(background_service("peppers", PepperMigration { app: app() }));
     server.add_service(background_service("captures", CaptureRetention { app: app() }));
     server.add_service(background_service("checkpoints", Checkpoints::new(app())));
     server.add_service(background_service("sweeps", Sweeping { app: app(), forget_reroutes }));
@@ -81,7 +80,7 @@ impl BackgroundService for UsageWriting {
         loop {
             self.app.limits.due().await;
             let write = async {
-                self.app.store.faults().pass(FaultPlace::Books);
+                self.app.store.faults().pass(PanicPoint::Books);
                 self.app.limits.write(&self.app.store, self.app.clock.now()).await
             };
             match catch(&self.app, write).await {
@@ -228,21 +227,6 @@ async fn sweep_audit(app: &App) {
     }
 }
 
-/// Moves the digests of used secrets to the present pepper, while there is an older one.
-struct PepperMigration {
-    app: Arc<App>,
-}
-
-#[async_trait]
-impl BackgroundService for PepperMigration {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.app.auth.keep_moving(&self.app.store, &self.app.clock) => {}
-        }
-    }
-}
-
 /// Completes the index of captures, and deletes captures beyond their retention.
 struct CaptureRetention {
     app: Arc<App>,
@@ -251,15 +235,7 @@ struct CaptureRetention {
 #[async_trait]
 impl BackgroundService for CaptureRetention {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let complete = async {
-            self.app.archive.catch_up_at_last().await;
-            match self.app.archive.forget_keys().await {
-                Ok(gone) => gone.iter().for_each(|number| {
-                    info!("no capture depends on master key {number} any more: its key is deleted")
-                }),
-                Err(error) => warn!("unneeded keys of captures could not be deleted: {error}"),
-            }
-        };
+        let complete = self.app.archive.catch_up_at_last();
         // Also while the index is incomplete: the disk must not fill up.
         let tend = async {
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);

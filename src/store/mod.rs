@@ -41,7 +41,7 @@ pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
 pub use backup::{copy_accounts, copy_captures};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
 pub use captures::{CaptureIndex, INDEX_STEP};
-pub use faults::{Faults, Place as FaultPlace};
+pub use faults::{Faults, PanicPoint};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
@@ -94,7 +94,8 @@ pub enum StoreError {
         /// Migrations of this build.
         known: usize,
     },
-    /// Another process has the directory.
+    /// Another process holds the lock on the data directory.
+    #[error("another process uses the data directory {}", .0.display())]
     Locked(PathBuf),
     /// A file is not as it was written.
     #[error("a file of the store is damaged: {0}")]
@@ -145,34 +146,6 @@ impl From<std::io::Error> for StoreError {
         }
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Conflict => f.write_str("the value is taken"),
-            StoreError::LimitReached => f.write_str("there are as many as there may be"),
-            StoreError::KeyRevoked => f.write_str("the key or its parent is revoked"),
-            StoreError::KeyExpired => f.write_str("the key has expired"),
-            StoreError::Stale => f.write_str("the row was changed meanwhile"),
-            StoreError::LastAdmin => f.write_str("it is the last admin"),
-            StoreError::NotFound => f.write_str("no such row"),
-            StoreError::NewerSchema { found, known } => {
-                write!(
-                    f,
-                    "the store has schema {found}, this build knows {known}: start the newer rerouter that wrote it"
-                )
-            }
-            StoreError::Locked(path) => {
-                write!(f, "another process uses the data directory {}", path.display())
-            }
-            StoreError::Damaged(what) => write!(f, "a file of the store is damaged: {what}"),
-            StoreError::Full(what) => write!(f, "the disk is full: {what}"),
-            StoreError::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
