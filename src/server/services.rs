@@ -22,7 +22,7 @@ use crate::capture::queue::CaptureWriter;
 use crate::gateway::Upkeep;
 use crate::protocol::mock;
 use crate::reload::{self, Watcher};
-use crate::store::PanicPoint;
+use crate::store::FaultPlace;
 
 /// What the services need beside the state.
 pub(super) struct ServiceParts {
@@ -80,7 +80,7 @@ impl BackgroundService for UsageWriting {
         loop {
             self.app.limits.due().await;
             let write = async {
-                self.app.store.faults().pass(PanicPoint::Books);
+                self.app.store.faults().pass(FaultPlace::Books);
                 self.app.limits.write(&self.app.store, self.app.clock.now()).await
             };
             match catch(&self.app, write).await {

@@ -12,7 +12,7 @@ async fn a_panic_before_the_commit_ends_one_mutation() {
     let (random, faults) = (Random::seeded(4), Faults::default());
     let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
     let [ann, bob] = ["a@b.c", "b@b.c"].map(|email| user(email, &random));
-    faults.panic_at(PanicPoint::Commit, 1, "the canary");
+    faults.panic_at(FaultPlace::Commit, 1, "the canary");
     assert!(
         matches!(store.create_user(ann.clone()).await, Err(StoreError::Unavailable(why)) if !why.contains("canary"))
     );
