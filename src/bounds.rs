@@ -388,11 +388,9 @@ pub const CAPTURE_GIVES_WAY: Duration = Duration::from_millis(100);
 pub const CAPTURE_LINGER_SHARE: usize = 64;
 /// Bytes that are compressed without giving way to other threads: a tenth of a millisecond.
 pub const CAPTURE_PIECE: usize = 64 << 10;
-/// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk, and slower to read one from.
+/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
-/// Bytes of heads of captures that are compressed together: a list of rare captures opens such a block for each of them.
-pub const HEADS_BLOCK: usize = 64 << 10;
-/// Bytes of finished blocks that are written at once.
+/// Bytes of bodies that an import stores at once.
 pub const CAPTURE_COMMIT: usize = 4 << 20;
 /// How often captures are made to survive the loss of power; each time the disk has to catch up.
 pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
@@ -405,10 +403,6 @@ pub const SEGMENT_BYTES_LEAST: u64 = 1 << 20;
 pub const SEGMENT_AGE: Duration = Duration::from_secs(600);
 /// Parts of `retention` that a segment is at most: so much more may be kept than is asked for.
 pub const SEGMENT_SHARE: u32 = 16;
-/// Segments that are kept open to be read.
-pub const SEGMENTS_OPEN: usize = 64;
-/// How long the bytes of a deleted capture may wait for others to be deleted with them: their segment is written anew.
-pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
 /// Rows of the index that are looked at for one page of a list, one after another: so many as take less than 5 ms
 /// (`benches/run index`).
 pub const LIST_ROWS: usize = 15_000;
@@ -418,8 +412,8 @@ pub const LIST_LOOKUPS: usize = 1_500;
 pub const ID_PRECISION_US: i64 = 1_000;
 /// Bytes of an index that is read through at the start to see whether it is whole; of a larger one only its length is looked at.
 pub const INDEX_CHECK: u64 = 64 << 20;
-/// Damaged blocks that are remembered, so that each is reported once.
-pub const DAMAGED_BLOCKS: usize = 1_000;
+/// Damaged captures that are remembered, so that each is reported once.
+pub const DAMAGED_CAPTURES: usize = 1_000;
 /// How far a capture that is imported may be ahead of the clock here.
 pub const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 /// Bytes of captures that `rerouter replay import` sends at once; a larger line goes alone.

@@ -150,7 +150,7 @@ impl Gateway {
         server.add_service(background_service("mock provider", Mocking { listener: self.mock }));
         server.add_service(background_service("books", Bookkeeping { app: self.app.clone() }));
         server.add_service(background_service("peppers", Moving { app: self.app.clone() }));
-        server.add_service(background_service("captures", Tending { app: self.app.clone() }));
+        server.add_service(background_service("captures", Retention { app: self.app.clone() }));
         server.add_service(background_service("checkpoints", Checkpointing::of(&self.app)));
         server.add_service(background_service("sessions", Sweeping { app: self.app, reroutes }));
         Ok(())
@@ -495,25 +495,15 @@ impl BackgroundService for Moving {
     }
 }
 
-/// Completes the index of captures, and keeps captures for as long and as many as the server document says.
-struct Tending {
+/// Removes captures that are past their retention.
+struct Retention {
     app: Arc<App>,
 }
 
 #[async_trait]
-impl BackgroundService for Tending {
+impl BackgroundService for Retention {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let complete = async {
-            self.app.archive.catch_up_at_last().await;
-            match self.app.archive.forget_keys().await {
-                Ok(gone) => {
-                    gone.iter().for_each(|number| info!("no capture is left of the time of master key {number}: its key is forgotten"))
-                }
-                Err(error) => warn!("keys of captures that are not needed any more could not be forgotten: {error}"),
-            }
-        };
-        // Also while the index is made again, or cannot be: the disk has its end.
-        let tend = async {
+        let retain = async {
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
             loop {
                 tick.tick().await;
@@ -521,17 +511,15 @@ impl BackgroundService for Tending {
                 let before =
                     now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
                 if let Some(Err(error)) =
-                    round(&self.app, self.app.archive.tend(now, before, retention.size)).await
+                    round(&self.app, self.app.archive.retain(before, retention.size)).await
                 {
-                    warn!(
-                        "captures beyond their retention, or deleted ones, could not be taken off the disk: {error}"
-                    );
+                    warn!("captures past their retention could not be removed: {error}");
                 }
             }
         };
         tokio::select! {
             _ = shutdown.changed() => {}
-            _ = async { tokio::join!(complete, tend) } => {}
+            () = retain => {}
         }
     }
 }

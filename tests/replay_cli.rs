@@ -742,7 +742,8 @@ async fn a_provider_that_fails_a_reroute_is_told() {
 
 #[tokio::test]
 async fn an_import_waits_for_its_turn_and_goes_on_after_what_is_too_large() {
-    let imported = json!({ "object": "import", "imported": 1, "existing": 0, "deleted": 0, "expired": 0, "refused": 0 });
+    let imported =
+        json!({ "object": "import", "imported": 1, "existing": 0, "expired": 0, "refused": 0 });
     let gateway = Provider::start(move |_, number| match number {
         0 => scripted::answer(429, &[("retry-after", "0")], b"{}"),
         1 => scripted::json_answer(413, &json!({ "error": "request_too_large" })),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::Timestamp;
+use rerouter::archive::Archive;
 use rerouter::bounds;
-use rerouter::capture::index::Archive;
 use rerouter::capture::queue::CaptureQueue;
 use rerouter::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
 use rerouter::id::{Random, RequestId, UserId};

@@ -6,8 +6,8 @@ use serde_json::json;
 use std::io::Write;
 
 use super::*;
-use crate::capture::draft::Draft;
 use crate::capture::prepare;
+use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::State;
 use crate::capture::record::tests::capture;
 use crate::capture::redact::Redactor;
@@ -21,17 +21,16 @@ fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
 }
 
 fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
-    let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    draft.bodies.request =
-        json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]})
-            .to_string()
-            .into();
-    draft.bodies.response = Bytes::copy_from_slice(response);
-    draft.head.state = state;
-    draft.head.response_headers.retain(|(name, _)| name != "content-type");
-    draft.head.response_headers.push(("content-type".into(), kind.into()));
-    draft.head.response_headers.push(("content-encoding".into(), coding.into()));
-    let ready = prepare::ready(&draft.finish(), &Redactor::default()).unwrap();
+    let mut raw = RawCapture::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
+    raw.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]})
+        .to_string()
+        .into();
+    raw.bodies.response = Bytes::copy_from_slice(response);
+    raw.head.state = state;
+    raw.head.response_headers.retain(|(name, _)| name != "content-type");
+    raw.head.response_headers.push(("content-type".into(), kind.into()));
+    raw.head.response_headers.push(("content-encoding".into(), coding.into()));
+    let ready = prepare::ready(&raw.finish(), &Redactor::default()).unwrap();
     (serde_json::from_slice(&ready.head).unwrap(), ready.bodies.response)
 }
 

@@ -14,13 +14,12 @@ use crate::bounds;
 
 /// What became of them, summed over all calls.
 #[derive(Default)]
-struct Sums([u64; 5]);
+struct Sums([u64; 4]);
 
 /// The names of those sums in an answer, and for people.
-const SUMS: [(&str, &str); 5] = [
+const SUMS: [(&str, &str); 4] = [
     ("imported", "imported"),
     ("existing", "there already"),
-    ("deleted", "deleted there before"),
     ("expired", "too old to be kept there"),
     ("refused", "too large, or not to be kept there"),
 ];

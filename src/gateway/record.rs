@@ -16,8 +16,8 @@ use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::{Kept, Principal};
 use crate::bounds;
-use crate::capture::coming::Coming;
-use crate::capture::draft::Draft;
+use crate::capture::pending::PendingCapture;
+use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
 use crate::capture::scrub::offers_tools_past;
 use crate::error::Error;
@@ -181,7 +181,7 @@ pub(super) struct Record {
     /// Who pays, with which key.
     payer: (UserId, Option<KeyId>),
     /// Unless nothing is captured.
-    coming: Option<Coming>,
+    coming: Option<PendingCapture>,
 }
 
 impl Record {
@@ -204,7 +204,7 @@ impl Record {
         exchange: &Exchange,
         principal: &Principal,
         prompt: &Prompt,
-        coming: Option<Coming>,
+        coming: Option<PendingCapture>,
     ) -> Self {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && says_off(&prompt.headers);
@@ -292,7 +292,7 @@ impl Record {
         let coming = self
             .coming
             .is_some()
-            .then(|| app.captures.coming().announce(&id, &self.head.owner, Some(original)));
+            .then(|| app.captures.pending().announce(&id, &self.head.owner, Some(original)));
         let head = Box::new(Head {
             id,
             created_at: at,
@@ -479,8 +479,10 @@ impl Record {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();
             }
-            app.captures
-                .offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
+            app.captures.offer_announced(
+                RawCapture { head, request_headers, response_headers, bodies },
+                coming,
+            );
         }
     }
 }

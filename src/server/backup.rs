@@ -1,18 +1,14 @@
 //! A copy of a data directory that a gateway can be started on, taken while another one runs on it or while none does.
 
-use std::collections::{HashMap, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::BootError;
-use crate::bounds;
-use crate::capture::segment::format;
-use crate::store::{SegmentRow, StoreError, copy_accounts, copy_captures};
+use crate::archive::segment_folder::{FOLDER, file_name};
+use crate::store::{StoreError, copy_accounts, copy_capture_index, drop_segments_of_copy};
 
-/// Segments of captures, in a data directory.
-const CAPTURES: &str = "captures";
 /// What of a directory is copied as it is, where it is there.
 const MARKS: &str = "nodes.marks";
 
@@ -66,7 +62,7 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     }
     let all = || {
         let mut bytes = 0;
-        for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(CAPTURES))?) {
+        for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(FOLDER))?) {
             let path = entry?.path();
             sync(&path)?;
             bytes += std::fs::metadata(&path)?.len();
@@ -78,46 +74,25 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     Ok(BackedUp { segments: of_captures, bytes })
 }
 
-/// Copies the index of captures and the segments that it speaks of. A segment that is not there has left since the index was
-/// copied, and a newer one does not speak of it; or it is lost, and stays so.
+/// Copies the index of captures, then its segments: each holds at least what the copied index knows of it. A segment that has
+/// left meanwhile leaves the copied index too. Returns how many were copied.
 fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
-    let (from, to) = (data.join(CAPTURES), draft.join(CAPTURES));
+    let (from, to) = (data.join(FOLDER), draft.join(FOLDER));
     DirBuilder::new().mode(0o700).create(&to).map_err(|error| cannot(&to, &error))?;
-    let (mut copied, mut absent): (HashMap<i64, SegmentRow>, HashSet<i64>) = Default::default();
-    for _ in 0..bounds::BACKUP_TRIES {
-        let rows = copy_captures(data, draft)?;
-        let mut left = false;
-        for row in &rows {
-            // One that was still written to is longer by now.
-            if absent.contains(&row.number) || copied.get(&row.number) == Some(row) {
-                continue;
-            }
-            match std::fs::copy(format::path(&from, row.number), format::path(&to, row.number)) {
-                Ok(_) => _ = copied.insert(row.number, row.clone()),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    left |= absent.insert(row.number)
-                }
-                Err(error) => return Err(cannot(&format::path(&to, row.number), &error)),
-            }
-        }
-        if !left {
-            drop_others(&to, &rows, &copied).map_err(|error| cannot(&to, &error))?;
-            return Ok(rows.len());
+    let segments = copy_capture_index(data, draft)?;
+    let mut gone = Vec::new();
+    for number in &segments {
+        let (from, to) = (from.join(file_name(*number)), to.join(file_name(*number)));
+        match std::fs::copy(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*number),
+            Err(error) => return Err(cannot(&from, &error)),
+            Ok(_) => {}
         }
     }
-    Err(BootError("segments of captures leave faster than they can be copied".into()))
-}
-
-/// Takes away copies of segments that the index speaks of no more.
-fn drop_others(
-    to: &Path,
-    rows: &[SegmentRow],
-    copied: &HashMap<i64, SegmentRow>,
-) -> io::Result<()> {
-    for number in copied.keys().filter(|number| !rows.iter().any(|row| row.number == **number)) {
-        std::fs::remove_file(format::path(to, *number))?;
+    if !gone.is_empty() {
+        drop_segments_of_copy(draft, &gone)?;
     }
-    Ok(())
+    Ok(segments.len() - gone.len())
 }
 
 /// Whether a directory can have this name: nothing has it, or an empty directory.

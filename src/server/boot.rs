@@ -10,8 +10,8 @@ use log::{info, warn};
 use super::Gateway;
 use super::master::{Claimed, Given};
 use crate::app::{App, Parts};
+use crate::archive::Archive;
 use crate::auth::Auth;
-use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{self, Server, Variables};
@@ -144,8 +144,8 @@ pub(super) async fn prepare(
         .counting(Metrics::clone(&metrics))
         .redacting(server.capture.redactor.clone().veiling(auth.veil().clone()));
     if let Err(error) = archive.recover().await {
-        // A full disk, or a damaged file: that is no reason to refuse traffic.
-        warn!("captures of the last run could not be looked through: {error}");
+        // Traffic does not depend on it, and the first capture tries again.
+        warn!("the segments of captures cannot be listed: {error}");
     }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
     let access_log = match environment.access_log {
