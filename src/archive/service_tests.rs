@@ -82,7 +82,8 @@ async fn what_lies_in_the_clear_reads_as_well_and_nobody_else_reads_the_files() 
         clear.settings.cipher.encrypt = false;
         clear
     };
-    let both = captures(0..2);
+    let mut both = captures(0..2);
+    both[1].bodies.response = Bytes::from_static(b"canary");
     clear.append_with(Arc::new(vec![both[0].clone()]), Effort::None).await.unwrap();
     sealing.append_with(Arc::new(vec![both[1].clone()]), Effort::None).await.unwrap();
     let files = segments(dir.path());
