@@ -26,6 +26,21 @@ pub async fn answering() -> Provider {
     Provider::start(|_, number| scripted::completion(&format!("canary-answer-{number}"))).await
 }
 
+/// What captures are compressed with.
+const DICTIONARY: &[u8] = include_bytes!("../src/archive/dictionary.txt");
+
+/// Everything in these bytes that zstd can decompress.
+pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
+    let decoder = |at: usize| zstd::stream::Decoder::with_dictionary(&bytes[at..], DICTIONARY).ok();
+    let read = frames.filter_map(decoder).map(|frame| {
+        let mut whole = Vec::new();
+        let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
+        whole
+    });
+    read.collect()
+}
+
 /// Every capture that a list has, page by page.
 pub async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
     listed_by(gateway, key, "limit=7").await
@@ -334,15 +349,7 @@ async fn nothing_of_a_body_is_on_the_disk_in_the_clear() {
         for path in kept {
             let bytes = std::fs::read(&path).unwrap();
             // Compressed in the clear it could still be read.
-            let frames = memchr::memmem::find_iter(&bytes, b"\x28\xb5\x2f\xfd");
-            let frames = frames.filter_map(|at| zstd::stream::Decoder::new(&bytes[at..]).ok());
-            let read: Vec<Vec<u8>> = frames
-                .map(|frame| {
-                    let mut whole = Vec::new();
-                    let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
-                    whole
-                })
-                .collect();
+            let read = zstd_frames(&bytes);
             assert!(
                 read.iter().chain([&bytes]).all(|bytes| find(bytes, b"canary-").is_none()),
                 "{}",

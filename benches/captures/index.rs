@@ -9,7 +9,7 @@ use clap::Args;
 use jiff::{Span, Timestamp};
 use rerouter::archive::Archive;
 use rerouter::bounds;
-use rerouter::capture::record::{Bodies, Capture, Served, State};
+use rerouter::capture::record::{Bodies, Capture, CaptureState, Served};
 use rerouter::clock::Clock;
 use rerouter::id::{KeyId, Random, RequestId, UserId};
 use rerouter::secret::SecretBytes;
@@ -88,11 +88,11 @@ impl Traffic {
         };
         head.served = Some(Served { provider: "openai".into(), model: model.into(), node: None });
         (head.status, head.state) = match draw >> 32 & 0xff {
-            _ if number % RARE == RARE / 4 => (418, State::Failed),
-            0..4 => (429, State::Failed),
-            4 => (502, State::Failed),
-            5 => (200, State::Aborted),
-            _ => (200, State::Completed),
+            _ if number % RARE == RARE / 4 => (418, CaptureState::Failed),
+            0..4 => (429, CaptureState::Failed),
+            4 => (502, CaptureState::Failed),
+            5 => (200, CaptureState::Aborted),
+            _ => (200, CaptureState::Completed),
         };
         made
     }

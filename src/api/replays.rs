@@ -16,7 +16,7 @@ use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::bounds;
 use crate::capture::queue::CaptureQueue;
-use crate::capture::record::{Capture, Head, State};
+use crate::capture::record::{Capture, CaptureState, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
@@ -242,7 +242,7 @@ pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let shadow_of = read(query, "shadow_of", "the id of a replay", RequestId::parse)?;
     let shadows = read(query, "shadow", "true or false", |text| text.parse::<bool>().ok())?;
     let state = |text: &str| {
-        State::ALL
+        CaptureState::ALL
             .into_iter()
             .find(|state| state.as_str() == text)
             .map(|state| state.as_str().to_owned())

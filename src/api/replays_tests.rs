@@ -33,7 +33,7 @@ async fn world() -> World {
         })
         .collect();
     captures[1].head.status = 429;
-    captures[1].head.state = State::Failed;
+    captures[1].head.state = CaptureState::Failed;
     captures[2].head.status = 503;
     captures[3].head.replay_of = Some(captures[0].head.id.clone());
     archive.append(Arc::new(captures.clone())).await.unwrap();

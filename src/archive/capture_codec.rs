@@ -12,7 +12,7 @@ use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
 
 use super::capture_key::{CaptureKeys, SALT};
 use crate::bounds;
-use crate::capture::pace::{Effort, Pace};
+use crate::capture::pace::{Effort, WritePace};
 use crate::capture::record::Bodies;
 use crate::id::{Random, RequestId};
 
@@ -24,7 +24,7 @@ const LARGEST: usize = 2 * bounds::CAPTURE_QUEUE_BYTES;
 
 /// Which record of a capture: no two are encrypted under the same nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RecordPart {
     Head = 0,
     Bodies = 1,
 }
@@ -66,7 +66,7 @@ impl RecordEncoder {
         head: &[u8],
         bodies: &Bodies,
         cipher: &Cipher,
-        pace: Pace,
+        pace: WritePace,
     ) -> io::Result<Records> {
         let salt = cipher.encrypt.then(|| {
             let mut salt = [0; SALT];
@@ -74,7 +74,7 @@ impl RecordEncoder {
             salt
         });
         let key = salt.map(|salt| cipher.keys.derive(&salt).ok_or_else(refused)).transpose()?;
-        let mut record = |part: Part, pieces: &[&[u8]]| {
+        let mut record = |part: RecordPart, pieces: &[&[u8]]| {
             let mut record = self.compress(pieces, pace)?;
             match &key {
                 Some(key) => key
@@ -89,18 +89,18 @@ impl RecordEncoder {
         let Bodies { request, response } = bodies;
         let length = u32::try_from(request.len()).map_err(too_large)?.to_be_bytes();
         Ok(Records {
-            head: record(Part::Head, &[head])?,
+            head: record(RecordPart::Head, &[head])?,
             bodies: if request.is_empty() && response.is_empty() {
                 None
             } else {
-                Some(record(Part::Bodies, &[&length, request, response])?)
+                Some(record(RecordPart::Bodies, &[&length, request, response])?)
             },
             salt,
         })
     }
 
     /// Compresses in steps and yields between them: the whole takes longer than a request may have to wait.
-    fn compress(&mut self, pieces: &[&[u8]], pace: Pace) -> io::Result<Vec<u8>> {
+    fn compress(&mut self, pieces: &[&[u8]], pace: WritePace) -> io::Result<Vec<u8>> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -158,7 +158,7 @@ impl RecordDecoder {
     pub(super) fn decode(
         &mut self,
         id: &RequestId,
-        part: Part,
+        part: RecordPart,
         mut record: Vec<u8>,
         salt: Option<&[u8; SALT]>,
         keys: &CaptureKeys,

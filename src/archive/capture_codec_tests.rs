@@ -32,19 +32,19 @@ proptest! {
         for _ in 0..2 {
             let records = encoder.encode(&id, &head, &sent, &cipher, effort.into()).unwrap();
             let mut decode = |part, record: Vec<u8>| decoder.decode(&id, part, record, records.salt.as_ref(), &cipher.keys);
-            prop_assert_eq!(decode(Part::Head, records.head.clone()).unwrap(), head.clone());
+            prop_assert_eq!(decode(RecordPart::Head, records.head.clone()).unwrap(), head.clone());
             prop_assert_eq!(records.bodies.is_none(), sent == Bodies::default());
             if let Some(record) = records.bodies {
-                prop_assert_eq!(bodies(decode(Part::Bodies, record).unwrap()).unwrap(), sent.clone());
+                prop_assert_eq!(bodies(decode(RecordPart::Bodies, record).unwrap()).unwrap(), sent.clone());
             }
             for at in [0, records.head.len() / 2, records.head.len() - 1] {
                 let mut bent = records.head.clone();
                 bent[at] ^= 1;
-                prop_assert!(decode(Part::Head, bent).is_err());
-                prop_assert!(decode(Part::Head, records.head[..at].to_vec()).is_err());
+                prop_assert!(decode(RecordPart::Head, bent).is_err());
+                prop_assert!(decode(RecordPart::Head, records.head[..at].to_vec()).is_err());
             }
             if encrypt {
-                prop_assert!(decode(Part::Bodies, records.head).is_err());
+                prop_assert!(decode(RecordPart::Bodies, records.head).is_err());
             }
         }
     }
@@ -59,6 +59,7 @@ fn no_two_captures_have_one_key() {
     let (first, second) = (encode(), encode());
     assert!(first.salt != second.salt && first.head != second.head);
     let mut decoder = RecordDecoder::new().unwrap();
-    let other = decoder.decode(&id, Part::Head, first.head, second.salt.as_ref(), &cipher.keys);
+    let other =
+        decoder.decode(&id, RecordPart::Head, first.head, second.salt.as_ref(), &cipher.keys);
     assert!(other.is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use super::capture_codec::{self, Part, RecordDecoder};
+use super::capture_codec::{self, RecordDecoder, RecordPart};
 use super::capture_key::CaptureKeys;
 use super::segment_folder::{SegmentFolder, SegmentReader};
 use crate::capture::record::{Bodies, Head};
@@ -58,7 +58,7 @@ impl CaptureReader {
         id: &RequestId,
         location: &CaptureLocation,
     ) -> Result<Head, Unreadable> {
-        let plain = self.read(id, location, location.head, Part::Head)?;
+        let plain = self.read(id, location, location.head, RecordPart::Head)?;
         let head = serde_json::from_slice::<Head>(&plain)
             .map_err(|_| Unreadable::Damaged("its head is not one"))?;
         if head.version > Head::VERSION {
@@ -73,7 +73,7 @@ impl CaptureReader {
         location: &CaptureLocation,
     ) -> Result<Bodies, Unreadable> {
         let Some(range) = location.bodies else { return Ok(Bodies::default()) };
-        let plain = self.read(id, location, range, Part::Bodies)?;
+        let plain = self.read(id, location, range, RecordPart::Bodies)?;
         capture_codec::bodies(plain).ok_or(Unreadable::Damaged("its bodies are cut off"))
     }
 
@@ -82,7 +82,7 @@ impl CaptureReader {
         id: &RequestId,
         location: &CaptureLocation,
         range: ByteRange,
-        part: Part,
+        part: RecordPart,
     ) -> Result<Vec<u8>, Unreadable> {
         let segment = match self.open.take() {
             Some((number, segment)) if number == location.segment => segment,

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use super::capture_codec::{Cipher, RecordEncoder, Records};
 use super::segment_folder::SegmentFolder;
 use crate::bounds;
-use crate::capture::pace::Pace;
-use crate::capture::prepare::Ready;
+use crate::capture::pace::WritePace;
+use crate::capture::prepare::PreparedCapture;
 use crate::clock::Clock;
 use crate::store::{ByteRange, CaptureLocation, CaptureRow, Faults, SegmentRow};
 
@@ -74,8 +74,8 @@ impl SegmentLog {
     pub(super) fn write(
         &mut self,
         settings: &SegmentSettings,
-        captures: impl IntoIterator<Item = Ready>,
-        pace: Pace,
+        captures: impl IntoIterator<Item = PreparedCapture>,
+        pace: WritePace,
     ) -> io::Result<WrittenBatch> {
         let mut encoder = match self.encoder.take() {
             Some(encoder) => encoder,
@@ -86,7 +86,7 @@ impl SegmentLog {
         }
         let active = self.active.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let mut batch = Batch::new(active, settings);
-        for Ready { row, head, bodies } in captures {
+        for PreparedCapture { row, head, bodies } in captures {
             let records = encoder.encode(&row.id, &head, &bodies, &settings.cipher, pace)?;
             batch.push(row, records)?;
         }

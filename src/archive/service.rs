@@ -15,7 +15,7 @@ use super::segment_folder::SegmentFolder;
 use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
 use crate::blocking::blocking;
 use crate::bounds;
-use crate::capture::pace::{Effort, Pace};
+use crate::capture::pace::{Effort, WritePace};
 use crate::capture::prepare;
 use crate::capture::queue::CaptureSink;
 use crate::capture::record::{Bodies, Capture, Head};
@@ -123,7 +123,7 @@ impl Archive {
     pub async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
-        pace: impl Into<Pace>,
+        pace: impl Into<WritePace>,
     ) -> Result<usize, StoreError> {
         let (archive, pace) = (self.clone(), pace.into());
         let writing = tokio::spawn(async move {
@@ -147,7 +147,7 @@ impl Archive {
         &self,
         mut log: OwnedMutexGuard<SegmentLog>,
         captures: Arc<Vec<Capture>>,
-        pace: Pace,
+        pace: WritePace,
     ) -> Result<(OwnedMutexGuard<SegmentLog>, usize), StoreError> {
         let archive = self.clone();
         let (mut log, batch) = blocking(move || {
@@ -175,7 +175,7 @@ impl Archive {
         &self,
         log: &mut SegmentLog,
         captures: &[Capture],
-        pace: Pace,
+        pace: WritePace,
     ) -> std::io::Result<WrittenBatch> {
         self.settings.faults.pass(FaultPlace::Append);
         let ready = captures.iter().filter_map(|capture| {
@@ -358,7 +358,7 @@ impl Archive {
 }
 
 impl CaptureSink for Archive {
-    async fn append(&self, batch: Arc<Vec<Capture>>, pace: Pace) -> Result<usize, StoreError> {
+    async fn append(&self, batch: Arc<Vec<Capture>>, pace: WritePace) -> Result<usize, StoreError> {
         self.append_with(batch, pace).await
     }
 

@@ -1,5 +1,5 @@
-//! Captures: the stored request, inputs, decision and answer of one inference call. Capturing never delays or fails a
-//! request, never holds a credential, and what is stored reads back whole or not at all.
+//! Captures: the stored request, inputs, decision and answer of one inference call, and the queue to the archive. Capturing
+//! never delays or fails a request, and a capture never holds a credential.
 
 mod coded;
 mod echo;

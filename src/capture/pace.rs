@@ -28,16 +28,16 @@ impl Effort {
 
 /// The pace of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct WritePace {
     pub effort: Effort,
     /// From then on it yields no more: on a machine that is never idle it would stand still for seconds. `None`: it always yields.
     pub until: Option<Instant>,
 }
 
-impl Pace {
+impl WritePace {
     /// The pace of work whose caller waits for it.
     pub fn awaited() -> Self {
-        Pace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_GIVES_WAY) }
+        WritePace { effort: Effort::Usual, until: Some(Instant::now() + bounds::CAPTURE_GIVES_WAY) }
     }
 
     /// Yields the processor to another thread, unless too much waits to be written or has waited for too long. Work beside
@@ -53,9 +53,9 @@ impl Pace {
     }
 }
 
-impl From<Effort> for Pace {
+impl From<Effort> for WritePace {
     fn from(effort: Effort) -> Self {
-        Pace { effort, until: None }
+        WritePace { effort, until: None }
     }
 }
 
@@ -77,7 +77,8 @@ mod tests {
     fn a_batch_yields_until_it_has_waited_for_too_long() {
         let now = Instant::now();
         let later = Some(now + Duration::from_secs(600));
-        let yields = |effort: Effort, until: Option<Instant>| Pace { effort, until }.give_way();
+        let yields =
+            |effort: Effort, until: Option<Instant>| WritePace { effort, until }.give_way();
         assert!(yields(Effort::Usual, Option::None) && yields(Effort::Usual, later));
         assert!(
             !yields(Effort::Usual, Some(now))

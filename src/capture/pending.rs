@@ -8,17 +8,17 @@ use crate::id::{RequestId, UserId};
 
 /// All of them. Bounded by the requests under way and by the writer's queue.
 #[derive(Clone, Debug, Default)]
-pub struct PendingCaptures(Arc<Mutex<Entries>>);
+pub struct PendingCaptures(Arc<Mutex<PendingEntries>>);
 
 #[derive(Debug, Default)]
-struct Entries {
-    all: HashMap<RequestId, Entry>,
+struct PendingEntries {
+    all: HashMap<RequestId, PendingEntry>,
     /// How many of them end right now. Usually none, and then a reader does not look for them.
     ending: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PendingEntry {
     owner: UserId,
     /// The capture that this is a replay or shadow of.
     copy_of: Option<RequestId>,
@@ -42,7 +42,7 @@ impl PendingCaptures {
         owner: &UserId,
         copy_of: Option<&RequestId>,
     ) -> PendingCapture {
-        let entry = Entry {
+        let entry = PendingEntry {
             owner: owner.clone(),
             copy_of: copy_of.cloned(),
             deleted: false,
@@ -120,7 +120,7 @@ impl PendingCaptures {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, PendingEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use crate::secret::is_credential;
 use crate::store::CaptureRow;
 
 /// A capture that is ready to be written.
-pub(crate) struct Ready {
+pub(crate) struct PreparedCapture {
     /// Its row in the index.
     pub(crate) row: CaptureRow,
     /// The head, as JSON.
@@ -26,7 +26,7 @@ pub(crate) struct Ready {
 }
 
 /// What is written of a capture; `None` for one that cannot be.
-pub(crate) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
+pub(crate) fn ready(capture: &Capture, redactor: &Redactor) -> Option<PreparedCapture> {
     let mut head = capture.head.clone();
     head.request_headers.retain(|(name, value)| is_kept(name, value));
     head.response_headers.retain(|(name, value)| is_challenge(name) || is_kept(name, value));
@@ -98,11 +98,11 @@ fn without(head: &mut Head, secrets: &Secrets) {
 }
 
 /// What is written of a head that is fit to be, and its bodies.
-fn of(head: &Head, bodies: Bodies) -> Option<Ready> {
+fn of(head: &Head, bodies: Bodies) -> Option<PreparedCapture> {
     if bodies.request.len().saturating_add(bodies.response.len()) > bounds::CAPTURE_QUEUE_BYTES {
         return None;
     }
-    Some(Ready { row: row(head), head: serde_json::to_vec(head).ok()?, bodies })
+    Some(PreparedCapture { row: row(head), head: serde_json::to_vec(head).ok()?, bodies })
 }
 
 /// What the index is told of a capture.

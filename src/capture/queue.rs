@@ -11,7 +11,7 @@ use futures::FutureExt;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
-use super::pace::{Effort, Pace};
+use super::pace::{Effort, WritePace};
 use super::pending::{PendingCapture, PendingCaptures};
 use super::raw_capture::RawCapture;
 use super::record::Capture;
@@ -26,7 +26,7 @@ pub trait CaptureSink: Send + Sync + 'static {
     fn append(
         &self,
         batch: Arc<Vec<Capture>>,
-        pace: Pace,
+        pace: WritePace,
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
     /// Makes what was appended survive a loss of power.
@@ -36,7 +36,7 @@ pub trait CaptureSink: Send + Sync + 'static {
     fn faults(&self) -> &Faults;
 }
 
-enum Message {
+enum QueueMessage {
     Capture(Box<QueuedCapture>),
     Flush(oneshot::Sender<()>, FlushWaiter),
 }
@@ -69,7 +69,7 @@ impl Drop for FlushWaiter {
 /// Where requests leave their captures. Clones share one queue.
 #[derive(Clone)]
 pub struct CaptureQueue {
-    sender: mpsc::Sender<Message>,
+    sender: mpsc::Sender<QueueMessage>,
     queued: QueuedBytes,
     pending: PendingCaptures,
     /// Wakes a writer that lingers.
@@ -120,7 +120,7 @@ impl Drop for BatchRoom {
 
 /// The other end of the queue, to be [run](CaptureWriter::run) once.
 pub struct CaptureWriter {
-    receiver: mpsc::Receiver<Message>,
+    receiver: mpsc::Receiver<QueueMessage>,
     queued: QueuedBytes,
     wake: Arc<Notify>,
     flush_waiters: Arc<AtomicUsize>,
@@ -183,7 +183,7 @@ impl CaptureQueue {
         let reserved = self.queued.reserve(size);
         let taken = reserved.is_some() && {
             let queued = QueuedCapture { raw, pending, size, since: Instant::now() };
-            let sent = self.sender.try_send(Message::Capture(Box::new(queued))).is_ok();
+            let sent = self.sender.try_send(QueueMessage::Capture(Box::new(queued))).is_ok();
             if !sent {
                 self.queued.release(size);
             }
@@ -205,7 +205,7 @@ impl CaptureQueue {
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
         let waiter = FlushWaiter::new(&self.flush_waiters);
-        if self.sender.send(Message::Flush(done, waiter)).await.is_ok() {
+        if self.sender.send(QueueMessage::Flush(done, waiter)).await.is_ok() {
             self.wake.notify_one();
             // An error means that the writer has ended: there is nothing left to wait for.
             let _ended = written.await;
@@ -261,7 +261,7 @@ impl CaptureWriter {
                 return true;
             }
         };
-        if let Message::Capture(first) = &first {
+        if let QueueMessage::Capture(first) = &first {
             self.linger(first.since).await;
         }
         let mut next = Some(first);
@@ -299,7 +299,7 @@ impl CaptureWriter {
     /// Takes `next` and what follows it, up to a whole batch or a flush; leaves the message after that in `next`.
     fn gather(
         &mut self,
-        next: &mut Option<Message>,
+        next: &mut Option<QueueMessage>,
     ) -> (Vec<QueuedCapture>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
         // Smaller batches while few captures wait: the effort is chosen anew for each.
@@ -311,8 +311,8 @@ impl CaptureWriter {
         while let Some(message) = next.take() {
             *next = self.receiver.try_recv().ok();
             match message {
-                Message::Capture(capture) => batch.push(*capture),
-                Message::Flush(done, _waiter) => return (batch, Some(done)),
+                QueueMessage::Capture(capture) => batch.push(*capture),
+                QueueMessage::Flush(done, _waiter) => return (batch, Some(done)),
             }
             if batch.len() >= most {
                 break;
@@ -348,7 +348,7 @@ impl CaptureWriter {
         drop(deleted);
         let oldest = left.iter().map(|queued| queued.since).min();
         let until = oldest.map(|since| since + bounds::CAPTURE_LINGER + bounds::CAPTURE_GIVES_WAY);
-        let pace = Pace { effort: self.effort(), until };
+        let pace = WritePace { effort: self.effort(), until };
         // They stay pending until they can be read: a deletion waits for the flush.
         let (mut batch, mut pending): (Vec<Capture>, Vec<PendingCapture>) = Default::default();
         for queued in left {
@@ -378,7 +378,7 @@ impl CaptureWriter {
         self.counted += count;
     }
 
-    async fn append(&mut self, sink: &impl CaptureSink, batch: Vec<Capture>, pace: Pace) {
+    async fn append(&mut self, sink: &impl CaptureSink, batch: Vec<Capture>, pace: WritePace) {
         let batch = Arc::new(batch);
         let mut wait = bounds::CAPTURE_RETRY;
         for left in (0..bounds::CAPTURE_TRIES).rev() {

@@ -15,7 +15,11 @@ struct TestSink {
 }
 
 impl CaptureSink for TestSink {
-    async fn append(&self, batch: Arc<Vec<Capture>>, _pace: Pace) -> Result<usize, StoreError> {
+    async fn append(
+        &self,
+        batch: Arc<Vec<Capture>>,
+        _pace: WritePace,
+    ) -> Result<usize, StoreError> {
         let segment = SegmentRow { number: 1, newest_us: 0, bytes: 0 };
         self.store.capture_index().put_segment(segment).await?;
         self.kept.lock().unwrap().extend(batch.iter().map(|capture| capture.head.id.clone()));

@@ -18,7 +18,7 @@ use crate::auth::{Kept, Principal};
 use crate::bounds;
 use crate::capture::pending::PendingCapture;
 use crate::capture::raw_capture::RawCapture;
-use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
+use crate::capture::record::{self, Attempt, Bodies, CaptureState, Head, Served};
 use crate::capture::scrub::offers_tools_past;
 use crate::error::Error;
 use crate::id::{KeyId, NodeId, RequestId, UserId};
@@ -158,12 +158,12 @@ impl Outcome {
         })
     }
 
-    fn state(&self, status: u16) -> State {
+    fn state(&self, status: u16) -> CaptureState {
         match self.failure {
-            Some(Failure::ClientGone) => State::Aborted,
-            Some(_) => State::Failed,
-            None if status >= 500 || status == 429 => State::Failed,
-            None => State::Completed,
+            Some(Failure::ClientGone) => CaptureState::Aborted,
+            Some(_) => CaptureState::Failed,
+            None if status >= 500 || status == 429 => CaptureState::Failed,
+            None => CaptureState::Completed,
         }
     }
 }
@@ -343,7 +343,7 @@ impl Record {
         error: &Error,
         said: Bytes,
     ) {
-        self.head.state = State::Refused;
+        self.head.state = CaptureState::Refused;
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
         self.head.total_ms = millis(self.began.elapsed());
@@ -389,7 +389,7 @@ impl Record {
     }
 
     /// Ends a shadow: its capture is all that remains. What it used is in there, and in no counter. Gives how it ended.
-    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> State {
+    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> CaptureState {
         let gone = outcome.failure == Some(Failure::ClientGone);
         self.ended(&outcome, if gone { 499 } else { outcome.status.unwrap_or(502) });
         let state = self.head.state;
