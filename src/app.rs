@@ -10,10 +10,10 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::archive::Archive;
 use crate::auth::{Auth, Passwords, Throttle};
 use crate::body_memory::BodyMemory;
 use crate::bounds;
-use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{Server, Variables};

@@ -415,13 +415,9 @@ pub const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
 pub const CAPTURE_LINGER_SHARE: usize = 64;
 /// Bytes that are compressed between two yields: a tenth of a millisecond.
 pub const CAPTURE_PIECE: usize = 64 << 10;
-/// Bytes of captures that are compressed together: larger blocks are hardly smaller on disk,
-/// and slower to read from.
+/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
 pub const CAPTURE_BLOCK: usize = 256 << 10;
-/// Bytes of capture heads that are compressed together: a list of rare captures opens one for
-/// each of them.
-pub const HEADS_BLOCK: usize = 64 << 10;
-/// Bytes of finished blocks that are written at once.
+/// Bytes of bodies that an import stores at once.
 pub const CAPTURE_COMMIT: usize = 4 << 20;
 /// Time between two syncs of captures to disk.
 pub const CAPTURE_SYNC: Duration = Duration::from_secs(1);
@@ -433,10 +429,6 @@ pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 pub const SEGMENT_AGE: Duration = Duration::from_secs(600);
 /// Smallest number of segments in `retention`: so much more than asked for may be kept.
 pub const SEGMENT_SHARE: u32 = 16;
-/// Segments kept open for reading.
-pub const SEGMENTS_OPEN: usize = 64;
-/// Longest time that the bytes of a deleted capture stay before their segment is rewritten.
-pub const REWRITE_AFTER: Duration = Duration::from_secs(3_600);
 /// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
 pub const LIST_ROWS: usize = 15_000;
 /// The same where each row is looked up by itself, as for one owner or for failures.
@@ -445,8 +437,8 @@ pub const LIST_LOOKUPS: usize = 1_500;
 pub const ID_PRECISION_US: i64 = 1_000;
 /// Bytes of an index that is checked whole at the start; of a larger one only the length is.
 pub const INDEX_CHECK: u64 = 64 << 20;
-/// Damaged blocks that are remembered, so that each is reported once.
-pub const DAMAGED_BLOCKS: usize = 1_000;
+/// Damaged captures remembered, so that each is reported once.
+pub const DAMAGED_CAPTURES: usize = 1_000;
 /// Largest lead of an imported capture's time over the clock here.
 pub const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 /// Bytes that `rerouter replay import` sends at once; a larger line goes alone.

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::app::{App, Live};
+use crate::archive::{Archive, CaptureReader};
 use crate::bounds;
-use crate::capture::index::{Archive, LastBlock};
 use crate::capture::record::{Capture, Head};
 use crate::config::{self, Server};
 use crate::error::{Error, Kind, Result};
@@ -28,7 +28,7 @@ use crate::replay::evaluate::{Question, Skipped, Standing};
 use crate::replay::explain;
 use crate::replay::report::Report;
 use crate::routing::recipe::Routing;
-use crate::store::{CaptureFilter, Place, Store};
+use crate::store::{CaptureFilter, CaptureLocation, Store};
 use crate::turns::{Turn, Turns};
 
 /// A document that captures are decided under.
@@ -121,9 +121,8 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<Turn> {
 }
 
 /// Begins an evaluation in its turn; it ends with its last capture, or soon after the receiver is
-/// dropped. 503 while captures are there that the index does not know.
+/// dropped.
 pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Receiver<Told>> {
-    app.archive.check_complete()?;
     let (tell, told) = mpsc::channel(4);
     let work = Work {
         evaluation,
@@ -137,7 +136,7 @@ pub fn begin(app: &App, turn: Turn, evaluation: Evaluation) -> Result<mpsc::Rece
         traffic: app.traffic(),
         handle: Handle::current(),
         tell,
-        last: LastBlock::default(),
+        reader: app.archive.reader(),
     };
     let started = std::thread::Builder::new().name("evaluate".into()).spawn(move || work.run(turn));
     started.map_err(Error::internal)?;
@@ -161,7 +160,7 @@ struct Work {
     traffic: Arc<AtomicUsize>,
     handle: Handle,
     tell: mpsc::Sender<Told>,
-    last: LastBlock,
+    reader: CaptureReader,
 }
 
 impl Work {
@@ -187,9 +186,9 @@ impl Work {
                 step,
                 after.take(),
             ))?;
-            for (head, place) in page.heads.iter().zip(&page.places) {
+            for (head, location) in page.heads.iter().zip(&page.locations) {
                 if report.evaluated < window.decided {
-                    self.add(head, *place, &mut report);
+                    self.add(head, location, &mut report);
                 }
             }
             report.unreadable += page.unreadable as u64;
@@ -226,7 +225,7 @@ impl Work {
         }
     }
 
-    fn add(&mut self, head: &Head, place: Place, report: &mut Report) {
+    fn add(&mut self, head: &Head, location: &CaptureLocation, report: &mut Report) {
         let Evaluation { candidate, baseline, standing, conditions, without_imported, .. } =
             &self.evaluation;
         if *without_imported && head.imported {
@@ -241,12 +240,12 @@ impl Work {
             baseline: baseline.as_ref().map(Document::routing),
             standing,
         };
-        let (archive, last) = (&self.archive, RefCell::new(&mut self.last));
+        let (archive, reader) = (&self.archive, RefCell::new(&mut self.reader));
         let text = || {
             let bodies = head
                 .not_replayable()
                 .is_none()
-                .then(|| archive.bodies(place, &mut last.borrow_mut()));
+                .then(|| archive.bodies(&head.id, location, &mut reader.borrow_mut()));
             user_text(head, bodies??.request)
         };
         match question.judge(head, recorded.as_deref(), &text) {

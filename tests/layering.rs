@@ -23,6 +23,7 @@ const ROWS: &[&[&str]] = &[
     &["routing"],
     &["nodes"],
     &["capture"],
+    &["archive"],
     &["replay"],
     &["config"],
     &["app"],
@@ -54,7 +55,12 @@ const DOORS: &[(&str, &[&str])] = &[
     ("flate2", &["capture/coded_tests", "protocol/coding", "protocol/coding_tests"]),
     (
         "zstd",
-        &["capture/coded_tests", "capture/segment", "protocol/coding", "protocol/coding_tests"],
+        &[
+            "capture/coded_tests",
+            "archive/capture_codec",
+            "protocol/coding",
+            "protocol/coding_tests",
+        ],
     ),
     ("brotli_decompressor", &["protocol/coding"]),
     ("hyper", &["protocol/mock"]),

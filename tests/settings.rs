@@ -604,16 +604,10 @@ async fn bodies_are_on_disk_in_clear_only_when_asked() {
         let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
         assert_eq!(gateway.capture(&id).await["request"]["body"], chat_body("auto", false));
         let in_clear = |bytes: &[u8]| {
-            let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
-            let mut read = frames
-                .filter_map(|at| zstd::stream::Decoder::new(&bytes[at..]).ok())
-                .map(|frame| {
-                    let mut whole = Vec::new();
-                    let _rest = std::io::Read::read_to_end(&mut frame.single_frame(), &mut whole);
-                    whole
-                });
             find(bytes, b"Say a word.").is_some()
-                || read.any(|bytes| find(&bytes, b"Say a word.").is_some())
+                || crate::captures::zstd_frames(bytes)
+                    .iter()
+                    .any(|frame| find(frame, b"Say a word.").is_some())
         };
         let files = crate::captures::files(&gateway.dir().join("data"));
         assert_eq!(

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use clap::Args;
 use jiff::Timestamp;
-use rerouter::capture::index::Archive;
+use rerouter::archive::Archive;
 use rerouter::capture::record::{Bodies, Capture};
 use rerouter::config;
 use rerouter::id::{Random, UserId};

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::Timestamp;
+use rerouter::archive::Archive;
 use rerouter::bounds;
-use rerouter::capture::index::Archive;
 use rerouter::capture::queue::CaptureQueue;
-use rerouter::capture::record::{Attempt, Bodies, Capture, Head, Served, State};
+use rerouter::capture::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use rerouter::id::{Random, RequestId, UserId};
 use rerouter::metrics::Metrics;
 use rerouter::routing::decide::{Candidate, Choice, Decision};
@@ -151,7 +151,7 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
         ("content-type".into(), "application/json".into()),
         ("x-request-id".into(), format!("{seed:016x}")),
     ];
-    (head.state, head.status, head.request_captured) = (State::Completed, 200, true);
+    (head.state, head.status, head.request_captured) = (CaptureState::Completed, 200, true);
     (head.routing_us, head.total_ms) = (3 + seed % 9, took);
     Capture { head, bodies }
 }

@@ -52,7 +52,7 @@ pub async fn post(app: &App, who: &Principal, request: &Request<Bytes>) -> Resul
     app.store.note(audit::event(app, who, request, Action::CaptureImport, "request", &of)).await?;
     let done = app.archive.import(captures, age / bounds::SEGMENT_SHARE).await?;
     let body = json!({
-        "object": "import", "imported": done.imported, "existing": done.existing, "deleted": done.deleted,
+        "object": "import", "imported": done.imported, "existing": done.existing,
         "expired": expired, "refused": done.refused + left_out,
     });
     Ok(answer::json(StatusCode::OK, &body))

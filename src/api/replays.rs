@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use super::page::{self, Query};
 use super::{Client, PathParams, answer, audit};
 use crate::app::App;
+use crate::archive::Archive;
 use crate::auth::Principal;
 use crate::blocking::blocking;
 use crate::bounds;
-use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
-use crate::capture::record::{Capture, Head, State};
+use crate::capture::record::{Capture, CaptureState, Head};
 use crate::error::{Error, Kind, Result};
 use crate::id::{KeyId, RequestId, UserId};
 use crate::replay::compare;
@@ -111,11 +111,6 @@ async fn note_foreign(
     audit::foreign(app, who, Action::CaptureRead, (&capture.head.id, &capture.head.owner), by).await
 }
 
-/// What is said of a capture that is somebody else's: the same as of one that is not there, also while nobody can say that.
-fn hidden(archive: &Archive) -> Error {
-    archive.check_complete().err().unwrap_or_else(absent)
-}
-
 fn absent() -> Error {
     Error::not_found("replay")
 }
@@ -128,15 +123,11 @@ async fn visible(
     id: &str,
 ) -> Result<RequestId> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    let owner = match queue.coming().owner(&id) {
+    let owner = match queue.pending().owner(&id) {
         Some(owner) => owner,
         None => archive.owner(&id).await?.ok_or_else(absent)?,
     };
-    if who.is_admin() || who.user_id().as_ref() == Some(&owner) {
-        Ok(id)
-    } else {
-        Err(hidden(archive))
-    }
+    if who.is_admin() || who.user_id().as_ref() == Some(&owner) { Ok(id) } else { Err(absent()) }
 }
 
 /// Deletes a capture wherever it is. One that is still on its way, its request under way even, is never written; one that
@@ -153,13 +144,13 @@ async fn remove(
         true => None,
         false => Some(who.user_id().ok_or_else(absent)?),
     };
-    let coming = queue.coming();
+    let coming = queue.pending();
     let mut maybe_in_hand = coming.delete(&id, owner.as_ref());
     if !maybe_in_hand {
         let found = archive.owner(&id).await?;
         found
             .filter(|found| owner.as_ref().is_none_or(|owner| owner == found))
-            .ok_or_else(|| hidden(archive))?;
+            .ok_or_else(absent)?;
     }
     // Replays are their original's owner's. One under way was announced before its original was looked up, so what is
     // gone has no others than those that the table then holds; they are few, and no more begin.
@@ -175,7 +166,7 @@ async fn remove(
             timeout(bounds::CAPTURE_FLUSH, queue.flush()).await.map_err(late)?;
         }
         for id in std::mem::take(&mut next) {
-            gone.extend(archive.delete_of(&id, replays, owner.clone()).await?);
+            gone.extend(archive.delete(&id, replays, owner.clone()).await?);
             gone.insert(id);
         }
         if replays {
@@ -194,8 +185,7 @@ pub async fn look_up(
     id: &str,
 ) -> Result<Capture> {
     match find(archive, who, id).await {
-        // While the index is made again, that is what is said of one that was not written yet, too.
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unavailable) => {
+        Err(error) if error.kind() == Kind::NotFound => {
             queue.settle(seen_by(who).as_ref(), bounds::CAPTURE_SETTLE).await;
             find(archive, who, id).await
         }
@@ -212,12 +202,8 @@ async fn find(archive: &Archive, who: &Principal, id: &str) -> Result<Capture> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
     let allowed = |owner: &UserId| who.is_admin() || who.user_id().as_ref() == Some(owner);
     // Before it is opened: also one that is damaged is absent to everybody else.
-    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(|| hidden(archive))?;
-    archive
-        .get(&id)
-        .await?
-        .filter(|capture| allowed(&capture.head.owner))
-        .ok_or_else(|| hidden(archive))
+    archive.owner(&id).await?.filter(|owner| allowed(owner)).ok_or_else(absent)?;
+    archive.get(&id).await?.filter(|capture| allowed(&capture.head.owner)).ok_or_else(absent)
 }
 
 async fn summaries(archive: &Archive, who: &Principal, query: Option<&str>) -> Result<Value> {
@@ -256,7 +242,7 @@ pub(super) fn filter(query: &Query, who: &Principal) -> Result<CaptureFilter> {
     let shadow_of = read(query, "shadow_of", "the id of a replay", RequestId::parse)?;
     let shadows = read(query, "shadow", "true or false", |text| text.parse::<bool>().ok())?;
     let state = |text: &str| {
-        State::ALL
+        CaptureState::ALL
             .into_iter()
             .find(|state| state.as_str() == text)
             .map(|state| state.as_str().to_owned())

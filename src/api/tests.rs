@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 
 use super::{Client, PathParams, Step, agents, audit, evaluate, keys, pin};
 use crate::app::{App, AppParts};
+use crate::archive::Archive;
 use crate::auth::{Auth, Principal};
 use crate::bounds;
-use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config;

@@ -6,9 +6,9 @@ use serde_json::json;
 use std::io::Write;
 
 use super::*;
-use crate::capture::draft::Draft;
 use crate::capture::prepare;
-use crate::capture::record::State;
+use crate::capture::raw_capture::RawCapture;
+use crate::capture::record::CaptureState;
 use crate::capture::record::tests::capture;
 use crate::capture::redact::Redactor;
 use crate::id::{Random, UserId};
@@ -16,22 +16,21 @@ use crate::id::{Random, UserId};
 const SECRET: &str = "zQ7/8xW+cKJ9==";
 
 /// What is kept of this answer to a request with a secret.
-fn kept(coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
+fn kept(coding: &str, response: &[u8], state: CaptureState) -> (Head, Bytes) {
     kept_as("application/json", coding, response, state)
 }
 
-fn kept_as(kind: &str, coding: &str, response: &[u8], state: State) -> (Head, Bytes) {
-    let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    draft.bodies.request =
-        json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]})
-            .to_string()
-            .into();
-    draft.bodies.response = Bytes::copy_from_slice(response);
-    draft.head.state = state;
-    draft.head.response_headers.retain(|(name, _)| name != "content-type");
-    draft.head.response_headers.push(("content-type".into(), kind.into()));
-    draft.head.response_headers.push(("content-encoding".into(), coding.into()));
-    let ready = prepare::ready(&draft.finish(), &Redactor::default()).unwrap();
+fn kept_as(kind: &str, coding: &str, response: &[u8], state: CaptureState) -> (Head, Bytes) {
+    let mut raw = RawCapture::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
+    raw.bodies.request = json!({"model": "m", "tools": [{"type": "mcp", "authorization": SECRET}]})
+        .to_string()
+        .into();
+    raw.bodies.response = Bytes::copy_from_slice(response);
+    raw.head.state = state;
+    raw.head.response_headers.retain(|(name, _)| name != "content-type");
+    raw.head.response_headers.push(("content-type".into(), kind.into()));
+    raw.head.response_headers.push(("content-encoding".into(), coding.into()));
+    let ready = prepare::ready(&raw.finish(), &Redactor::default()).unwrap();
     (serde_json::from_slice(&ready.head).unwrap(), ready.bodies.response)
 }
 
@@ -52,18 +51,18 @@ fn an_answer_that_is_not_coded_is_kept_whatever_it_calls_that() {
     let plain = json!({"you": "sent it"}).to_string();
     let says = json!({"you": format!("sent {SECRET}")}).to_string();
     for coding in ["", "identity", "Identity", "none", "utf-8", "UTF-8, none", ",", "compress"] {
-        assert_eq!(kept(coding, plain.as_bytes(), State::Completed).1, plain, "{coding}");
-        let (head, body) = kept(coding, says.as_bytes(), State::Completed);
+        assert_eq!(kept(coding, plain.as_bytes(), CaptureState::Completed).1, plain, "{coding}");
+        let (head, body) = kept(coding, says.as_bytes(), CaptureState::Completed);
         assert!(head.redacted && body == r#"{"you":"sent [redacted]"}"#, "{coding}: {body:?}");
     }
     // It may be cut off within a character.
-    assert_eq!(kept("utf-8", &"né".as_bytes()[..2], State::Aborted).1, "né".as_bytes()[..2]);
+    assert_eq!(kept("utf-8", &"né".as_bytes()[..2], CaptureState::Aborted).1, "né".as_bytes()[..2]);
     for (coding, body) in [
         ("compress", gzip(&plain)),
         ("gzip, none", plain.into_bytes()),
         ("none", b"\xff\xfe".to_vec()),
     ] {
-        assert_eq!(kept(coding, &body, State::Completed).1, "", "{coding}");
+        assert_eq!(kept(coding, &body, CaptureState::Completed).1, "", "{coding}");
     }
 }
 
@@ -83,7 +82,7 @@ fn a_compressed_stream_that_lists_tools_is_kept() {
             [("text/event-stream; charset=utf-8", true), ("application/json", false)]
         {
             assert_eq!(
-                kept_as(kind, coding, &bytes, State::Completed).1 == bytes,
+                kept_as(kind, coding, &bytes, CaptureState::Completed).1 == bytes,
                 is_kept,
                 "{coding} {kind}"
             );
@@ -93,7 +92,7 @@ fn a_compressed_stream_that_lists_tools_is_kept() {
                 "text/event-stream",
                 "gzip",
                 &gzip(&stream.replace("well", SECRET)),
-                State::Completed
+                CaptureState::Completed
             )
             .1,
             ""
@@ -110,18 +109,18 @@ fn of_a_compressed_answer_that_breaks_off_what_it_says_is_looked_through() {
     for (coding, encode) in [("gzip", gzip as fn(&str) -> Vec<u8>), ("br", brotli)] {
         let plain = encode(&text("nothing else"));
         for cut in 1..=plain.len() {
-            let (head, body) = kept(coding, &plain[..cut], State::Aborted);
+            let (head, body) = kept(coding, &plain[..cut], CaptureState::Aborted);
             assert_eq!(body, plain[..cut], "{coding} {cut}");
             assert!(!head.request_whole);
         }
         assert_eq!(
-            kept(coding, &plain[..plain.len() - 1], State::Completed).1,
+            kept(coding, &plain[..plain.len() - 1], CaptureState::Completed).1,
             "",
             "it should have been whole"
         );
         let says = encode(&text(SECRET));
         for cut in 1..=says.len() {
-            let body = kept(coding, &says[..cut], State::Aborted).1;
+            let body = kept(coding, &says[..cut], CaptureState::Aborted).1;
             let said = crate::protocol::coding::decode_cut(
                 Coding::of([coding.as_bytes()]).unwrap().unwrap(),
                 &body,
@@ -132,10 +131,10 @@ fn of_a_compressed_answer_that_breaks_off_what_it_says_is_looked_through() {
                 "{coding} {cut}"
             );
         }
-        assert_eq!(kept(coding, &says, State::Aborted).1, "", "{coding}");
+        assert_eq!(kept(coding, &says, CaptureState::Aborted).1, "", "{coding}");
     }
     // Nobody could say what is in the block that is not whole.
     let coded = zstd::stream::encode_all(text("nothing else").as_bytes(), 3).unwrap();
-    assert_eq!(kept("zstd", &coded, State::Aborted).1, coded);
-    assert_eq!(kept("zstd", &coded[..coded.len() - 1], State::Aborted).1, "");
+    assert_eq!(kept("zstd", &coded, CaptureState::Aborted).1, coded);
+    assert_eq!(kept("zstd", &coded[..coded.len() - 1], CaptureState::Aborted).1, "");
 }

@@ -1,28 +1,21 @@
-//! Captures: the stored request, inputs, decision and answer of one inference call. Capturing never delays or fails a
-//! request, never holds a credential, and what is stored reads back whole or not at all.
+//! Captures: the stored request, inputs, decision and answer of one inference call, and the queue to the archive. Capturing
+//! never delays or fails a request, and a capture never holds a credential.
 
 mod coded;
-pub mod coming;
-pub mod draft;
 mod echo;
-pub mod import;
-pub mod index;
+mod export_json;
+mod import_json;
 pub mod names;
-mod prepare;
+pub(crate) mod pace;
+pub mod pending;
+pub(crate) mod prepare;
 pub mod query;
 pub mod queue;
+pub mod raw_capture;
 pub mod record;
 pub mod redact;
-mod restore;
 pub mod scrub;
-pub mod segment;
-mod shelf;
-mod shown;
 mod sift;
 mod size;
 mod spelled;
-mod tend;
 mod values;
-mod whole;
-
-pub use restore::Recovered;

@@ -10,14 +10,23 @@ use super::query::without_credentials;
 use super::record::{Bodies, Capture, Head};
 use super::redact::Redactor;
 use super::scrub::{self, Request};
-use super::segment::group::Ready;
 use super::values;
 use crate::bounds;
 use crate::secret::is_credential;
 use crate::store::CaptureRow;
 
+/// A capture that is ready to be written.
+pub(crate) struct PreparedCapture {
+    /// Its row in the index.
+    pub(crate) row: CaptureRow,
+    /// The head, as JSON.
+    pub(crate) head: Vec<u8>,
+    /// The bodies; empty where they are not kept.
+    pub(crate) bodies: Bodies,
+}
+
 /// What is written of a capture; `None` for one that cannot be.
-pub(super) fn ready(capture: &Capture, redactor: &Redactor) -> Option<Ready> {
+pub(crate) fn ready(capture: &Capture, redactor: &Redactor) -> Option<PreparedCapture> {
     let mut head = capture.head.clone();
     head.request_headers.retain(|(name, value)| is_kept(name, value));
     head.response_headers.retain(|(name, value)| is_challenge(name) || is_kept(name, value));
@@ -89,15 +98,15 @@ fn without(head: &mut Head, secrets: &Secrets) {
 }
 
 /// What is written of a head that is fit to be, and its bodies.
-pub(super) fn of(head: &Head, bodies: Bodies) -> Option<Ready> {
+fn of(head: &Head, bodies: Bodies) -> Option<PreparedCapture> {
     if bodies.request.len().saturating_add(bodies.response.len()) > bounds::CAPTURE_QUEUE_BYTES {
         return None;
     }
-    Some(Ready { row: row(head), head: serde_json::to_vec(head).ok()?, bodies })
+    Some(PreparedCapture { row: row(head), head: serde_json::to_vec(head).ok()?, bodies })
 }
 
 /// What the index is told of a capture.
-pub(super) fn row(head: &Head) -> CaptureRow {
+fn row(head: &Head) -> CaptureRow {
     let decision = head.decision.as_ref();
     CaptureRow {
         id: head.id.clone(),

@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::capture::draft::Draft;
 use crate::capture::names;
+use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::tests::capture;
 use crate::capture::scrub::tests::Written;
 use crate::id::{Random, UserId};
@@ -145,13 +145,13 @@ fn of_a_request_that_is_cut_within_its_tools_no_answer_is_kept() {
 }
 
 #[test]
-fn headers_of_a_draft_are_looked_at_as_well() {
-    let mut draft = Draft::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
-    draft.request_headers = HeaderMap::from_iter([(
+fn headers_of_a_raw_capture_are_looked_at_as_well() {
+    let mut raw = RawCapture::from(capture(0, &UserId::known("usr_1"), &Random::seeded(1)));
+    raw.request_headers = HeaderMap::from_iter([(
         http::header::REFERER,
         HeaderValue::from_static("Bearer sk-canary"),
     )]);
-    let ready = ready(&draft.finish(), &Redactor::default()).unwrap();
+    let ready = ready(&raw.finish(), &Redactor::default()).unwrap();
     assert!(!String::from_utf8_lossy(&ready.head).contains("canary"));
 }
 

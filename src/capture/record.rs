@@ -1,4 +1,4 @@
-//! One capture: its head, which reads without the bodies, and the two shapes that the API shows (contract, section 6.4).
+//! One capture: its head, which is read without the bodies, and the summary that the API answers (contract 6.4).
 
 use std::sync::Arc;
 
@@ -19,62 +19,67 @@ use crate::routing::inputs::{AgentRef, Inputs};
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Answered to the end.
+pub enum CaptureState {
+    /// The answer was complete.
     Completed,
-    /// No provider answered, or one broke off.
+    /// No provider answered, or its answer broke off.
     Failed,
-    /// The client went away.
+    /// The client disconnected.
     Aborted,
-    /// Refused by the gateway before any provider was asked.
+    /// The gateway refused the request before it called a provider.
     Refused,
 }
 
-impl State {
-    /// All of them.
-    pub const ALL: [State; 4] = [State::Completed, State::Failed, State::Aborted, State::Refused];
+impl CaptureState {
+    /// All states.
+    pub const ALL: [CaptureState; 4] = [
+        CaptureState::Completed,
+        CaptureState::Failed,
+        CaptureState::Aborted,
+        CaptureState::Refused,
+    ];
 
     /// The word in records and filters.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Completed => "completed",
-            State::Failed => "failed",
-            State::Aborted => "aborted",
-            State::Refused => "refused",
+            CaptureState::Completed => "completed",
+            CaptureState::Failed => "failed",
+            CaptureState::Aborted => "aborted",
+            CaptureState::Refused => "refused",
         }
     }
 }
 
-/// One try at a target of the plan.
+/// One attempt at a target of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The provider tried.
+    /// The provider's name.
     pub provider: Arc<str>,
-    /// The model asked of it.
+    /// The model's name at the provider.
     pub model: Arc<str>,
-    /// The node, where nodes serve.
+    /// The node that was called, where nodes serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Arc<str>>,
-    /// The status that it answered, if it did.
+    /// The status of its answer; `None` without one.
     pub status: Option<u16>,
-    /// Why it was not the last, in one word of ours.
+    /// Why it failed, as one fixed word.
     pub error: Option<String>,
-    /// From its begin to its end.
+    /// Its duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// Who answered.
+/// The target that answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
-    /// The provider.
+    /// The provider's name.
     pub provider: Arc<str>,
-    /// The model.
+    /// The model's name at the provider.
     pub model: Arc<str>,
-    /// The node, where nodes serve.
+    /// The node that answered, where nodes serve.
     pub node: Option<String>,
 }
 
-/// Everything about a call but its bodies. `version` changes when an older reader would misread it.
+/// Everything about a call but its bodies. `version` rises when an older build would misread it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // contract 6.4 explains each
 pub struct Head {
@@ -82,13 +87,13 @@ pub struct Head {
     pub id: RequestId,
     #[serde(with = "micros")]
     pub created_at: Timestamp,
-    pub state: State,
+    pub state: CaptureState,
     pub endpoint: String,
     pub owner: UserId,
     pub key: Option<KeyId>,
     pub agent: Option<String>,
     pub client_request_id: Option<String>,
-    /// Of the client's query what the provider saw.
+    /// The part of the client's query that the provider got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     pub stream: bool,
@@ -106,40 +111,39 @@ pub struct Head {
     pub cost_usd: Option<f64>,
     pub ttft_ms: Option<u64>,
     pub total_ms: u64,
-    /// Whether the bodies were kept.
+    /// Whether the bodies are in the capture.
     pub request_captured: bool,
     pub request_truncated: bool,
     pub response_truncated: bool,
-    /// Whether something was taken out of the capture: a credential in a body, or what the server document keeps out. Set where
-    /// captures are written.
+    /// Whether something was redacted: a credential in a body, or a match of the server document's `redact`.
     pub redacted: bool,
-    /// Whether, where something was taken out, it was of the answer alone.
+    /// Whether only the answer was redacted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub request_whole: bool,
-    /// Whether the response's body is not the stream that passed, but what it amounts to.
+    /// Whether the response's body is the assembled answer instead of the stream.
     #[serde(default)]
     pub response_assembled: bool,
     pub replay_of: Option<RequestId>,
     pub replayed_by: Option<String>,
-    /// The live request that this is a copy of, sent to the shadow of its recipe.
+    /// The live request that this is a shadow of.
     pub shadow_of: Option<RequestId>,
     pub error: Option<String>,
-    /// Whether it was taken in from a file: what it says was not seen by this gateway.
+    /// Whether it was imported: this gateway did not see the call.
     #[serde(default)]
     pub imported: bool,
 }
 
-/// The bytes of both directions, as the client sent and got them.
+/// Both bodies, as the client sent and got them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bodies {
-    /// The request's, decoded.
+    /// The request's body, decoded.
     pub request: Bytes,
-    /// The response's.
+    /// The response's body.
     pub response: Bytes,
 }
 
 impl Bodies {
-    /// The first `most` bytes of a body. They are copied where they would hold on to much more than themselves.
+    /// The first `most` bytes of a body, copied where a slice would keep much more in memory.
     pub fn cut(body: &Bytes, most: usize) -> Bytes {
         if most >= body.len() / 2 {
             return body.slice(..most.min(body.len()));
@@ -148,33 +152,32 @@ impl Bodies {
     }
 }
 
-/// A call, whole.
+/// A capture with its bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capture {
     /// Everything but the bodies.
     pub head: Head,
-    /// The bodies.
+    /// Both bodies; empty where they are not kept.
     pub bodies: Bodies,
 }
 
 impl Head {
-    /// The newest version that this build reads. What is written is the oldest that reads it right, so that a build before
-    /// this one reads what it can: [`Head::FIRST`], [`Head::ASSEMBLED`] or [`Head::AGENT`].
+    /// The newest version that this build reads. A head is written with the oldest version that reads it right.
     pub const VERSION: u32 = Self::AGENT;
-    /// The version of the others.
+    /// The version of heads that need no newer one.
     pub const FIRST: u32 = 1;
-    /// The version of heads with `response_assembled`, which readers of version 1 would take for a stream.
+    /// The version of heads with `response_assembled`: version 1 would take the body for a stream.
     pub const ASSEMBLED: u32 = 2;
-    /// The version of heads with an `agent`: a reader of version 2 would run the client's part alone again.
+    /// The version of heads with an `agent`: version 2 would replay only the client's part of the request.
     pub const AGENT: u32 = 3;
 
-    /// The bare beginning of a record; the caller fills in what it learns.
+    /// An empty head, for the caller to fill in.
     pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
         Head {
             version: Self::FIRST,
             id,
             created_at,
-            state: State::Failed,
+            state: CaptureState::Failed,
             endpoint: endpoint.to_owned(),
             owner,
             key: None,
@@ -209,25 +212,25 @@ impl Head {
         }
     }
 
-    /// Notes the agent that the request went through, if it did.
+    /// The head of a request through this agent, if any.
     #[must_use]
     pub fn through(self, agent: Option<&AgentRef>) -> Self {
         let Some(agent) = agent else { return self };
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
-    /// Notes that something was taken out of what the request said, or was decided on.
+    /// Notes that the request was redacted.
     pub(super) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);
     }
 
-    /// Notes that something was taken out of the answer: the call can be run again all the same.
+    /// Notes that the answer was redacted. The call can still be replayed.
     pub fn lacks_of_answer(&mut self) {
         self.request_whole |= !self.redacted;
         self.redacted = true;
     }
 
-    /// Why the call cannot be run again; `None` when it can.
+    /// Why the call cannot be replayed; `None` if it can.
     pub fn not_replayable(&self) -> Option<Kind> {
         if !self.request_captured {
             Some(Kind::NotCaptured)
@@ -240,18 +243,18 @@ impl Head {
         }
     }
 
-    /// Refuses with 409 to run again what cannot be.
+    /// A 409 error if the call cannot be replayed.
     pub fn check_replayable(&self) -> Result<(), Error> {
         let detail = match self.not_replayable() {
             None => return Ok(()),
             Some(Kind::NotCaptured) => "The request's body was not captured.",
-            Some(Kind::Truncated) => "The request's body was captured in part only.",
-            Some(_) => "Something was taken out of the captured body, so it cannot be sent again.",
+            Some(Kind::Truncated) => "The captured request body is truncated.",
+            Some(_) => "The captured request body is redacted, so it cannot be sent again.",
         };
         Err(Error::new(self.not_replayable().unwrap_or(Kind::NotCaptured), detail))
     }
 
-    /// The summary of contract 6.4, every field there.
+    /// The summary of contract 6.4, with every field.
     pub fn summary(&self) -> Value {
         self.fields().into()
     }
@@ -295,7 +298,7 @@ impl Head {
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What a reroute's answer says of the call that it repeats.
+    /// The `original` in the answer of a reroute.
     pub fn as_original(&self) -> Value {
         let mut fields = self.fields();
         let mut original = Map::new();
@@ -305,7 +308,7 @@ impl Head {
         original.into()
     }
 
-    /// The one answer that the events of a stream amount to; what was kept in their place is that already.
+    /// The answer assembled from the events of a stream, unless it was stored assembled.
     pub fn assembled(&self, stream: &[u8]) -> Value {
         if self.response_assembled {
             return serde_json::from_slice(stream).unwrap_or_default();
@@ -313,7 +316,7 @@ impl Head {
         stream::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
     }
 
-    /// The decision as answers show it: as made, and what came of it.
+    /// The decision with its outcome, as answers have it; null without one.
     pub fn decision_json(&self) -> Value {
         let decision = self.decision.as_deref();
         decision.map_or(Value::Null, |decision| {
@@ -322,7 +325,7 @@ impl Head {
     }
 }
 
-/// A decision as every answer shows it (contract 6.3): as made, how long that took, and what came of it.
+/// A decision with its outcome, as answers have it (contract 6.3).
 pub fn decision_json(
     decision: &Decision,
     routing_us: u64,
@@ -338,12 +341,12 @@ pub fn decision_json(
     shown
 }
 
-/// A duration in whole microseconds, as `routing_us` has it.
+/// A duration in whole microseconds.
 pub fn micros_of(took: std::time::Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A time as microseconds since the epoch, so that it reads back equal.
+/// A time as microseconds since the epoch, which is exact.
 mod micros {
     use jiff::Timestamp;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -419,7 +422,7 @@ pub(crate) mod tests {
             estimated: false,
         });
         (head.state, head.status, head.request_captured, head.routing_us, head.total_ms) =
-            (State::Completed, 200, true, 7, 934);
+            (CaptureState::Completed, 200, true, 7, 934);
         head.request_headers = vec![("accept".into(), "a".into()), ("accept".into(), "b".into())];
         let bodies = Bodies {
             request: Bytes::from_static(b"{\"model\": \"auto\"}"),

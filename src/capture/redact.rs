@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::echo::REDACTED;
 use super::names;
-use super::record::{Bodies, Head, State};
+use super::record::{Bodies, CaptureState, Head};
 use super::scrub::ends_early;
 use super::sift::unescaped;
 use crate::auth::KeyRedactor;
@@ -271,7 +271,7 @@ impl Redactor {
 
 /// Whether an answer that is no stream may end within what it says. What failed by its status alone was read to its end.
 fn breaks_off(head: &Head) -> bool {
-    let refused = head.state == State::Failed
+    let refused = head.state == CaptureState::Failed
         && head.error.as_deref().is_none_or(|error| REFUSALS.contains(&error));
     head.response_truncated || (ends_early(head) && !refused)
 }

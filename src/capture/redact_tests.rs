@@ -172,11 +172,11 @@ fn a_match_that_the_end_of_an_answer_cut_is_not_kept() {
         "data: {}\n\n",
         json!({"choices": [{"index": 0, "delta": {"content": "it is canary-01234"}}]})
     );
-    let early: [(State, Option<&str>); 4] = [
-        (State::Aborted, Some("client_gone")),
-        (State::Failed, Some("cut")),
-        (State::Failed, Some("timeout")),
-        (State::Failed, Some("connect")),
+    let early: [(CaptureState, Option<&str>); 4] = [
+        (CaptureState::Aborted, Some("client_gone")),
+        (CaptureState::Failed, Some("cut")),
+        (CaptureState::Failed, Some("timeout")),
+        (CaptureState::Failed, Some("connect")),
     ];
     for (response, stream) in
         [(event.as_str(), true), ("it is canary-01234", false), ("41111111", false)]
@@ -196,10 +196,10 @@ fn a_match_that_the_end_of_an_answer_cut_is_not_kept() {
     }
     // What failed by its status was read to its end, and so was JSON.
     for (state, error, said) in [
-        (State::Failed, None, "no more of it"),
-        (State::Failed, Some("server_error"), "no more of it"),
-        (State::Failed, Some("cut"), r#"{"error":"no more of it"}"#),
-        (State::Refused, Some("no_target: none"), r#"{"error":"no more of it"}"#),
+        (CaptureState::Failed, None, "no more of it"),
+        (CaptureState::Failed, Some("server_error"), "no more of it"),
+        (CaptureState::Failed, Some("cut"), r#"{"error":"no more of it"}"#),
+        (CaptureState::Refused, Some("no_target: none"), r#"{"error":"no more of it"}"#),
     ] {
         let mut capture = plain();
         (capture.head.state, capture.head.error, capture.head.status) =

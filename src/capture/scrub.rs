@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 
 use super::coded::{self, Said};
 use super::echo::Secrets;
-use super::record::{Head, State};
+use super::record::{CaptureState, Head};
 use super::sift::{Look, Sifted, quotes_credential, sift};
 use super::spelled;
 use crate::protocol::json::{self, Edit};
@@ -151,7 +151,7 @@ fn plain(head: &Head, body: &Bytes, secrets: &Secrets) -> Answer {
 
 /// Whether an answer may end within what it says.
 pub(super) fn ends_early(head: &Head) -> bool {
-    head.response_truncated || head.state != State::Completed
+    head.response_truncated || head.state != CaptureState::Completed
 }
 
 /// What is to leave an answer that is no stream; `None` where that cannot be said. One that refuses may quote any part of its request.

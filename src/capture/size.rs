@@ -1,4 +1,4 @@
-//! About how much memory a capture holds that waits to be written: the queue's bound is one of memory.
+//! Estimates how much memory a queued capture holds, as the queue's bound is one of memory.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
@@ -7,12 +7,12 @@ use super::record::Head;
 use crate::routing::decide::{Candidate, Choice, Decision, Trace};
 use crate::routing::inputs::{Abilities, Inputs, KeywordHit, RequestFacts, TargetHealth, Who};
 
-/// What of a head has always the same size, and what an allocation takes beside its bytes, for the few that there are.
+/// The fixed part of a head, with the overhead of its few allocations.
 const FIXED: usize = 2048;
-/// An entry of a map, or of a list of texts, beside its text.
+/// Overhead of an entry of a map, or of a list of strings.
 const ENTRY: usize = 48;
 
-/// Bytes of a head, with its inputs and decision.
+/// Bytes of a head with its inputs and decision.
 pub(super) fn head(head: &Head) -> usize {
     let headers = head.request_headers.iter().chain(&head.response_headers);
     let headers: usize = headers.map(|(name, value)| name.len() + value.len() + ENTRY).sum();

@@ -17,7 +17,7 @@ use super::under_way::UnderWay;
 use crate::app::{App, Live};
 use crate::body_memory::BodyMemory;
 use crate::bounds;
-use crate::capture::coming::Table;
+use crate::capture::pending::PendingCaptures;
 use crate::capture::record::Attempt;
 use crate::clock::Clock;
 use crate::id::{NodeId, RequestId};
@@ -69,7 +69,7 @@ pub(super) struct Call {
     /// Whether what the answer uses is held against a limit of the caller.
     pub(super) counted: bool,
     /// The captures on their way, to which this call's belongs.
-    pub(super) coming: Table,
+    pub(super) coming: PendingCaptures,
     pub(super) state: Mutex<Progress>,
     pub(super) home: Mutex<Option<Box<ServerSession>>>,
     /// Set when the way through the engine ended in a panic.

@@ -227,7 +227,7 @@ pub(super) fn prepare(
         ask_usage: prompt.request.ask_usage,
         counted: false,
         live,
-        coming: app.captures.coming().clone(),
+        coming: app.captures.pending().clone(),
         state: Progress::within(&app.body_memory).into(),
         home: Default::default(),
         panicked: Default::default(),

@@ -16,9 +16,9 @@ use super::relay::{Answer, says_event_stream};
 use crate::app::App;
 use crate::auth::{CaptureLevel, Principal};
 use crate::bounds;
-use crate::capture::coming::Coming;
-use crate::capture::draft::Draft;
-use crate::capture::record::{self, Attempt, Bodies, Head, Served, State};
+use crate::capture::pending::PendingCapture;
+use crate::capture::raw_capture::RawCapture;
+use crate::capture::record::{self, Attempt, Bodies, CaptureState, Head, Served};
 use crate::capture::scrub::offers_tools_past;
 use crate::error::Error;
 use crate::id::{KeyId, NodeId, RequestId, UserId};
@@ -158,12 +158,12 @@ impl Outcome {
         })
     }
 
-    fn state(&self, status: u16) -> State {
+    fn state(&self, status: u16) -> CaptureState {
         match self.failure {
-            Some(Failure::ClientGone) => State::Aborted,
-            Some(_) => State::Failed,
-            None if status >= 500 || status == 429 => State::Failed,
-            None => State::Completed,
+            Some(Failure::ClientGone) => CaptureState::Aborted,
+            Some(_) => CaptureState::Failed,
+            None if status >= 500 || status == 429 => CaptureState::Failed,
+            None => CaptureState::Completed,
         }
     }
 }
@@ -181,7 +181,7 @@ pub(super) struct Record {
     /// Who pays, with which key.
     payer: (UserId, Option<KeyId>),
     /// Unless nothing is captured.
-    coming: Option<Coming>,
+    coming: Option<PendingCapture>,
 }
 
 impl Record {
@@ -204,7 +204,7 @@ impl Record {
         exchange: &Exchange,
         principal: &Principal,
         prompt: &Prompt,
-        coming: Option<Coming>,
+        coming: Option<PendingCapture>,
     ) -> Self {
         let settings = &app.server.capture;
         let opted_out = settings.client_opt_out && says_off(&prompt.headers);
@@ -294,7 +294,7 @@ impl Record {
         let coming = self
             .coming
             .is_some()
-            .then(|| app.captures.coming().announce(&id, &self.head.owner, Some(original)));
+            .then(|| app.captures.pending().announce(&id, &self.head.owner, Some(original)));
         let head = Box::new(Head {
             id,
             created_at: at,
@@ -345,7 +345,7 @@ impl Record {
         error: &Error,
         said: Bytes,
     ) {
-        self.head.state = State::Refused;
+        self.head.state = CaptureState::Refused;
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
         self.head.total_ms = millis(self.began.elapsed());
@@ -391,7 +391,7 @@ impl Record {
     }
 
     /// Ends a shadow: its capture is all that remains. What it used is in there, and in no counter. Gives how it ended.
-    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> State {
+    pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> CaptureState {
         let gone = outcome.failure == Some(Failure::ClientGone);
         self.ended(&outcome, if gone { 499 } else { outcome.status.unwrap_or(502) });
         let state = self.head.state;
@@ -481,8 +481,10 @@ impl Record {
                 bodies.response = Bytes::new();
                 head.lacks_of_answer();
             }
-            app.captures
-                .offer_announced(Draft { head, request_headers, response_headers, bodies }, coming);
+            app.captures.offer_announced(
+                RawCapture { head, request_headers, response_headers, bodies },
+                coming,
+            );
         }
     }
 }

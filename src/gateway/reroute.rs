@@ -170,7 +170,7 @@ async fn reroute(
     let announced =
         RequestId::parse(id).filter(|_| app.server.capture.enabled && !dry_run).map(|original| {
             let owner = principal.user_id().unwrap_or_else(UserId::admin);
-            app.captures.coming().announce(&exchange.id, &owner, Some(&original))
+            app.captures.pending().announce(&exchange.id, &owner, Some(&original))
         });
     let original = replays::look_up(&app.archive, &app.captures, principal, id).await?;
     original.head.check_replayable()?;

@@ -138,7 +138,7 @@ impl Copied {
             forward: std::mem::take(&mut self.forward),
             query: self.query.take(),
             rates: Default::default(),
-            coming: self.app.captures.coming().clone(),
+            coming: self.app.captures.pending().clone(),
             decision: self.decision.clone(),
             rule: None,
             capture_limit: self.app.server.capture.max_body,

@@ -1,7 +1,7 @@
 //! What one capture costs before and after, in whole nano-dollars: what was billed, or the tokens
 //! that were billed at another target's prices. Nothing is invented for a capture without usage.
 
-use crate::capture::record::{Head, State};
+use crate::capture::record::{CaptureState, Head};
 use crate::protocol::endpoint::Endpoint;
 use crate::routing::recipe::Routing;
 use crate::store::{NanoUsd, nano_usd};
@@ -89,7 +89,7 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
 /// and what failed is not billed.
 fn lacks_usage(head: &Head) -> bool {
     let counts = head.endpoint == Endpoint::CountTokens.as_str();
-    head.state == State::Completed && (200..300).contains(&head.status) && !counts
+    head.state == CaptureState::Completed && (200..300).contains(&head.status) && !counts
 }
 
 fn served(head: &Head) -> Option<String> {
@@ -162,8 +162,8 @@ mod tests {
         };
         assert_eq!(cost(&|head| head.endpoint = "messages.count_tokens".into()), Ok(0));
         assert_eq!(cost(&|head| head.status = 400), Ok(0));
-        assert_eq!(cost(&|head| head.state = State::Failed), Ok(0));
-        assert_eq!(cost(&|head| (head.state, head.status) = (State::Aborted, 499)), Ok(0));
+        assert_eq!(cost(&|head| head.state = CaptureState::Failed), Ok(0));
+        assert_eq!(cost(&|head| (head.state, head.status) = (CaptureState::Aborted, 499)), Ok(0));
         // A whole answer cost something, and nobody said what.
         assert_eq!(cost(&|_| {}), lacks("demo/echo", Lack::Usage));
     }

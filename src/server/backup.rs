@@ -1,18 +1,14 @@
 //! A copy of a data directory that a gateway can start on, also of one that is in use.
 
-use std::collections::{HashMap, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::BootError;
+use crate::archive::segment_folder::{FOLDER, file_name};
 use crate::atomic_file::directory;
-use crate::bounds;
-use crate::capture::segment::format;
-use crate::store::{SegmentRow, StoreError, copy_accounts, copy_captures};
-
-const CAPTURES: &str = "captures";
+use crate::store::{StoreError, copy_accounts, copy_capture_index, drop_segments_of_copy};
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -56,7 +52,7 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     copy_accounts(data, draft)?;
     let all = || {
         let mut bytes = 0;
-        for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(CAPTURES))?) {
+        for entry in std::fs::read_dir(draft)?.chain(std::fs::read_dir(draft.join(FOLDER))?) {
             let path = entry?.path();
             sync(&path)?;
             bytes += std::fs::metadata(&path)?.len();
@@ -68,46 +64,26 @@ fn copy_all(data: &Path, draft: &Path) -> Result<BackedUp, BootError> {
     Ok(BackedUp { segments, bytes })
 }
 
-/// Copies the index of captures and its segments. If a segment is missing, it was deleted since the
-/// index was copied, and a newer index does not have it; or it is lost.
+/// Copies the index of captures, then its segments: each holds at least what the copied index knows
+/// of it. A segment that was deleted meanwhile is dropped from the copied index. Returns how many
+/// were copied.
 fn copy_segments(data: &Path, draft: &Path) -> Result<usize, BootError> {
-    let (from, to) = (data.join(CAPTURES), draft.join(CAPTURES));
+    let (from, to) = (data.join(FOLDER), draft.join(FOLDER));
     DirBuilder::new().mode(0o700).create(&to).map_err(|error| cannot(&to, &error))?;
-    let (mut copied, mut absent): (HashMap<i64, SegmentRow>, HashSet<i64>) = Default::default();
-    for _ in 0..bounds::BACKUP_TRIES {
-        let rows = copy_captures(data, draft)?;
-        let mut left = false;
-        for row in &rows {
-            // A segment that was still being written is longer by now.
-            if absent.contains(&row.number) || copied.get(&row.number) == Some(row) {
-                continue;
-            }
-            match std::fs::copy(format::path(&from, row.number), format::path(&to, row.number)) {
-                Ok(_) => _ = copied.insert(row.number, row.clone()),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    left |= absent.insert(row.number)
-                }
-                Err(error) => return Err(cannot(&format::path(&to, row.number), &error)),
-            }
-        }
-        if !left {
-            drop_others(&to, &rows, &copied).map_err(|error| cannot(&to, &error))?;
-            return Ok(rows.len());
+    let segments = copy_capture_index(data, draft)?;
+    let mut gone = Vec::new();
+    for number in &segments {
+        let (from, to) = (from.join(file_name(*number)), to.join(file_name(*number)));
+        match std::fs::copy(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => gone.push(*number),
+            Err(error) => return Err(cannot(&from, &error)),
+            Ok(_) => {}
         }
     }
-    Err(BootError("segments of captures are deleted faster than they can be copied".into()))
-}
-
-/// Deletes copies of segments that the index no longer has.
-fn drop_others(
-    to: &Path,
-    rows: &[SegmentRow],
-    copied: &HashMap<i64, SegmentRow>,
-) -> io::Result<()> {
-    for number in copied.keys().filter(|number| !rows.iter().any(|row| row.number == **number)) {
-        std::fs::remove_file(format::path(to, *number))?;
+    if !gone.is_empty() {
+        drop_segments_of_copy(draft, &gone)?;
     }
-    Ok(())
+    Ok(segments.len() - gone.len())
 }
 
 /// Whether there is nothing at this path, or an empty directory.

@@ -8,8 +8,8 @@ use log::{info, warn};
 use super::Gateway;
 use super::master::{MasterKeys, Unlocked};
 use crate::app::{App, AppParts};
+use crate::archive::Archive;
 use crate::auth::Auth;
-use crate::capture::index::Archive;
 use crate::capture::queue::CaptureQueue;
 use crate::clock::Clock;
 use crate::config::{self, Server, Variables};
@@ -173,8 +173,8 @@ async fn open_archive(
         .counting(Metrics::clone(metrics))
         .redacting(server.capture.redactor.clone().veiling(auth.key_redactor().clone()));
     if let Err(error) = archive.recover().await {
-        // A full disk or a damaged file is no reason to refuse traffic.
-        warn!("captures of the last run could not be recovered: {error}");
+        // Traffic does not depend on it, and the first capture tries again.
+        warn!("the segments of captures cannot be listed: {error}");
     }
     archive
 }

@@ -227,7 +227,7 @@ async fn sweep_audit(app: &App) {
     }
 }
 
-/// Completes the index of captures, and deletes captures beyond their retention.
+/// Deletes captures beyond their retention.
 struct CaptureRetention {
     app: Arc<App>,
 }
@@ -235,9 +235,7 @@ struct CaptureRetention {
 #[async_trait]
 impl BackgroundService for CaptureRetention {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let complete = self.app.archive.catch_up_at_last();
-        // Also while the index is incomplete: the disk must not fill up.
-        let tend = async {
+        let retain = async {
             let mut tick = tokio::time::interval(bounds::SWEEP_INTERVAL);
             loop {
                 tick.tick().await;
@@ -245,15 +243,15 @@ impl BackgroundService for CaptureRetention {
                 let before =
                     now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
                 if let Some(Err(error)) =
-                    catch(&self.app, self.app.archive.tend(now, before, retention.size)).await
+                    catch(&self.app, self.app.archive.retain(before, retention.size)).await
                 {
-                    warn!("expired or deleted captures could not be removed from disk: {error}");
+                    warn!("captures past their retention could not be removed: {error}");
                 }
             }
         };
         tokio::select! {
             _ = shutdown.changed() => {}
-            _ = async { tokio::join!(complete, tend) } => {}
+            () = retain => {}
         }
     }
 }

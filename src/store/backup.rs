@@ -8,8 +8,7 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::StoreError;
-use super::captures::CaptureIndex;
-use super::rows::SegmentRow;
+use super::capture_index::{drop_segments, segment_numbers};
 use super::worker::open_to_read;
 use crate::bounds;
 
@@ -25,17 +24,21 @@ pub fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
     if said == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(said)) }
 }
 
-/// Copies the index of captures in place of one that may be there, and gives the segments that it speaks of.
-pub fn copy_captures(from: &Path, to: &Path) -> Result<Vec<SegmentRow>, StoreError> {
+/// Copies the index of captures; returns the numbers of its segments.
+pub fn copy_capture_index(from: &Path, to: &Path) -> Result<Vec<i64>, StoreError> {
     let path = to.join(CAPTURES);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    let mut copy = copy(&from.join(CAPTURES), &path)?;
-    let segments = CaptureIndex::new(&mut copy).segments()?;
+    let copy = copy(&from.join(CAPTURES), &path)?;
+    let segments = segment_numbers(&copy)?;
     close(copy, &path)?;
     Ok(segments)
+}
+
+/// Deletes segments and their captures from such a copy.
+pub fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> {
+    let path = to.join(CAPTURES);
+    let mut copy = Connection::open(&path)?;
+    drop_segments(&mut copy, gone)?;
+    close(copy, &path)
 }
 
 /// A copy in one step, within one transaction of a reader: in several it would begin again with every write meanwhile.

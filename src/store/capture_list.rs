@@ -4,10 +4,13 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::StoreError;
-use super::captures::place;
-use super::rows::{CaptureFilter, CapturePage, Shadows};
+use super::capture_index::location;
+use super::capture_rows::{CaptureFilter, CapturePage, Shadows};
 use crate::bounds;
 use crate::id::{KeyId, RequestId, UserId};
+
+/// The columns of a location.
+const LOCATION: &str = "segment, head_at, head_len, bodies_at, bodies_len, salt";
 
 /// Conditions of a statement and their values. Only fixed text goes into the statement.
 #[derive(Default)]
@@ -59,11 +62,10 @@ fn page(
     // SQLite reads the inner select as it goes, and ends it when the outer one has enough.
     let within = format!(
         "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider, decided_model, status, state, shadow_of,
-            segment, heads, bodies, position FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
+            {LOCATION} FROM captures{index}{} ORDER BY id DESC LIMIT ?)",
         inner.sql
     );
-    let sql =
-        format!("SELECT id, segment, heads, bodies, position FROM {within}{} LIMIT ?", outer.sql);
+    let sql = format!("SELECT id, {LOCATION} FROM {within}{} LIMIT ?", outer.sql);
     let values = inner
         .values
         .iter()
@@ -73,7 +75,7 @@ fn page(
         .chain([most(limit.saturating_add(1))]);
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), |row| {
-        Ok((RequestId::known(&row.get::<_, String>(0)?), place(row)?))
+        Ok((RequestId::known(&row.get::<_, String>(0)?), location(row)?))
     })?;
     let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     found.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));

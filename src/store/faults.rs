@@ -71,10 +71,7 @@ struct Switches {
     disk_full: AtomicBool,
     /// Bytes that the next write into a segment gets to, and one; 0: all of them.
     torn_at: AtomicUsize,
-    truncations_left: AtomicU32,
     syncs_left: AtomicU32,
-    index_full_left: AtomicU32,
-    notes_full: AtomicBool,
     panics: [AtomicU32; Place::ALL.len()],
     said: Mutex<String>,
     stalled: Mutex<bool>,
@@ -136,24 +133,9 @@ impl Faults {
         self.0.torn_at.store(bytes.saturating_add(1), Ordering::Release);
     }
 
-    /// The next `count` times that a segment is to be cut back fail.
-    pub fn fail_truncations(&self, count: u32) {
-        self.0.truncations_left.store(count, Ordering::Release);
-    }
-
     /// The next `count` times that a segment is to survive the loss of power fail.
     pub fn fail_syncs(&self, count: u32) {
         self.0.syncs_left.store(count, Ordering::Release);
-    }
-
-    /// The next `count` times that captures are to leave the index it finds the disk full.
-    pub fn fill_index(&self, count: u32) {
-        self.0.index_full_left.store(count, Ordering::Release);
-    }
-
-    /// The index of captures finds the disk full when it is to say which segments are ahead of the clock, until [`Faults::clear`].
-    pub fn fill_notes(&self) {
-        self.0.notes_full.store(true, Ordering::Release);
     }
 
     /// The next `count` times that a request comes to `place` it panics, with these words.
@@ -185,10 +167,7 @@ impl Faults {
         self.0.accounts_full.store(false, Ordering::Release);
         self.0.disk_full.store(false, Ordering::Release);
         self.0.torn_at.store(0, Ordering::Release);
-        self.0.truncations_left.store(0, Ordering::Release);
         self.0.syncs_left.store(0, Ordering::Release);
-        self.0.index_full_left.store(0, Ordering::Release);
-        self.0.notes_full.store(false, Ordering::Release);
         self.0.panics.iter().for_each(|left| left.store(0, Ordering::Release));
         *self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
         *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = false;
@@ -233,37 +212,10 @@ impl Faults {
         self.0.torn_at.swap(0, Ordering::AcqRel).checked_sub(1)
     }
 
-    /// Before a segment is cut back.
-    pub fn before_truncation(&self) -> io::Result<()> {
-        if spend(&self.0.truncations_left) {
-            Err(io::Error::other("truncation failed on demand"))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Before a segment is made to survive the loss of power.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) {
             Err(io::Error::other("sync failed on demand"))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Before the captures of a segment leave the index.
-    pub fn before_forgetting(&self) -> Result<(), StoreError> {
-        if spend(&self.0.index_full_left) {
-            Err(StoreError::Full("on demand".into()))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Before it is noted which segments are ahead of the clock.
-    pub fn before_noting(&self) -> Result<(), StoreError> {
-        if self.0.notes_full.load(Ordering::Acquire) {
-            Err(StoreError::Full("on demand".into()))
         } else {
             Ok(())
         }

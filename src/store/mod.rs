@@ -7,8 +7,10 @@ mod audit;
 mod audit_retention;
 mod backup;
 mod books;
+mod capture_file;
+mod capture_index;
 mod capture_list;
-mod captures;
+mod capture_rows;
 mod documents;
 mod faults;
 mod keys;
@@ -33,23 +35,25 @@ use jiff::Timestamp;
 
 use crate::blocking::BlockingError;
 use crate::error::{Error, Kind};
-use crate::id::{AgentId, AuditId, KeyId, RequestId, SessionId, UserId};
+use crate::id::{AgentId, AuditId, KeyId, SessionId, UserId};
 use crate::secret::SecretBytes;
 use probe::Probe;
 
 pub use audit::{Action, AuditFilter, AuditRow, Event, Rank, Target};
-pub use backup::{copy_accounts, copy_captures};
+pub use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use books::{SpendRow, UsageColumn, UsageGroup, UsageKey, UsageQuery, UsageSums};
-pub use captures::{CaptureIndex, INDEX_STEP};
+pub use capture_index::CaptureIndex;
+pub use capture_rows::{
+    ByteRange, CaptureFilter, CaptureLocation, CapturePage, CaptureRow, SegmentRow, Shadows,
+};
 pub use faults::{Faults, Place as FaultPlace};
 pub use limits::{Budget, Limits, NanoUsd, Per, covers, dollars, nano_usd};
 pub use nodes::{NodeModel, NodeRow, PreviousNodeSecret, Registration, SpentNonce};
 pub use pairs::Pairs;
 pub use root_key::{Opening, WrappedRootKey, inspect};
 pub use rows::{
-    Actor, AgentRow, CaptureFilter, CapturePage, CaptureRow, Change, Committed, DocumentRow,
-    KeyPatch, KeyRow, KeyStatus, NewSecret, OldCapture, Place, PreviousSecret, Role, Seen,
-    SegmentRow, SessionRow, Shadows, Snapshot, UserRow,
+    Actor, AgentRow, Change, Committed, DocumentRow, KeyPatch, KeyRow, KeyStatus, NewSecret,
+    PreviousSecret, Role, Seen, SessionRow, Snapshot, UserRow,
 };
 pub use sqlite::DataDir;
 pub use users::ChangeUser;
@@ -473,75 +477,9 @@ impl Store {
         let Backend::Sqlite(sqlite) = &*self.backend;
         sqlite.dir()
     }
-
-    /// Does `work` with the index of captures, on the one thread that writes captures: after what was sent there before, and
-    /// alone. It may wait for the disk, and runs to its end whatever becomes of the caller.
-    pub async fn write_captures<T, F>(&self, work: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut CaptureIndex<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.marked(sqlite.write_captures(&self.faults, work).await)
-    }
-
-    /// The index of captures knows all of them: one that was damaged before and put aside is of no more use.
-    pub fn captures_complete(&self) {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        sqlite.forget_damaged();
-    }
-
-    /// Whose a capture is, if it is there.
-    pub async fn capture_owner(&self, id: &RequestId) -> Result<Option<UserId>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.marked(
-            sqlite
-                .reader
-                .read(&self.faults, move |connection| captures::owner(connection, &id))
-                .await,
-        )
-    }
-
-    /// Captures, newest first, older than `after`, up to `limit`; no more than [`crate::bounds::LIST_ROWS`] are looked at,
-    /// or [`crate::bounds::LIST_LOOKUPS`].
-    pub async fn list_captures(
-        &self,
-        filter: CaptureFilter,
-        limit: usize,
-        after: Option<RequestId>,
-    ) -> Result<CapturePage, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let list = move |connection: &mut rusqlite::Connection| {
-            capture_list::list(
-                connection,
-                &filter,
-                limit,
-                after.as_ref(),
-                capture_list::budget(&filter),
-            )
-        };
-        sqlite.marked(sqlite.reader.read(&self.faults, list).await)
-    }
-
-    /// Where a capture is, if it is there.
-    pub async fn locate_capture(&self, id: &RequestId) -> Result<Option<Place>, StoreError> {
-        let Backend::Sqlite(sqlite) = &*self.backend;
-        let id = id.clone();
-        sqlite.marked(
-            sqlite
-                .reader
-                .read(&self.faults, move |connection| captures::locate(connection, &id))
-                .await,
-        )
-    }
 }
 
-#[cfg(test)]
-mod captures_tests;
 #[cfg(test)]
 mod following_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub(crate) use captures_tests::make_captures_of_the_second_schema;

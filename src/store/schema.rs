@@ -117,50 +117,21 @@ ALTER TABLE documents ADD COLUMN sealed BLOB;
 ];
 
 /// Of `captures.db`.
-pub(super) const CAPTURES: &[&str] = &[
-    "
-CREATE TABLE captures (
-    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
-    model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT,
-    head BLOB NOT NULL) STRICT;
-CREATE INDEX captures_owner ON captures (owner, id);
-CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
-CREATE TABLE bodies (id TEXT PRIMARY KEY REFERENCES captures (id) ON DELETE CASCADE, sealed BLOB NOT NULL) STRICT;
-",
-    "
-ALTER TABLE captures ADD COLUMN shadow_of TEXT;
-CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
-",
-    // Captures are in segments now, and this is their index. What was here waits to be moved there.
-    "
-DROP INDEX captures_owner;
-DROP INDEX captures_replay_of;
-DROP INDEX captures_shadow_of;
-ALTER TABLE captures RENAME TO old_captures;
-ALTER TABLE bodies RENAME TO old_bodies;
-CREATE TABLE segments (
-    number INTEGER PRIMARY KEY, sealed INTEGER NOT NULL, newest INTEGER NOT NULL, bytes INTEGER NOT NULL, synced INTEGER NOT NULL) STRICT;
+pub(super) const CAPTURES: &[&str] = &["
+CREATE TABLE segments (number INTEGER PRIMARY KEY, newest INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
 CREATE TABLE captures (
     id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, owner TEXT NOT NULL, key TEXT, alias TEXT, recipe TEXT, provider TEXT,
     model TEXT, decided_provider TEXT, decided_model TEXT, status INTEGER NOT NULL, state TEXT NOT NULL, replay_of TEXT, shadow_of TEXT,
-    segment INTEGER NOT NULL, heads INTEGER NOT NULL, bodies INTEGER, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    segment INTEGER NOT NULL, head_at INTEGER NOT NULL, head_len INTEGER NOT NULL, bodies_at INTEGER, bodies_len INTEGER, salt BLOB)
+    STRICT, WITHOUT ROWID;
 CREATE INDEX captures_owner ON captures (owner, id);
 CREATE INDEX captures_replay_of ON captures (replay_of, id) WHERE replay_of IS NOT NULL;
 CREATE INDEX captures_shadow_of ON captures (shadow_of, id) WHERE shadow_of IS NOT NULL;
 CREATE INDEX captures_segment ON captures (segment);
-CREATE TABLE graves (id TEXT PRIMARY KEY, at INTEGER NOT NULL, segment INTEGER, heads INTEGER, position INTEGER) STRICT, WITHOUT ROWID;
-CREATE INDEX graves_segment ON graves (segment);
-",
-    // Failures are what is looked for most among many, and few.
-    "
+-- Failures are few, and looked for most.
 CREATE INDEX captures_failed ON captures (id) WHERE status >= 400;
 CREATE INDEX captures_owner_failed ON captures (owner, id) WHERE status >= 400;
-",
-    // When a segment was first seen to hold captures of times that are yet to come, in microseconds since the epoch.
-    "
-ALTER TABLE segments ADD COLUMN ahead INTEGER;
-",
-];
+"];
 
 /// Brings a file up to date; all steps or none.
 pub(super) fn migrate(connection: &mut Connection, steps: &[&str]) -> Result<(), StoreError> {

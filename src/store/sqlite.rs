@@ -2,18 +2,16 @@
 //! which may be written in bursts. Each has its own writer thread, so a burst of captures never stalls a key.
 
 use std::fs::{File, TryLockError};
-use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::captures::CaptureIndex;
+use super::capture_file::open_index;
 use super::root_key::{self, Opening};
 use super::rows::Committed;
 use super::worker::{Durability, Worker, checkpoint, open, open_to_read};
 use super::{Faults, Follower, Store, StoreError, accounts, documents, schema};
-use crate::bounds;
 use crate::secret::SecretBytes;
 
 /// The four threads. The lock is given back last, when they have ended (fields drop in order).
@@ -93,146 +91,27 @@ impl Sqlite {
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut CaptureIndex<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&mut rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
     {
         let faults = faults.clone();
         let work = move |connection: &mut rusqlite::Connection| {
             faults.before_append()?;
-            work(&mut CaptureIndex::new(connection))
+            work(connection)
         };
         self.captures.run(work).await
-    }
-
-    /// Notes that the index turned out to be damaged, so that the next start makes it again.
-    pub(super) fn marked<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(StoreError::Damaged(what)) = &done {
-            let mark = self.dir.path().join(DAMAGED);
-            if !mark.exists() {
-                log::error!(
-                    "the index of captures is damaged ({what}): the next start makes it again"
-                );
-                // A later failure tries again.
-                let _unmarked = File::create(mark);
-            }
-        }
-        done
-    }
-
-    /// Takes the index away that was damaged: it has been made again. What was deleted since may be in it.
-    pub(super) fn forget_damaged(&self) {
-        // Mostly there is none.
-        let _none = std::fs::remove_file(self.dir.path().join(ASIDE));
     }
 
     /// Moves what is in the write-ahead logs into the databases.
     pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
         let (accounts, captures) =
             tokio::join!(self.accounts.run(checkpoint), self.captures.run(checkpoint));
-        accounts.and(self.marked(captures))
+        accounts.and(captures)
     }
 
     /// Where the files are.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
-}
-
-/// A file that says that the index is damaged, which is not seen in every file at the start.
-const DAMAGED: &str = "captures.db-damaged";
-
-/// Opens the index of captures, or makes it. One that is damaged is put aside, as it can be made again.
-fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
-    let mark = path.with_file_name(DAMAGED);
-    let opened = if mark.exists() {
-        Err(StoreError::Damaged("as was seen before".into()))
-    } else {
-        open_whole(path)
-    };
-    let Err(StoreError::Damaged(why)) = opened else { return opened };
-    if path.exists() {
-        put_aside(path, &why)?;
-    }
-    let index = open_whole(path)?;
-    let _none = std::fs::remove_file(mark);
-    Ok(index)
-}
-
-/// Puts a damaged index aside. One that may hold captures, as it did before there were segments, is kept for whoever can still
-/// read something out of it: with its journal, under a name of its own, and by nobody here removed.
-fn put_aside(path: &Path, why: &str) -> Result<(), StoreError> {
-    let journals = ["db-wal", "db-shm"];
-    if is_index(path)? {
-        let aside = path.with_file_name(ASIDE);
-        log::error!(
-            "the index of captures is damaged ({why}) and is made again; what it was is {} until then",
-            aside.display()
-        );
-        std::fs::rename(path, &aside)?;
-        for journal in journals {
-            // They belong to what was put aside, and may not be there.
-            let _none = std::fs::remove_file(path.with_extension(journal));
-        }
-        return Ok(());
-    }
-    let named = |number: u32| path.with_file_name(format!("captures-damaged-{number}.db"));
-    let aside = (1..)
-        .map(named)
-        .find(|name| !name.exists())
-        .ok_or_else(|| StoreError::Damaged("it cannot be put aside".into()))?;
-    log::error!(
-        "captures.db is damaged ({why}), and captures of an earlier build may be in it that are nowhere else: it is kept as {}. \
-         Captures go into a new one",
-        aside.display()
-    );
-    for journal in journals {
-        let (from, to) = (path.with_extension(journal), aside.with_extension(journal));
-        if from.exists() {
-            std::fs::rename(from, to)?;
-        }
-    }
-    Ok(std::fs::rename(path, &aside)?)
-}
-
-/// Whether a file that does not open as one is an index of segments and nothing else: then it can be made again.
-fn is_index(path: &Path) -> Result<bool, StoreError> {
-    // The schema lies there as it was written, also where the rest is damaged.
-    let mut schema = Vec::new();
-    File::open(path)?.take(SCHEMA_BYTES).read_to_end(&mut schema)?;
-    let says = |what: &str| memchr::memmem::find(&schema, what.as_bytes()).is_some();
-    Ok(says("CREATE TABLE segments") && !says("old_bodies"))
-}
-
-/// Bytes at the beginning of an index in which its schema is: a page and those that it overflows to.
-const SCHEMA_BYTES: u64 = 256 << 10;
-/// An index that was damaged, until it has been made again.
-const ASIDE: &str = "captures.damaged";
-
-fn open_whole(path: &Path) -> Result<rusqlite::Connection, StoreError> {
-    let mut index = open(path, Durability::Process)?;
-    let whole =
-        |found: bool, why: &str| if found { Ok(()) } else { Err(StoreError::Damaged(why.into())) };
-    // Rows that were deleted leave the file with the transaction that does it.
-    index.pragma_update(None, "secure_delete", true)?;
-    let moved = index
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-        .map_err(StoreError::from);
-    if let Err(StoreError::Damaged(why)) = moved {
-        return Err(StoreError::Damaged(why));
-    }
-    let size: u64 = index.query_row(
-        "SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s",
-        [],
-        |row| Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0)),
-    )?;
-    let length = std::fs::metadata(path).map_err(StoreError::unavailable)?.len();
-    // What could not be moved there, for want of room, is in the journal still.
-    whole(length >= size || moved.is_err(), "it is cut off")?;
-    if length <= bounds::INDEX_CHECK {
-        let said: String = index.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        whole(said == "ok", &said)?;
-    }
-    schema::migrate(&mut index, schema::CAPTURES)?;
-    Ok(index)
 }
 
 /// The data directory: whoever has this value has it alone, in this process and among all.

@@ -97,7 +97,7 @@ pub(super) enum Durability {
 }
 
 /// How long a connection waits for another one's transaction.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// Moves what the write-ahead log holds into the database itself, durably, and empties the log. Where a
 /// reader is in the way it moves as much as it can, and the log stays: whoever waits to write would wait for that reader too.

@@ -14,17 +14,16 @@ use super::corpus::{Position, for_each_line};
 use crate::bounds;
 
 /// The counts of an answer: their names, and the texts for people.
-const COUNTS: [(&str, &str); 5] = [
+const COUNTS: [(&str, &str); 4] = [
     ("imported", "imported"),
     ("existing", "already there"),
-    ("deleted", "deleted there before"),
     ("expired", "beyond the retention there"),
     ("refused", "too large or refused"),
 ];
 
-/// ImportCounts of all answers.
+/// Sums over all answers.
 #[derive(Default)]
-struct ImportCounts([u64; 5]);
+struct ImportCounts([u64; 4]);
 
 /// Imports a file in batches. If one fails, those before it stay imported, and the same call goes
 /// on from there. A line that is too large for the gateway is counted as refused.

@@ -1,4 +1,4 @@
-//! What a request leaves to the capture's writer.
+//! A capture as its request leaves it, before redaction.
 
 use http::HeaderMap;
 
@@ -6,23 +6,22 @@ use super::record::{Bodies, Capture, Head};
 use super::scrub::keep_headers;
 use super::size;
 
-/// A finished call as its request leaves it: what can be written out later is still as it came. The capture's writer makes
-/// the rest of it, beside the request's path.
+/// A finished call as its request leaves it. The capture writer does the rest, off the request's path.
 ///
 /// Not `Debug`: the client's headers hold its credential.
-pub struct Draft {
-    /// All that is known of the call; the headers join it in [`Draft::finish`].
+pub struct RawCapture {
+    /// Everything but the headers, which [`RawCapture::finish`] adds.
     pub head: Head,
     /// As the client sent them.
     pub request_headers: HeaderMap,
     /// As the client got them.
     pub response_headers: HeaderMap,
-    /// The bodies.
+    /// As they passed.
     pub bodies: Bodies,
 }
 
-impl Draft {
-    /// The capture, without any credential in its headers.
+impl RawCapture {
+    /// The capture, without credentials in its headers.
     pub fn finish(self) -> Capture {
         let mut head = self.head;
         head.request_headers.extend(keep_headers(&self.request_headers));
@@ -30,7 +29,7 @@ impl Draft {
         Capture { head, bodies: self.bodies }
     }
 
-    /// About how much memory it holds.
+    /// Estimated bytes of memory that it holds.
     pub fn size(&self) -> usize {
         let headers = self.request_headers.iter().chain(&self.response_headers);
         let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -38,10 +37,10 @@ impl Draft {
     }
 }
 
-impl From<Capture> for Draft {
+impl From<Capture> for RawCapture {
     fn from(capture: Capture) -> Self {
         let Capture { head, bodies } = capture;
-        Draft {
+        RawCapture {
             head,
             request_headers: HeaderMap::new(),
             response_headers: HeaderMap::new(),

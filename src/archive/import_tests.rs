@@ -1,12 +1,11 @@
-//! Captures from elsewhere beside live ones, by a clock that the test moves.
+//! Imported captures beside live ones.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::*;
-use crate::capture::index::tests::{archive, captures, ids, ids_of, segments};
-use crate::clock::Clock;
+use crate::archive::service::tests::{archive, captures, ids, ids_of, segments};
 
 const SPAN: Duration = Duration::from_secs(5);
 
@@ -21,8 +20,7 @@ fn us(second: i64) -> i64 {
 #[tokio::test]
 async fn what_is_imported_leaves_at_its_age_beside_live_traffic() {
     let dir = tempfile::tempdir().unwrap();
-    let clock = Clock::manual(captures(100..101)[0].head.created_at);
-    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let archive = archive(dir.path()).await;
     let live = captures(100..102);
     append(&archive, &live[..1]).await;
     let old = captures(0..3);
@@ -34,7 +32,7 @@ async fn what_is_imported_leaves_at_its_age_beside_live_traffic() {
         archive.import(old, SPAN).await.unwrap(),
         Imported { existing: 3, ..Imported::default() }
     );
-    archive.tend(clock.now(), us(50), u64::MAX).await.unwrap();
+    archive.retain(us(50), u64::MAX).await.unwrap();
     assert_eq!(
         ids(&archive).await,
         ids_of(&live),
@@ -45,14 +43,13 @@ async fn what_is_imported_leaves_at_its_age_beside_live_traffic() {
 #[tokio::test]
 async fn those_of_different_times_leave_at_different_times() {
     let dir = tempfile::tempdir().unwrap();
-    let clock = Clock::manual(captures(100..101)[0].head.created_at);
-    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let archive = archive(dir.path()).await;
     // In whatever order they come.
     let mut all = captures(0..12);
     all.rotate_left(7);
     assert_eq!(archive.import(all, SPAN).await.unwrap().imported, 12);
     assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&captures(0..12)), 2));
-    archive.tend(clock.now(), us(6), u64::MAX).await.unwrap();
+    archive.retain(us(6), u64::MAX).await.unwrap();
     assert_eq!((ids(&archive).await, segments(dir.path()).len()), (ids_of(&captures(6..12)), 1));
 }
 
@@ -74,14 +71,4 @@ async fn what_is_imported_has_no_credentials() {
     assert_eq!(archive.import(vec![one], SPAN).await.unwrap().imported, 1);
     let read = archive.get(&id).await.unwrap().unwrap().whole().to_string();
     assert!(!read.contains("canary") && read.matches("kept").count() == 3, "{read}");
-}
-
-#[tokio::test]
-async fn nothing_is_taken_in_while_the_index_is_incomplete() {
-    let dir = tempfile::tempdir().unwrap();
-    let archive = archive(dir.path()).await;
-    assert!(archive.check_complete().is_ok());
-    archive.shared.incomplete.store(true, std::sync::atomic::Ordering::Release);
-    assert_eq!(archive.check_complete().unwrap_err().status().as_u16(), 503);
-    assert_eq!(archive.import(captures(0..1), SPAN).await.unwrap_err().status().as_u16(), 503);
 }

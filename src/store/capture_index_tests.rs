@@ -1,10 +1,10 @@
 //! The index of captures on real files.
 
-use std::collections::HashMap;
+use jiff::Timestamp;
 
 use super::*;
-use crate::id::{Random, UserId};
-use crate::store::Shadows;
+use crate::id::Random;
+use crate::store::{Faults, Shadows};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_764_000_000 + second).unwrap()
@@ -30,23 +30,19 @@ fn row(second: i64, random: &Random) -> CaptureRow {
 }
 
 fn segment(number: i64) -> SegmentRow {
-    SegmentRow {
-        number,
-        sealed: true,
-        newest_us: at(9).as_microsecond(),
-        bytes: 4_000,
-        synced: 4_000,
-    }
+    SegmentRow { number, newest_us: at(9).as_microsecond() - number, bytes: 4_000 }
 }
 
-fn placed(rows: &[CaptureRow], segment: i64) -> Vec<(CaptureRow, Place)> {
-    let place = |position| Place { segment, heads: 200, bodies: Some(300), position };
-    rows.iter().cloned().zip((0..).map(place)).collect()
+fn location(segment: i64, at: u64) -> CaptureLocation {
+    let range = |offset| ByteRange { offset, length: 7 };
+    let bodies = at.is_multiple_of(2).then(|| range(at * 20 + 10));
+    let salt = (at % 3 > 0).then_some([at as u8; 16]);
+    CaptureLocation { segment, head: range(at * 20), bodies, salt }
 }
 
 async fn append(store: &Store, rows: &[CaptureRow], number: i64) {
-    let rows = placed(rows, number);
-    store.write_captures(move |index| index.append(&segment(number), &rows, || ())).await.unwrap();
+    let rows = (0..).zip(rows).map(|(at, row)| (row.clone(), location(number, at))).collect();
+    store.capture_index().insert(segment(number), rows, false, || ()).await.unwrap();
 }
 
 #[tokio::test]
@@ -62,10 +58,10 @@ async fn captures_are_listed_newest_first_and_by_filter() {
     rows[2].replay_of = Some(rows[0].id.clone());
     rows[4].shadow_of = Some(rows[1].id.clone());
     append(&store, &rows, 1).await;
-    append(&store, &rows, 2).await;
-    let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
+    let (index, ids) =
+        (store.capture_index(), rows.iter().map(|row| row.id.clone()).collect::<Vec<RequestId>>());
     let list = async |filter: CaptureFilter, limit: usize, after: Option<&RequestId>| {
-        let page = store.list_captures(filter, limit, after.cloned()).await.unwrap();
+        let page = index.list(filter, limit, after.cloned()).await.unwrap();
         page.found
             .into_iter()
             .map(|(id, _)| ids.iter().position(|known| *known == id).unwrap())
@@ -116,14 +112,18 @@ async fn captures_are_listed_newest_first_and_by_filter() {
         list(CaptureFilter { alias: Some("' OR 1 --".into()), ..all() }, 10, None).await,
         [0_usize; 0]
     );
-    let first = store.locate_capture(&ids[0]).await.unwrap();
+    for (at, id) in (0..).zip(&ids) {
+        assert_eq!(index.locate(id).await.unwrap(), Some(location(1, at)));
+    }
+    assert_eq!(index.owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
+    let unknown = RequestId::new(at(0), &random);
+    assert_eq!(index.locate(&unknown).await.unwrap(), None);
     assert_eq!(
-        first,
-        Some(Place { segment: 1, heads: 200, bodies: Some(300), position: 0 }),
-        "the first to say so is believed"
+        index.known(vec![unknown, ids[4].clone()]).await.unwrap(),
+        HashSet::from([ids[4].clone()])
     );
-    assert_eq!(store.capture_owner(&ids[3]).await.unwrap(), Some(UserId::known("usr_bob")));
-    assert_eq!(store.locate_capture(&RequestId::new(at(0), &random)).await.unwrap(), None);
+    append(&store, &rows[..1], 2).await;
+    assert_eq!(index.locate(&ids[0]).await.unwrap(), Some(location(2, 0)), "the newer one");
 }
 
 #[tokio::test]
@@ -193,71 +193,23 @@ async fn a_page_is_of_one_state_whatever_is_written_meanwhile() {
 }
 
 #[tokio::test]
-async fn what_is_buried_stays_out_and_its_place_is_known() {
+async fn segments_are_known_with_what_is_left_in_them() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
-    let random = Random::seeded(5);
-    let rows: Vec<CaptureRow> = (0..4).map(|second| row(second, &random)).collect();
-    append(&store, &rows[..2], 1).await;
-    let graves: Vec<(RequestId, i64)> =
-        [&rows[1], &rows[3]].map(|row| (row.id.clone(), 7)).to_vec();
-    store.write_captures(move |index| index.bury(Some(&segment(3)), &graves)).await.unwrap();
-    assert_eq!(store.locate_capture(&rows[1].id).await.unwrap(), None);
-    append(&store, &rows[2..], 2).await;
-    assert_eq!(
-        store.locate_capture(&rows[3].id).await.unwrap(),
-        None,
-        "it was buried before it came"
-    );
-    assert!(store.locate_capture(&rows[2].id).await.unwrap().is_some());
-    let (graves, due) = store
-        .write_captures(|index| Ok(([index.graves(1)?, index.graves(2)?], index.due(7, 7)?)))
-        .await
-        .unwrap();
-    assert_eq!((graves, due), ([vec![(200, 1)], vec![(200, 1)]], vec![1, 2]));
-    assert_eq!(store.write_captures(|index| index.due(6, 7)).await.unwrap(), Vec::<i64>::new());
-    let moved = (rows[0].id.clone(), Place { segment: 9, heads: 1, bodies: None, position: 0 });
-    let placed = moved.clone();
-    store.write_captures(move |index| index.place_anew(1, &[placed])).await.unwrap();
-    store
-        .write_captures(move |index| index.replace(1, &segment(9), &HashMap::from([moved])))
-        .await
-        .unwrap();
-    assert_eq!(store.locate_capture(&rows[0].id).await.unwrap().unwrap().segment, 9);
-    let left = store
-        .write_captures(|index| Ok((index.graves(1)?, index.segments()?, index.forget(2, 10)?)))
-        .await
-        .unwrap();
-    assert_eq!(
-        (left.0, left.1.iter().map(|row| row.number).collect::<Vec<_>>(), left.2),
-        (Vec::new(), vec![2, 3, 9], 1)
-    );
-}
-
-#[tokio::test]
-async fn what_is_deleted_while_its_segment_is_replaced_lies_in_the_new_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
-    let random = Random::seeded(5);
-    let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &random)).collect();
-    append(&store, &rows, 1).await;
-    let place = |position| Place { segment: 9, heads: 100, bodies: None, position };
-    let places: Vec<(RequestId, Place)> =
-        rows.iter().map(|row| row.id.clone()).zip((0..).map(place)).collect();
-    let bury = async |row: &CaptureRow| {
-        let grave = (row.id.clone(), 7);
-        store.write_captures(move |index| index.bury(None, &[grave])).await.unwrap();
-    };
-    bury(&rows[0]).await;
-    let step = places.clone();
-    store.write_captures(move |index| index.place_anew(1, &step)).await.unwrap();
-    bury(&rows[1]).await;
-    store
-        .write_captures(move |index| index.replace(1, &segment(9), &places.into_iter().collect()))
-        .await
-        .unwrap();
-    assert_eq!(store.write_captures(|index| index.graves(9)).await.unwrap(), [(100, 0), (100, 1)]);
-    assert_eq!(store.locate_capture(&rows[2].id).await.unwrap(), Some(place(2)));
+    let (index, random) = (store.capture_index(), Random::seeded(5));
+    let rows: Vec<CaptureRow> = (0..5).map(|second| row(second, &random)).collect();
+    append(&store, &rows[..3], 1).await;
+    append(&store, &rows[3..], 2).await;
+    let grown = SegmentRow { bytes: 5_000, ..segment(1) };
+    index.put_segment(grown.clone()).await.unwrap();
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (grown.clone(), true)]);
+    assert_eq!(index.drop_captures(1, 2).await.unwrap(), 2);
+    assert_eq!(index.drop_captures(1, 2).await.unwrap(), 1);
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true), (grown, false)]);
+    index.drop_segment(1).await.unwrap();
+    assert_eq!(index.segments().await.unwrap(), [(segment(2), true)]);
+    assert!(index.delete(&rows[0].id, false, None).await.unwrap().is_empty());
+    assert!(index.locate(&rows[3].id).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -307,96 +259,55 @@ async fn stalled_captures_never_stall_an_account_and_a_full_disk_is_told_apart()
     faults.stall_appends();
     let appending = tokio::spawn({
         let store = store.clone();
-        async move { store.write_captures(|index| index.put_segment(&segment(1))).await }
+        async move { store.capture_index().put_segment(segment(1)).await }
     });
     store.keep_document("9f2c41d07a1b", "text", at(0)).await.unwrap();
     assert!(!appending.is_finished());
     faults.clear();
     appending.await.unwrap().unwrap();
+    let put = async || store.capture_index().put_segment(segment(1)).await;
     faults.fail_appends(1);
-    assert!(matches!(store.write_captures(|_| Ok(())).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(put().await, Err(StoreError::Unavailable(_))));
     faults.fill_disk();
-    assert!(matches!(store.write_captures(|_| Ok(())).await, Err(StoreError::Full(_))));
+    assert!(matches!(put().await, Err(StoreError::Full(_))));
     faults.clear();
-    store.write_captures(|_| Ok(())).await.unwrap();
+    put().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_damaged_index_is_put_aside() {
+async fn a_damaged_index_is_set_aside_with_its_segments() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("captures.db");
     let random = Random::seeded(5);
     let rows: Vec<CaptureRow> = (0..400).map(|second| row(second, &random)).collect();
-    for damage in 0..4 {
+    for damage in 0..3 {
         let store = Store::open(dir.path()).await.unwrap();
-        store
-            .write_captures(|index| if index.has_old()? { index.forget_old(&[]) } else { Ok(()) })
-            .await
-            .unwrap();
         append(&store, &rows, 1).await;
         drop(store);
+        std::fs::create_dir(dir.path().join("captures")).unwrap();
+        std::fs::write(dir.path().join("captures/segment"), b"bytes").unwrap();
         let whole = std::fs::read(&path).unwrap();
-        match damage {
-            0 => std::fs::write(&path, &whole[..whole.len() / 2]).unwrap(),
-            1 => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
-            2 => std::fs::write(&path, [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat())
-                .unwrap(),
-            _ => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
-        }
-        if damage == 3 {
-            // The mark of one that somebody took away is no reason not to start.
-            for name in ["db", "db-wal", "db-shm"] {
-                let _none = std::fs::remove_file(path.with_extension(name));
-            }
-            drop(Store::open(dir.path()).await.unwrap());
-            assert!(!dir.path().join("captures.db-damaged").exists());
-            std::fs::write(&path, &whole).unwrap();
-            std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap();
-        }
+        let damaged = match damage {
+            0 => whole[..whole.len() / 2].to_vec(),
+            1 => vec![7; whole.len()],
+            _ => [&whole[..4096], &vec![7; whole.len() - 4096][..]].concat(),
+        };
+        std::fs::write(&path, damaged).unwrap();
         let store = Store::open(dir.path()).await.unwrap();
-        assert!(
-            store.write_captures(|index| index.segments()).await.unwrap().is_empty(),
-            "{damage}"
-        );
-        assert!(!dir.path().join("captures.db-damaged").exists());
-        let aside = dir.path().join("captures.damaged");
-        assert_eq!(
-            aside.exists(),
-            damage != 1,
-            "where nobody can say what it was it has another name: {damage}"
-        );
-        store.captures_complete();
-        assert!(!aside.exists(), "{damage}");
+        assert!(store.capture_index().segments().await.unwrap().is_empty(), "{damage}");
+        let aside = dir.path().join(format!("captures-damaged-{}", damage + 1));
+        assert!(aside.join("captures.db").exists() && aside.join("captures/segment").exists());
+        assert!(!dir.path().join("captures").exists());
         append(&store, &rows[..1], 1).await;
         drop(store);
         let store = Store::open(dir.path()).await.unwrap();
-        assert!(store.locate_capture(&rows[0].id).await.unwrap().is_some(), "{damage}");
+        assert!(store.capture_index().locate(&rows[0].id).await.unwrap().is_some(), "{damage}");
     }
-}
-
-/// A file of captures as it was before there were segments, with what `fill` inserts.
-pub(crate) fn make_captures_of_the_second_schema(
-    path: &Path,
-    fill: impl FnOnce(&dyn Fn(&CaptureRow, &[u8], &[u8])),
-) {
-    let file = rusqlite::Connection::open(path).unwrap();
-    file.execute_batch(&schema::CAPTURES[..2].concat()).unwrap();
-    file.pragma_update(None, "user_version", 2).unwrap();
-    fill(&|row, head, bodies| {
-        let captures = "INSERT INTO captures (id, created_at, owner, status, state, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        file.execute(
-            captures,
-            (row.id.as_str(), row.created_at_us, row.owner.as_str(), row.status, &row.state, head),
-        )
-        .unwrap();
-        file.execute("INSERT INTO bodies (id, sealed) VALUES (?1, ?2)", (row.id.as_str(), bodies))
-            .unwrap();
-    });
 }
 
 /// Captures that come from elsewhere may say anything of each other.
 #[tokio::test]
-async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
+async fn the_copies_of_a_capture_end_whatever_they_say_of_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
     let random = Random::seeded(5);
@@ -413,52 +324,17 @@ async fn the_family_of_a_capture_ends_whatever_they_say_of_each_other() {
     let alone = rows[60].id.clone();
     rows[60].replay_of = Some(alone.clone());
     append(&store, &rows, 1).await;
-    let family = async |id: &RequestId, most: usize| {
-        let id = id.clone();
-        store.write_captures(move |index| index.family(&id, None, most)).await.unwrap()
+    let index = store.capture_index();
+    let delete = async |id: &RequestId, owner: Option<&str>| {
+        let mut copies = index.delete(id, true, owner.map(UserId::known)).await.unwrap();
+        copies.sort();
+        copies
     };
-    let newest_first: Vec<RequestId> = ids[1..].iter().rev().cloned().collect();
-    assert_eq!(family(&ids[0], 100).await, newest_first);
-    assert_eq!(family(&ids[0], 2).await, newest_first[..2]);
-    assert!(family(&alone, 100).await.is_empty());
-}
-
-/// The ids in a file that is no index, as whoever finds it reads them.
-fn rows_of(path: &Path) -> i64 {
-    let count = |file: rusqlite::Connection| {
-        file.query_row("SELECT count(*) FROM captures", [], |row| row.get(0))
-    };
-    rusqlite::Connection::open(path).and_then(count).unwrap()
-}
-
-#[tokio::test]
-async fn a_damaged_file_of_before_there_were_segments_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("captures.db");
-    let rows: Vec<CaptureRow> = (0..3).map(|second| row(second, &Random::seeded(5))).collect();
-    make_captures_of_the_second_schema(&path, |insert| {
-        rows.iter().for_each(|row| insert(row, b"{}", b"\0"))
-    });
-    let whole = std::fs::read(&path).unwrap();
-    for (damage, kept) in
-        [(0, "captures-damaged-1.db"), (1, "captures-damaged-2.db"), (2, "captures-damaged-3.db")]
-    {
-        match damage {
-            0 => std::fs::write(dir.path().join("captures.db-damaged"), "").unwrap(),
-            1 => std::fs::write(&path, &whole[..whole.len() - 4096]).unwrap(),
-            // Nobody can say what it was.
-            _ => std::fs::write(&path, vec![7; whole.len()]).unwrap(),
-        }
-        let length = std::fs::metadata(&path).unwrap().len();
-        let store = Store::open(dir.path()).await.unwrap();
-        store.captures_complete();
-        assert!(store.write_captures(|index| index.segments()).await.unwrap().is_empty());
-        drop(store);
-        for journal in ["db-wal", "db-shm", "db"] {
-            let _none = std::fs::remove_file(path.with_extension(journal));
-        }
-        assert_eq!(std::fs::metadata(dir.path().join(kept)).unwrap().len(), length, "{kept}");
-        std::fs::write(&path, &whole).unwrap();
-    }
-    assert_eq!(rows_of(&dir.path().join("captures-damaged-1.db")), 3);
+    assert!(delete(&ids[0], Some("usr_bob")).await.is_empty(), "the copies are Ann's");
+    assert_eq!(index.locate(&ids[0]).await.unwrap(), None);
+    append(&store, &rows[..1], 1).await;
+    assert_eq!(delete(&ids[0], Some("usr_ann")).await, ids[1..]);
+    assert!(delete(&alone, None).await.is_empty());
+    let left = index.list(CaptureFilter { shadows: Shadows::With, ..Default::default() }, 9, None);
+    assert!(left.await.unwrap().found.is_empty());
 }

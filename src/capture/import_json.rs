@@ -1,5 +1,4 @@
-//! A capture read back from the shape that the API shows (contract 6.4), so that an exported corpus is decided again and
-//! compared without the gateway that made it.
+//! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or evaluated without a gateway.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::record::{Attempt, Bodies, Capture, Head, Served, State};
+use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
 use crate::error::Kind;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::protocol::usage::Usage;
@@ -17,36 +16,36 @@ use crate::routing::decide::Decision;
 use crate::routing::inputs::Inputs;
 
 #[derive(Deserialize)]
-struct Shown {
+struct ExportedCapture {
     id: RequestId,
     created_at: String,
-    state: State,
+    state: CaptureState,
     endpoint: String,
     key: Option<KeyId>,
     user: UserId,
     agent: Option<String>,
     client_request_id: Option<String>,
-    decision: Option<Decided>,
+    decision: Option<ExportedDecision>,
     inputs: Option<Inputs>,
     served: Option<Served>,
     status: u16,
     stream: bool,
     usage: Option<Usage>,
     cost_usd: Option<f64>,
-    latency: Latency,
+    latency: ExportedLatency,
     not_replayable: Option<String>,
     replay_of: Option<RequestId>,
     replayed_by: Option<String>,
     shadow_of: Option<RequestId>,
-    request: Side,
-    response: Side,
+    request: ExportedSide,
+    response: ExportedSide,
     redacted: bool,
     error: Option<String>,
 }
 
-/// The decision, and what came of it.
+/// A decision with its outcome.
 #[derive(Deserialize)]
-struct Decided {
+struct ExportedDecision {
     #[serde(flatten)]
     decision: Decision,
     served: Option<Served>,
@@ -55,20 +54,20 @@ struct Decided {
 }
 
 #[derive(Deserialize)]
-struct Latency {
+struct ExportedLatency {
     routing_us: u64,
     ttft_ms: Option<u64>,
     total_ms: u64,
 }
 
-/// The request or the response.
+/// A request or a response.
 #[derive(Deserialize)]
-struct Side {
+struct ExportedSide {
     headers: Map<String, Value>,
     body: Option<String>,
     body_base64: Option<String>,
     truncated: bool,
-    /// Of the request.
+    /// Requests only.
     query: Option<String>,
     #[serde(default)]
     stream: bool,
@@ -76,13 +75,13 @@ struct Side {
     assembled: Value,
 }
 
-impl Side {
+impl ExportedSide {
     fn headers(&self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
     }
 
-    /// `None` where there is none.
+    /// The body; `None` if there is none.
     fn body(&self) -> Result<Option<Bytes>, String> {
         match (&self.body, &self.body_base64) {
             (Some(text), None) => Ok(Some(Bytes::from(text.clone()))),
@@ -97,11 +96,11 @@ impl Side {
 }
 
 impl Capture {
-    /// Reads what [`Capture::whole`] wrote. It is shown, decided and compared as the one that was written; headers that came
-    /// several times are one, as they are shown. The error says what is not as it should be, and holds nothing of the bodies.
+    /// Parses what [`Capture::whole`] rendered. Repeated headers stay joined; all else is as it was. The error quotes nothing of
+    /// the capture.
     pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
-        // The error of the parser would quote what it does not understand.
-        let shown: Shown =
+        // The parser's own error may quote the text.
+        let exported: ExportedCapture =
             serde_json::from_slice(text).map_err(|error| match error.classify() {
                 serde_json::error::Category::Data => {
                     format!("not a capture, at column {}", error.column())
@@ -109,47 +108,48 @@ impl Capture {
                 _ => format!("not JSON, at column {}", error.column()),
             })?;
         let created_at: Timestamp =
-            shown.created_at.parse().map_err(|_| "`created_at` is not a time")?;
-        let request = shown.request.body()?;
-        let response = shown.response.body()?;
-        let mut head = Head::new(shown.id, created_at, shown.user, &shown.endpoint);
-        // Of a stream that something was taken out of only what it amounts to was kept.
-        head.response_assembled =
-            shown.response.stream && response.is_none() && !shown.response.assembled.is_null();
+            exported.created_at.parse().map_err(|_| "`created_at` is not a time")?;
+        let request = exported.request.body()?;
+        let response = exported.response.body()?;
+        let mut head = Head::new(exported.id, created_at, exported.user, &exported.endpoint);
+        // A redacted stream is stored as the assembled answer.
+        head.response_assembled = exported.response.stream
+            && response.is_none()
+            && !exported.response.assembled.is_null();
         let response = match head.response_assembled {
-            true => Bytes::from(shown.response.assembled.to_string()),
+            true => Bytes::from(exported.response.assembled.to_string()),
             false => response.unwrap_or_default(),
         };
-        (head.state, head.status, head.stream) = (shown.state, shown.status, shown.stream);
+        (head.state, head.status, head.stream) = (exported.state, exported.status, exported.stream);
         (head.key, head.agent, head.client_request_id) =
-            (shown.key, shown.agent, shown.client_request_id);
+            (exported.key, exported.agent, exported.client_request_id);
         (head.request_headers, head.response_headers) =
-            (shown.request.headers(), shown.response.headers());
+            (exported.request.headers(), exported.response.headers());
         (head.response_stream, head.response_truncated) =
-            (shown.response.stream, shown.response.truncated);
-        // Without its body it cannot be run again, whatever is said of it.
+            (exported.response.stream, exported.response.truncated);
+        // Without its body it cannot be replayed, whatever the text says.
         head.request_captured = request.is_some()
-            && shown.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
+            && exported.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
         let request = request.filter(|_| head.request_captured);
-        (head.request_truncated, head.redacted) = (shown.request.truncated, shown.redacted);
-        head.request_whole = shown.redacted && shown.not_replayable.is_none();
-        // No call's body is empty.
+        (head.request_truncated, head.redacted) = (exported.request.truncated, exported.redacted);
+        head.request_whole = exported.redacted && exported.not_replayable.is_none();
+        // No request's body is empty.
         head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty())
             || head.not_replayable().is_some();
-        head.query = shown.request.query;
-        head.inputs = shown.inputs;
-        head.served = shown.served;
-        if let Some(Decided { decision, served, attempts }) = shown.decision {
+        head.query = exported.request.query;
+        head.inputs = exported.inputs;
+        head.served = exported.served;
+        if let Some(ExportedDecision { decision, served, attempts }) = exported.decision {
             (head.decision, head.attempts) = (Some(Arc::new(decision)), attempts);
-            // The summary's leaves out the node.
+            // The one of the summary has no node.
             head.served = served.or(head.served);
         }
-        (head.usage, head.cost_usd) = (shown.usage, shown.cost_usd);
+        (head.usage, head.cost_usd) = (exported.usage, exported.cost_usd);
         (head.routing_us, head.ttft_ms, head.total_ms) =
-            (shown.latency.routing_us, shown.latency.ttft_ms, shown.latency.total_ms);
+            (exported.latency.routing_us, exported.latency.ttft_ms, exported.latency.total_ms);
         (head.replay_of, head.replayed_by, head.shadow_of) =
-            (shown.replay_of, shown.replayed_by, shown.shadow_of);
-        head.error = shown.error;
+            (exported.replay_of, exported.replayed_by, exported.shadow_of);
+        head.error = exported.error;
         // As it is where such a capture is made: builds that would misread it do not read it.
         head.version = match (&head.agent, head.response_assembled) {
             (Some(_), _) => Head::AGENT,
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(read.head.request_headers, [("accept".to_owned(), "a, b".to_owned())]);
         read.head.request_headers.clone_from(&capture.head.request_headers);
         assert_eq!(read, capture);
-        // What was redacted of a stream is shown as what it amounts to.
+        // What was redacted of a stream is exported as what it amounts to.
         capture.head.request_headers.clear();
         (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) =
             (true, true, true);

@@ -1,13 +1,14 @@
-//! The archive on real files: what is appended comes back, is sealed, and is gone when it is deleted.
+//! The archive on real files: what is appended comes back, is encrypted, and is gone when it is deleted.
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use super::*;
+use crate::archive::segment_folder::FOLDER;
 use crate::capture::record::tests::capture;
-use crate::capture::segment::format;
 use crate::secret::SecretBytes;
+use crate::store::ByteRange;
 
 /// An archive in `dir`, as a process opens it.
 pub(crate) async fn archive(dir: &Path) -> Archive {
@@ -39,11 +40,8 @@ pub(crate) fn ids_of(captures: &[Capture]) -> Vec<RequestId> {
 
 /// The files of segments.
 pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir.join("captures")).unwrap().map(|entry| entry.unwrap());
-    let mut files: Vec<PathBuf> = entries
-        .filter(|entry| format::number(entry.file_name().to_str().unwrap()).is_some())
-        .map(|entry| entry.path())
-        .collect();
+    let entries = std::fs::read_dir(dir.join(FOLDER)).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -79,17 +77,23 @@ async fn what_lies_in_the_clear_reads_as_well_and_nobody_else_reads_the_files() 
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let sealing = archive(dir.path()).await;
-    let clear =
-        Archive::new(sealing.store.clone(), &SecretBytes::new([9; 32]), Random::seeded(6), false);
-    let both = captures(0..2);
+    let clear = {
+        let mut clear = sealing.clone();
+        clear.settings.cipher.encrypt = false;
+        clear
+    };
+    let mut both = captures(0..2);
+    both[1].bodies.response = Bytes::from_static(b"canary");
     clear.append_with(Arc::new(vec![both[0].clone()]), Effort::None).await.unwrap();
     sealing.append_with(Arc::new(vec![both[1].clone()]), Effort::None).await.unwrap();
     let files = segments(dir.path());
     let holds = |path: &PathBuf| {
         memchr::memmem::find(&std::fs::read(path).unwrap(), &both[0].bodies.request).is_some()
     };
-    assert_eq!(files.iter().map(holds).collect::<Vec<_>>(), [true, false]);
-    for file in files.iter().chain([&dir.path().join("captures")]) {
+    assert!(files.len() == 1 && holds(&files[0]));
+    let bytes = std::fs::read(&files[0]).unwrap();
+    assert!(memchr::memmem::find(&bytes, &both[1].bodies.response).is_none());
+    for file in files.iter().chain([&dir.path().join(FOLDER)]) {
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o077, 0);
     }
     for capture in both {
@@ -98,90 +102,126 @@ async fn what_lies_in_the_clear_reads_as_well_and_nobody_else_reads_the_files() 
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_an_error_and_costs_nothing_else() {
+async fn a_damaged_byte_costs_its_capture_and_no_other() {
+    for encrypt in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = Metrics::new().unwrap();
+        let mut archive = archive(dir.path()).await.counting(metrics.clone());
+        archive.settings.cipher.encrypt = encrypt;
+        let all = captures(0..3);
+        archive.append(Arc::new(all.clone())).await.unwrap();
+        let location = archive.index.locate(&all[1].head.id).await.unwrap().unwrap();
+        let path = segments(dir.path()).remove(0);
+        let bend = |range: ByteRange| {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[(range.offset + u64::from(range.length) / 2) as usize] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        };
+        bend(location.bodies.unwrap());
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
+        assert_eq!(ids(&archive).await, ids_of(&all), "its head is whole");
+        bend(location.head);
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
+        let page = archive.page(CaptureFilter::default(), 10, None).await.unwrap();
+        assert_eq!((page.heads.len(), page.unreadable), (2, 1));
+        for whole in [0, 2] {
+            assert_eq!(archive.get(&all[whole].head.id).await.unwrap().as_ref(), Some(&all[whole]));
+        }
+        assert!(
+            metrics.render().contains("rerouter_capture_blocks_damaged_total 1"),
+            "each capture is counted once"
+        );
+        archive.delete(&all[1].head.id, false, None).await.unwrap();
+        assert_eq!(archive.get(&all[1].head.id).await.unwrap(), None, "it can be deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_record_reads_only_as_the_capture_that_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let both = captures(0..2);
+    archive.append(Arc::new(both.clone())).await.unwrap();
+    let locate = async |at: usize| archive.index.locate(&both[at].head.id).await.unwrap().unwrap();
+    let (first, second) = (locate(0).await, locate(1).await);
+    let mut reader = archive.reader();
+    let (id, other) = (&both[0].head.id, &both[1].head.id);
+    assert!(reader.head(id, &first).is_ok() && reader.bodies(id, &first).is_ok());
+    assert!(reader.head(other, &first).is_err());
+    assert!(reader.head(id, &CaptureLocation { salt: second.salt, ..first }).is_err());
+    let head = first.bodies.unwrap();
+    assert!(reader.head(id, &CaptureLocation { head, ..first }).is_err());
+}
+
+/// The salt is the only thing that a deletion has to destroy.
+#[tokio::test]
+async fn the_salt_of_a_deleted_capture_is_nowhere_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let all = captures(0..40);
+    archive.append(Arc::new(all.clone())).await.unwrap();
+    let salt = archive.index.locate(&all[20].head.id).await.unwrap().unwrap().salt.unwrap();
+    let holds = || {
+        ["captures.db", "captures.db-wal"].into_iter().any(|name| {
+            let bytes = std::fs::read(dir.path().join(name)).unwrap_or_default();
+            memchr::memmem::find(&bytes, &salt).is_some()
+        })
+    };
+    assert!(archive.index.empty_log().await.unwrap() && holds());
+    assert!(archive.delete(&all[20].head.id, false, None).await.unwrap().is_empty());
+    archive.retain(i64::MIN, u64::MAX).await.unwrap();
+    assert!(!holds());
+    for capture in all.iter().filter(|capture| capture.head.id != all[20].head.id) {
+        assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
+    }
+}
+
+#[tokio::test]
+async fn a_capture_in_a_segment_that_is_not_there_is_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(dir.path()).await;
+    let all = captures(0..2);
+    for capture in &all {
+        archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
+        archive.close().await.unwrap();
+    }
+    std::fs::remove_file(&segments(dir.path())[0]).unwrap();
+    let page = archive.page(CaptureFilter::default(), 10, None).await.unwrap();
+    assert_eq!((page.heads.len(), page.unreadable), (1, 1));
+    assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
+    assert_eq!(archive.get(&all[1].head.id).await.unwrap().as_ref(), Some(&all[1]));
+}
+
+#[tokio::test]
+async fn a_panic_costs_the_capture_that_it_comes_with_and_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let metrics = Metrics::new().unwrap();
     let archive = archive(dir.path()).await.counting(metrics.clone());
-    let all = captures(0..3);
-    for capture in &all {
-        archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
+    let all = captures(0..4);
+    archive.settings.faults.panic_at(FaultPlace::Ready, 1, "a mistake");
+    assert_eq!(archive.append(Arc::new(all[..3].to_vec())).await.unwrap(), 2);
+    for place in [FaultPlace::Append, FaultPlace::Written] {
+        archive.settings.faults.panic_at(place, 1, "a mistake");
+        archive.append(Arc::new(all[3..].to_vec())).await.unwrap_err();
     }
-    let place = archive.store.locate_capture(&all[1].head.id).await.unwrap().unwrap();
-    let path = segments(dir.path()).remove(0);
-    let bend = |at: u64| {
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[at as usize + format::BLOCK_HEAD] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-    };
-    bend(place.bodies.unwrap());
-    assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
-    assert_eq!(ids(&archive).await, ids_of(&all), "its head is whole");
-    bend(place.heads);
-    assert_eq!(archive.get(&all[1].head.id).await.unwrap_err().status().as_u16(), 500);
-    assert_eq!(ids(&archive).await, [all[2].head.id.clone(), all[0].head.id.clone()]);
-    assert_eq!(archive.get(&all[2].head.id).await.unwrap().as_ref(), Some(&all[2]));
-    assert!(
-        metrics.render().contains("rerouter_capture_blocks_damaged_total 2"),
-        "each is told once"
-    );
+    assert_eq!((ids(&archive).await.len(), metrics.panics_so_far()), (2, 3));
+    archive.append(Arc::new(all[3..].to_vec())).await.unwrap();
+    assert_eq!(archive.get(&all[3].head.id).await.unwrap().as_ref(), Some(&all[3]));
 }
 
-/// Where the rows and the head of the bodies are damaged nothing leads to these: they are not taken for empty ones.
 #[tokio::test]
-async fn bodies_that_nothing_leads_to_are_lost_and_not_empty() {
+async fn a_batch_is_stored_although_its_caller_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let mut all = captures(0..7);
-    all[1].head.request_captured = false;
-    // Neither is run again.
-    (all[2].head.request_truncated, all[3].head.redacted) = (true, true);
-    // A group that has none: of one that is kept, all of nothing.
-    for capture in &mut all[4..6] {
-        (capture.head.request_captured, capture.bodies) = (false, Bodies::default());
+    let archive = archive(dir.path()).await;
+    let all = captures(0..2);
+    {
+        let mut append = std::pin::pin!(archive.append(Arc::new(all[..1].to_vec())));
+        assert!(futures::poll!(&mut append).is_pending());
     }
-    (all[5].head.request_captured, all[5].head.request_truncated) = (true, true);
-    let clock = Clock::manual(all[6].head.created_at);
-    let first = archive(dir.path()).await.with_clock(clock.clone());
-    for group in [&all[..4], &all[4..6], &all[6..]] {
-        first.append(Arc::new(group.to_vec())).await.unwrap();
-    }
-    first.delete(&all[6].head.id, false).await.unwrap();
-    first.close().await.unwrap();
-    let place = first.store.locate_capture(&all[0].head.id).await.unwrap().unwrap();
-    let at = place.bodies.unwrap();
-    let rows = first.segment(place.segment).unwrap().block_head(at).unwrap().end(at);
-    drop(first);
-    let file = segments(dir.path()).remove(0);
-    let mut bytes = std::fs::read(&file).unwrap();
-    for at in [at, rows] {
-        bytes[at as usize + 9] ^= 1;
-    }
-    std::fs::write(&file, bytes).unwrap();
-    for name in ["captures.db", "captures.db-wal", "captures.db-shm"] {
-        let _none = std::fs::remove_file(dir.path().join(name));
-    }
-    let archive = archive(dir.path()).await.with_clock(clock.clone());
-    archive.recover().await.unwrap();
-    archive.catch_up().await.unwrap();
-    let get = async |at: usize| archive.get(&all[at].head.id).await;
-    for lost in [0, 2, 3] {
-        assert_eq!(get(lost).await.unwrap_err().status().as_u16(), 500, "{lost}");
-    }
-    for whole in [4, 5] {
-        assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
-    }
-    clock.advance(bounds::REWRITE_AFTER);
-    archive.tend(clock.now(), i64::MIN, u64::MAX).await.unwrap();
-    assert_ne!(segments(dir.path()), [file], "it was made anew");
-    for lost in [0, 1, 2, 3] {
-        let read = get(lost).await.unwrap().unwrap();
-        assert_eq!(
-            (read.head.not_replayable(), read.bodies),
-            (Some(crate::error::Kind::NotCaptured), Bodies::default()),
-            "{lost}"
-        );
-    }
-    for whole in [4, 5] {
-        assert_eq!(get(whole).await.unwrap().as_ref(), Some(&all[whole]));
+    archive.append(Arc::new(all[1..].to_vec())).await.unwrap();
+    assert_eq!(ids(&archive).await, ids_of(&all));
+    for capture in &all {
+        assert_eq!(archive.get(&capture.head.id).await.unwrap().as_ref(), Some(capture));
     }
 }
 
@@ -214,9 +254,8 @@ async fn a_head_of_a_newer_build_is_not_read() {
     assert_eq!(archive.get(&all[0].head.id).await.unwrap_err().status().as_u16(), 500);
 }
 
-/// Blocks of two archives' writers in turn: neighbours of a list lie in different blocks.
 #[tokio::test]
-async fn a_list_is_in_order_however_its_blocks_are() {
+async fn a_list_is_in_order_however_captures_were_written() {
     let dir = tempfile::tempdir().unwrap();
     let archive = archive(dir.path()).await;
     let all = captures(0..9);
@@ -290,29 +329,4 @@ async fn what_the_document_keeps_out_is_nowhere() {
         );
     }
     assert_eq!(read(4).await, all[4], "what does not match is as it was");
-}
-
-#[tokio::test]
-async fn a_segment_that_left_while_it_was_opened_is_not_kept_open() {
-    let dir = tempfile::tempdir().unwrap();
-    let archive = archive(dir.path()).await;
-    let all = captures(0..2);
-    for capture in &all {
-        archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
-        archive.close().await.unwrap();
-    }
-    let places = [&all[0], &all[1]].map(|capture| capture.head.id.clone());
-    let [left, stays] = [
-        archive.store.locate_capture(&places[0]).await,
-        archive.store.locate_capture(&places[1]).await,
-    ];
-    let (left, stays) = (left.unwrap().unwrap().segment, stays.unwrap().unwrap().segment);
-    // A reader that is between the two.
-    let gone = archive.opened().gone;
-    let opened = Arc::new(archive.make.open(left).unwrap());
-    archive.remove(left).await.unwrap();
-    archive.keep_open(left, &opened, gone);
-    assert!(archive.opened().open.is_empty(), "its bytes would stay on the disk");
-    archive.segment(stays).unwrap();
-    assert_eq!(archive.opened().open.len(), 1);
 }

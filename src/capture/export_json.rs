@@ -1,4 +1,4 @@
-//! A capture as the API shows it (contract 6.4): its summary, bodies, headers, inputs and the full decision.
+//! Renders a capture as the JSON of the API and of exports (contract 6.4).
 
 use base64::Engine;
 use bytes::Bytes;
@@ -26,9 +26,9 @@ impl Capture {
         if let (Some(query), Some(fields)) = (&head.query, request.as_object_mut()) {
             fields.insert("query".into(), query.as_str().into());
         }
-        // An answer of a provider has headers; where no provider answered there is no body to show, not an empty one.
+        // A provider's answer has headers. Without an answer the body is null, not empty.
         let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
-        // An empty one beside which something was taken out may be one that was.
+        // Where something was redacted, an empty body may be a removed one.
         let may_be_empty = head.request_captured && !head.redacted;
         let kept = answered && (may_be_empty || !self.bodies.response.is_empty());
         let (body, body_base64) = if kept && !head.response_assembled {
@@ -57,7 +57,7 @@ impl Capture {
     }
 }
 
-/// Text as text; bytes that are no text in base64 beside a null.
+/// A UTF-8 body as text; any other as null and base64.
 fn body_json(body: &Bytes) -> (Value, Option<String>) {
     match std::str::from_utf8(body) {
         Ok(text) => (text.into(), None),
@@ -71,7 +71,7 @@ fn add_base64(part: &mut Value, body: Option<String>) {
     }
 }
 
-/// Repeated headers joined as RFC 9110 section 5.3 joins them.
+/// Headers as an object, with repeated ones joined as in RFC 9110 section 5.3.
 fn headers_json(headers: &[(String, String)]) -> Value {
     let mut joined: Map<String, Value> = Map::new();
     for (name, value) in headers {

@@ -1,0 +1,209 @@
+//! One capture as bytes: its head and its bodies, each compressed and then encrypted under the capture's key.
+//!
+//! A record is 4 bytes of length, big-endian, then that many bytes, as a zstd frame if that is shorter, as they are if not.
+//! It is encrypted with AES-256-GCM; the id of the capture is authenticated with it. Without a key a CRC-32 follows it.
+//! The bodies are 4 bytes with the length of the request's, then both.
+
+use std::io;
+
+use bytes::Bytes;
+use zstd::bulk::Decompressor;
+use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
+
+use super::capture_key::{CaptureKeys, SALT};
+use crate::bounds;
+use crate::capture::pace::{Effort, WritePace};
+use crate::capture::record::Bodies;
+use crate::id::{Random, RequestId};
+
+/// What captures have in common, so that small ones compress too. Records written under it are read with it only: another
+/// dictionary needs another schema of the index.
+const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
+/// The largest head or bodies that are read back.
+const LARGEST: usize = 2 * bounds::CAPTURE_QUEUE_BYTES;
+
+/// Which record of a capture: no two are encrypted under the same nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordPart {
+    Head = 0,
+    Bodies = 1,
+}
+
+/// Encrypts and decrypts captures.
+#[derive(Clone, Debug)]
+pub(super) struct Cipher {
+    pub(super) keys: CaptureKeys,
+    pub(super) random: Random,
+    /// Whether new captures are encrypted.
+    pub(super) encrypt: bool,
+}
+
+/// The records of a capture.
+pub(super) struct Records {
+    pub(super) head: Vec<u8>,
+    /// `None` where there are no bodies.
+    pub(super) bodies: Option<Vec<u8>>,
+    pub(super) salt: Option<[u8; SALT]>,
+}
+
+/// Makes records.
+pub(super) struct RecordEncoder {
+    usual: Encoder<'static>,
+    fast: Encoder<'static>,
+}
+
+impl RecordEncoder {
+    pub(super) fn new() -> io::Result<Self> {
+        let mut fast = Encoder::new(1)?;
+        fast.set_parameter(CParameter::CompressionLevel(-3))?;
+        Ok(RecordEncoder { usual: Encoder::with_dictionary(1, DICTIONARY)?, fast })
+    }
+
+    /// The records of a capture, encrypted under a new key.
+    pub(super) fn encode(
+        &mut self,
+        id: &RequestId,
+        head: &[u8],
+        bodies: &Bodies,
+        cipher: &Cipher,
+        pace: WritePace,
+    ) -> io::Result<Records> {
+        let salt = cipher.encrypt.then(|| {
+            let mut salt = [0; SALT];
+            cipher.random.fill(&mut salt);
+            salt
+        });
+        let key = salt.map(|salt| cipher.keys.derive(&salt).ok_or_else(refused)).transpose()?;
+        let mut record = |part: RecordPart, pieces: &[&[u8]]| {
+            let mut record = self.compress(pieces, pace)?;
+            match &key {
+                Some(key) => key
+                    .seal(part as u64, id.as_str().as_bytes(), &mut record)
+                    .ok_or_else(refused)?,
+                None => {
+                    record.extend_from_slice(&crc32fast::hash(&record).to_be_bytes());
+                }
+            }
+            Ok::<_, io::Error>(record)
+        };
+        let Bodies { request, response } = bodies;
+        let length = u32::try_from(request.len()).map_err(too_large)?.to_be_bytes();
+        Ok(Records {
+            head: record(RecordPart::Head, &[head])?,
+            bodies: if request.is_empty() && response.is_empty() {
+                None
+            } else {
+                Some(record(RecordPart::Bodies, &[&length, request, response])?)
+            },
+            salt,
+        })
+    }
+
+    /// Compresses in steps and yields between them: the whole takes longer than a request may have to wait.
+    fn compress(&mut self, pieces: &[&[u8]], pace: WritePace) -> io::Result<Vec<u8>> {
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if length > LARGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut record = Vec::with_capacity(4 + zstd::zstd_safe::compress_bound(length));
+        record.extend_from_slice(&u32::try_from(length).map_err(too_large)?.to_be_bytes());
+        let encoder = match pace.effort {
+            Effort::Usual => Some(&mut self.usual),
+            Effort::Less => Some(&mut self.fast),
+            Effort::None => None,
+        };
+        if let Some(encoder) = encoder {
+            encoder.reinit()?;
+            encoder.set_pledged_src_size(Some(length as u64))?;
+            let mut out = OutBuffer::around_pos(&mut record, 4);
+            for step in pieces.iter().flat_map(|piece| piece.chunks(bounds::CAPTURE_PIECE)) {
+                pace.give_way();
+                let mut step = InBuffer::around(step);
+                encoder.run(&mut step, &mut out)?;
+                if step.pos() < step.src.len() {
+                    return Err(io::Error::other(INCOMPLETE));
+                }
+            }
+            if encoder.finish(&mut out, true)? != 0 {
+                return Err(io::Error::other(INCOMPLETE));
+            }
+        }
+        if record.len() == 4 || record.len() >= 4 + length {
+            record.truncate(4);
+            pieces.iter().for_each(|piece| record.extend_from_slice(piece));
+        }
+        Ok(record)
+    }
+}
+
+const INCOMPLETE: &str = "a record was not compressed whole";
+
+fn refused() -> io::Error {
+    io::Error::other("a capture could not be encrypted")
+}
+
+fn too_large(_: std::num::TryFromIntError) -> io::Error {
+    io::ErrorKind::FileTooLarge.into()
+}
+
+/// Reads records.
+pub(super) struct RecordDecoder(Decompressor<'static>);
+
+impl RecordDecoder {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(RecordDecoder(Decompressor::with_dictionary(DICTIONARY)?))
+    }
+
+    /// What a record holds, or what is wrong with it.
+    pub(super) fn decode(
+        &mut self,
+        id: &RequestId,
+        part: RecordPart,
+        mut record: Vec<u8>,
+        salt: Option<&[u8; SALT]>,
+        keys: &CaptureKeys,
+    ) -> Result<Vec<u8>, &'static str> {
+        let plain = match salt {
+            Some(salt) => {
+                let key = keys.derive(salt).ok_or("its key is refused")?;
+                key.open(part as u64, id.as_str().as_bytes(), record)
+                    .ok_or("it does not decrypt")?
+            }
+            None => {
+                let (plain, sum) = record.split_last_chunk::<4>().ok_or("it is cut off")?;
+                if crc32fast::hash(plain) != u32::from_be_bytes(*sum) {
+                    return Err("its checksum is wrong");
+                }
+                let length = plain.len();
+                record.truncate(length);
+                record
+            }
+        };
+        let (length, rest) = plain.split_first_chunk::<4>().ok_or("it is cut off")?;
+        let length = u32::from_be_bytes(*length) as usize;
+        if rest.len() == length {
+            return Ok(rest.to_vec());
+        }
+        let whole = self.0.decompress(rest, length.min(LARGEST));
+        whole
+            .ok()
+            .filter(|whole| whole.len() == length)
+            .ok_or("it does not decompress to its length")
+    }
+}
+
+/// The bodies in a record of them.
+pub(super) fn bodies(plain: Vec<u8>) -> Option<Bodies> {
+    let (length, _) = plain.split_first_chunk::<4>()?;
+    let length = u32::from_be_bytes(*length) as usize;
+    let mut request = Bytes::from(plain).split_off(4);
+    if length > request.len() {
+        return None;
+    }
+    let response = request.split_off(length);
+    Some(Bodies { request, response })
+}
+
+#[cfg(test)]
+#[path = "capture_codec_tests.rs"]
+mod tests;

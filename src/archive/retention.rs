@@ -1,0 +1,81 @@
+//! Which segments leave, and when.
+
+use std::sync::atomic::Ordering;
+
+use super::service::Archive;
+use crate::blocking::blocking;
+use crate::bounds;
+use crate::store::StoreError;
+
+impl Archive {
+    /// Closes the active segment if it is due, then removes segments: those without captures, those whose newest capture is
+    /// older than `before_us` (microseconds since the epoch), and the oldest while all of them and the index hold more than
+    /// `bytes`. Empties the index's write-ahead log after deletions.
+    ///
+    /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is the last one.
+    pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
+        let mut failed = self.close_due(bytes).await.err();
+        let segments = self.index.segments().await?;
+        let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
+        held = held.saturating_add(self.index.bytes().await?);
+        // Only known after the list was made: a segment that became active since is not in it.
+        let active = self.log.lock().await.active();
+        for (segment, has_captures) in segments {
+            let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
+            if !leaves || active == Some(segment.number) {
+                continue;
+            }
+            match self.remove(segment.number).await {
+                Ok(()) => held = held.saturating_sub(segment.bytes),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed = self.empty_index_log().await.err().or(failed);
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn close_due(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut log = self.log.lock().await;
+        if log.is_due(&self.settings, bytes) { self.close_log(&mut log).await } else { Ok(()) }
+    }
+
+    /// Removes a segment: its captures from the index, in steps so that new ones get in between, then its file.
+    async fn remove(&self, number: i64) -> Result<(), StoreError> {
+        match self.drop_captures(number).await {
+            // The index has no room for it: the file that leaves makes some.
+            Err(StoreError::Full(_)) => {
+                self.delete_file(number).await?;
+                self.drop_captures(number).await?;
+            }
+            dropped => dropped?,
+        }
+        self.delete_file(number).await?;
+        self.index.drop_segment(number).await
+    }
+
+    async fn drop_captures(&self, number: i64) -> Result<(), StoreError> {
+        self.shared.log_holds_deleted.store(true, Ordering::Release);
+        while self.index.drop_captures(number, bounds::CAPTURE_BATCH).await?
+            == bounds::CAPTURE_BATCH
+        {}
+        Ok(())
+    }
+
+    async fn delete_file(&self, number: i64) -> Result<(), StoreError> {
+        let folder = self.settings.folder.clone();
+        Ok(blocking(move || folder.delete(number)).await??)
+    }
+
+    async fn empty_index_log(&self) -> Result<(), StoreError> {
+        if self.shared.log_holds_deleted.swap(false, Ordering::AcqRel) {
+            let emptied = self.index.empty_log().await;
+            self.shared.log_holds_deleted.fetch_or(!matches!(emptied, Ok(true)), Ordering::AcqRel);
+            emptied?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "retention_tests.rs"]
+mod tests;

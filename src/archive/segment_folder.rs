@@ -1,0 +1,122 @@
+//! Where segments are kept: a folder of files. No other file of the gateway touches segments, so an object store can take its
+//! place: [`SegmentFolder::close`] would put a closed segment, [`SegmentReader::read`] get a range of one, and
+//! [`SegmentFolder::delete`] and [`SegmentFolder::list`] are theirs too. The active segment stays a local file.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::store::ByteRange;
+
+/// The folder of segments in a data directory.
+pub const FOLDER: &str = "captures";
+
+/// The file name of a segment.
+pub fn file_name(number: i64) -> String {
+    format!("{number:016x}.seg")
+}
+
+/// The number of the segment in a file of this name; `None` if it is not the name of a segment.
+fn number(name: &str) -> Option<i64> {
+    i64::from_str_radix(name.strip_suffix(".seg").filter(|digits| digits.len() == 16)?, 16).ok()
+}
+
+/// A folder of segments.
+#[derive(Clone, Debug)]
+pub(super) struct SegmentFolder(PathBuf);
+
+impl SegmentFolder {
+    pub(super) fn new(data: &Path) -> Self {
+        SegmentFolder(data.join(FOLDER))
+    }
+
+    fn path(&self, number: i64) -> PathBuf {
+        self.0.join(file_name(number))
+    }
+
+    /// Creates the file of a new segment, durably, for this user only. An error of kind `AlreadyExists`: the number is taken.
+    pub(super) fn create(&self, number: i64) -> io::Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let file =
+            File::options().write(true).create_new(true).mode(0o600).open(self.path(number))?;
+        File::open(&self.0)?.sync_all()?;
+        Ok(file)
+    }
+
+    /// Takes over a segment that is written no more: all of it is durable when this returns.
+    pub(super) fn close(&self, segment: &File) -> io::Result<()> {
+        segment.sync_all()
+    }
+
+    /// Opens a segment, closed or active. An error of kind `NotFound`: it is not there.
+    pub(super) fn open(&self, number: i64) -> io::Result<SegmentReader> {
+        Ok(SegmentReader(File::open(self.path(number))?))
+    }
+
+    /// Deletes a segment, if it is there.
+    pub(super) fn delete(&self, number: i64) -> io::Result<()> {
+        match std::fs::remove_file(self.path(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The numbers of all segments.
+    pub(super) fn list(&self) -> io::Result<BTreeSet<i64>> {
+        match std::fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            entries => entries?
+                .filter_map(|entry| {
+                    let entry = entry.map(|entry| number(&entry.file_name().to_string_lossy()));
+                    entry.transpose()
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A segment open for reading.
+pub(super) struct SegmentReader(File);
+
+impl SegmentReader {
+    /// Reads a range. An error of kind `UnexpectedEof`: the segment is shorter.
+    pub(super) fn read(&self, range: ByteRange) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; range.length as usize];
+        self.0.read_exact_at(&mut bytes, range.offset)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_their_numbers() {
+        assert_eq!(number(&file_name(77)), Some(77));
+        for other in ["4d.seg", "000000000000004d.new", "lock"] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn segments_are_created_once_read_in_ranges_and_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SegmentFolder::new(dir.path());
+        assert!(folder.list().unwrap().is_empty());
+        let file = folder.create(3).unwrap();
+        file.write_all_at(b"0123456789", 0).unwrap();
+        folder.close(&file).unwrap();
+        assert_eq!(folder.create(3).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let segment = folder.open(3).unwrap();
+        assert_eq!(segment.read(ByteRange { offset: 2, length: 3 }).unwrap(), b"234");
+        let beyond = segment.read(ByteRange { offset: 8, length: 3 }).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(folder.list().unwrap(), BTreeSet::from([3]));
+        folder.delete(3).unwrap();
+        folder.delete(3).unwrap();
+        assert_eq!(folder.open(3).err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,246 @@
+//! The active segment: records are appended to it, batch by batch. It counts a batch only once the index has its rows; the
+//! next batch overwrites what does not count.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::capture_codec::{Cipher, RecordEncoder, Records};
+use super::segment_folder::SegmentFolder;
+use crate::bounds;
+use crate::capture::pace::WritePace;
+use crate::capture::prepare::PreparedCapture;
+use crate::clock::Clock;
+use crate::store::{ByteRange, CaptureLocation, CaptureRow, Faults, SegmentRow};
+
+/// How segments are written.
+#[derive(Clone)]
+pub(super) struct SegmentSettings {
+    pub(super) folder: SegmentFolder,
+    pub(super) cipher: Cipher,
+    pub(super) clock: Clock,
+    /// A segment is closed once it is this large,
+    pub(super) bytes: u64,
+    /// or this old.
+    pub(super) age: Duration,
+    pub(super) faults: Faults,
+}
+
+/// The active segment, if there is one.
+#[derive(Default)]
+pub(super) struct SegmentLog {
+    active: Option<Active>,
+    /// The largest number of a segment; `None` before recovery.
+    pub(super) last: Option<i64>,
+    encoder: Option<RecordEncoder>,
+}
+
+struct Active {
+    row: SegmentRow,
+    file: File,
+    began: Timestamp,
+    synced: Instant,
+    /// Holds rows that a loss of power may take.
+    unsynced: bool,
+}
+
+/// A batch that is written and not in the index yet.
+pub(super) struct WrittenBatch {
+    /// The segment with this batch.
+    pub(super) segment: SegmentRow,
+    pub(super) rows: Vec<(CaptureRow, CaptureLocation)>,
+    /// The bytes are synced, and the rows have to be too.
+    pub(super) durable: bool,
+}
+
+impl SegmentLog {
+    /// The number of the active segment.
+    pub(super) fn active(&self) -> Option<i64> {
+        self.active.as_ref().map(|active| active.row.number)
+    }
+
+    /// Whether the active segment is to be closed before more is written: it is full, or old, or larger than `most`.
+    pub(super) fn is_due(&self, settings: &SegmentSettings, most: u64) -> bool {
+        self.active.as_ref().is_some_and(|active| {
+            let age = settings.clock.now().duration_since(active.began).unsigned_abs();
+            active.row.bytes >= settings.bytes || active.row.bytes > most || age >= settings.age
+        })
+    }
+
+    /// Appends captures to the active segment, or to a new one. Nothing counts before [`SegmentLog::commit`].
+    pub(super) fn write(
+        &mut self,
+        settings: &SegmentSettings,
+        captures: impl IntoIterator<Item = PreparedCapture>,
+        pace: WritePace,
+    ) -> io::Result<WrittenBatch> {
+        let mut encoder = match self.encoder.take() {
+            Some(encoder) => encoder,
+            None => RecordEncoder::new()?,
+        };
+        if self.active.is_none() {
+            self.active = Some(self.begin(settings)?);
+        }
+        let active = self.active.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let mut batch = Batch::new(active, settings);
+        for PreparedCapture { row, head, bodies } in captures {
+            let records = encoder.encode(&row.id, &head, &bodies, &settings.cipher, pace)?;
+            batch.push(row, records)?;
+        }
+        self.encoder = Some(encoder);
+        let (bytes, rows) = batch.finish()?;
+        let newest_us = rows.iter().map(|(row, _)| row.created_at_us).max().unwrap_or(i64::MIN);
+        let durable = active.synced.elapsed() >= bounds::CAPTURE_SYNC;
+        if durable {
+            self.sync_file(settings)?;
+        }
+        let active = self.active.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let newest_us = newest_us.max(active.row.newest_us);
+        Ok(WrittenBatch { segment: SegmentRow { newest_us, bytes, ..active.row }, rows, durable })
+    }
+
+    fn begin(&mut self, settings: &SegmentSettings) -> io::Result<Active> {
+        let mut number = self.last.unwrap_or(0);
+        let file = loop {
+            number += 1;
+            match settings.folder.create(number) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => break created?,
+            }
+        };
+        self.last = Some(number);
+        Ok(Active {
+            row: SegmentRow { number, newest_us: i64::MIN, bytes: 0 },
+            file,
+            began: settings.clock.now(),
+            synced: Instant::now(),
+            unsynced: false,
+        })
+    }
+
+    /// The index has a batch: what comes next follows it.
+    pub(super) fn commit(&mut self, segment: SegmentRow, durable: bool) {
+        if let Some(active) =
+            self.active.as_mut().filter(|active| active.row.number == segment.number)
+        {
+            (active.row, active.unsynced) = (segment, !durable);
+        }
+    }
+
+    /// The index does not have the batch. Its bytes are given back to the disk; where that fails the next batch overwrites them.
+    pub(super) fn roll_back(&mut self) {
+        if let Some(active) = &self.active {
+            let _left = active.file.set_len(active.row.bytes);
+        }
+    }
+
+    /// Syncs the active segment and returns it for the index; `None` where nothing is to be synced.
+    pub(super) fn sync(&mut self, settings: &SegmentSettings) -> io::Result<Option<SegmentRow>> {
+        if !self.active.as_ref().is_some_and(|active| active.unsynced) {
+            return Ok(None);
+        }
+        self.sync_file(settings)?;
+        Ok(self.active.as_ref().map(|active| active.row.clone()))
+    }
+
+    /// After a sync that fails nobody knows what the disk has, and a later one would not tell: another segment begins.
+    fn sync_file(&mut self, settings: &SegmentSettings) -> io::Result<()> {
+        let Some(mut active) = self.active.take() else { return Ok(()) };
+        settings.faults.before_sync()?;
+        active.file.sync_data()?;
+        active.synced = Instant::now();
+        self.active = Some(active);
+        Ok(())
+    }
+
+    /// Ends the active segment: it is written no more.
+    pub(super) fn take_active(&mut self) -> Option<(SegmentRow, File)> {
+        self.active.take().map(|active| (active.row, active.file))
+    }
+}
+
+/// A batch on its way to the file. The heads of a few captures are written together and before their bodies, so that lists
+/// read little of the disk.
+struct Batch<'a> {
+    file: &'a File,
+    faults: &'a Faults,
+    number: i64,
+    /// Where the next bytes go.
+    end: u64,
+    rows: Vec<(CaptureRow, CaptureLocation)>,
+    /// How many of `rows` have their final offsets.
+    placed: usize,
+    heads: Vec<u8>,
+    bodies: Vec<u8>,
+}
+
+impl<'a> Batch<'a> {
+    fn new(active: &'a Active, settings: &'a SegmentSettings) -> Self {
+        Batch {
+            file: &active.file,
+            faults: &settings.faults,
+            number: active.row.number,
+            end: active.row.bytes,
+            rows: Vec::new(),
+            placed: 0,
+            heads: Vec::new(),
+            bodies: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, row: CaptureRow, records: Records) -> io::Result<()> {
+        let head = append(&mut self.heads, &records.head)?;
+        let bodies = match &records.bodies {
+            Some(record) => Some(append(&mut self.bodies, record)?),
+            None => None,
+        };
+        let location = CaptureLocation { segment: self.number, head, bodies, salt: records.salt };
+        self.rows.push((row, location));
+        if self.heads.len() + self.bodies.len() >= bounds::CAPTURE_BLOCK {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes heads, then bodies, and moves the offsets of their rows from these buffers to the file.
+    fn flush(&mut self) -> io::Result<()> {
+        let bodies_at = self.end + self.heads.len() as u64;
+        for (_, location) in self.rows.iter_mut().skip(self.placed) {
+            location.head.offset += self.end;
+            if let Some(bodies) = &mut location.bodies {
+                bodies.offset += bodies_at;
+            }
+        }
+        self.placed = self.rows.len();
+        self.heads.append(&mut self.bodies);
+        if let Some(bytes) = self.faults.torn_write() {
+            self.file.write_all_at(self.heads.get(..bytes).unwrap_or(&self.heads), self.end)?;
+            return Err(io::Error::other("torn on demand"));
+        }
+        self.file.write_all_at(&self.heads, self.end)?;
+        self.end += self.heads.len() as u64;
+        self.heads.clear();
+        Ok(())
+    }
+
+    /// Writes the rest; returns where the batch ends.
+    fn finish(mut self) -> io::Result<(u64, Vec<(CaptureRow, CaptureLocation)>)> {
+        self.flush()?;
+        Ok((self.end, self.rows))
+    }
+}
+
+fn append(buffer: &mut Vec<u8>, record: &[u8]) -> io::Result<ByteRange> {
+    let length = u32::try_from(record.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let offset = buffer.len() as u64;
+    buffer.extend_from_slice(record);
+    Ok(ByteRange { offset, length })
+}
+
+#[cfg(test)]
+#[path = "segment_log_tests.rs"]
+mod tests;

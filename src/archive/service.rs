@@ -1,0 +1,380 @@
+//! The archive: captures are appended, listed, read and deleted here.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::capture_codec::Cipher;
+use super::capture_key::CaptureKeys;
+use super::capture_reader::{CaptureReader, Unreadable};
+use super::segment_folder::SegmentFolder;
+use super::segment_log::{SegmentLog, SegmentSettings, WrittenBatch};
+use crate::blocking::blocking;
+use crate::bounds;
+use crate::capture::pace::{Effort, WritePace};
+use crate::capture::prepare;
+use crate::capture::queue::CaptureSink;
+use crate::capture::record::{Bodies, Capture, Head};
+use crate::capture::redact::Redactor;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::{Random, RequestId, UserId};
+use crate::metrics::Metrics;
+use crate::secret::Keyring;
+use crate::store::{
+    CaptureFilter, CaptureIndex, CaptureLocation, FaultPlace, Faults, Store, StoreError,
+};
+
+/// The archive of captures. Cloning is cheap.
+#[derive(Clone)]
+pub struct Archive {
+    pub(super) index: CaptureIndex,
+    pub(super) settings: SegmentSettings,
+    /// Held while a batch is written and inserted.
+    pub(super) log: Arc<tokio::sync::Mutex<SegmentLog>>,
+    pub(super) shared: Arc<Shared>,
+    redactor: Arc<Redactor>,
+    metrics: Option<Metrics>,
+}
+
+/// State that clones of an archive share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Captures whose damage was reported.
+    reported: Mutex<HashSet<RequestId>>,
+    /// The index's write-ahead log may hold deleted rows.
+    pub(super) log_holds_deleted: AtomicBool,
+}
+
+/// A page of heads, newest first.
+pub struct Page {
+    /// The heads that can be read.
+    pub heads: Vec<Head>,
+    /// Where each of them lies, for [`Archive::bodies`].
+    pub locations: Vec<CaptureLocation>,
+    /// How many captures of the page cannot be read.
+    pub unreadable: usize,
+    /// The next page begins after this id; `None` on the last page.
+    pub next: Option<RequestId>,
+}
+
+impl Archive {
+    /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is written from now on; both
+    /// kinds are read.
+    pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
+        let settings = SegmentSettings {
+            folder: SegmentFolder::new(store.dir()),
+            cipher: Cipher { keys: CaptureKeys::new(&keys.into()), random, encrypt },
+            clock: Clock::System,
+            bytes: bounds::SEGMENT_BYTES,
+            age: bounds::SEGMENT_AGE,
+            faults: store.faults().clone(),
+        };
+        Archive {
+            index: store.capture_index(),
+            settings,
+            log: Arc::default(),
+            shared: Arc::default(),
+            redactor: Arc::default(),
+            metrics: None,
+        }
+    }
+
+    /// The same with another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.settings.clock = clock;
+        self
+    }
+
+    /// The same for this retention: segments are small enough to follow it.
+    #[must_use]
+    pub fn kept_for(mut self, age: Duration, size: u64) -> Self {
+        let share = u64::from(bounds::SEGMENT_SHARE);
+        self.settings.bytes =
+            (size / share).clamp(bounds::SEGMENT_BYTES_MIN, bounds::SEGMENT_BYTES);
+        self.settings.age =
+            (age / bounds::SEGMENT_SHARE).clamp(bounds::CAPTURE_SYNC, bounds::SEGMENT_AGE);
+        self
+    }
+
+    /// The same with this redacted in captures before they are written.
+    #[must_use]
+    pub fn redacting(self, redactor: Redactor) -> Self {
+        Archive { redactor: Arc::new(redactor), ..self }
+    }
+
+    /// The same with damage and panics counted there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Archive { metrics: Some(metrics), ..self }
+    }
+
+    /// Stores a batch, all or none; returns how many: one that cannot be encoded is left out.
+    pub async fn append(&self, captures: Arc<Vec<Capture>>) -> Result<usize, StoreError> {
+        self.append_with(captures, Effort::Usual).await
+    }
+
+    /// The same at this pace. It runs to its end even when the caller is dropped.
+    pub async fn append_with(
+        &self,
+        captures: Arc<Vec<Capture>>,
+        pace: impl Into<WritePace>,
+    ) -> Result<usize, StoreError> {
+        let (archive, pace) = (self.clone(), pace.into());
+        let writing = tokio::spawn(async move {
+            let mut log = archive.log.clone().lock_owned().await;
+            archive.make_ready(&mut log).await?;
+            archive.write(log, captures, pace).await.map(|(_, count)| count)
+        });
+        writing.await.map_err(|_| panicked())?
+    }
+
+    /// Recovers before the first batch, and closes a segment that is full or old.
+    pub(super) async fn make_ready(&self, log: &mut SegmentLog) -> Result<(), StoreError> {
+        if log.last.is_none() {
+            self.recover_log(log).await?;
+        }
+        if log.is_due(&self.settings, u64::MAX) { self.close_log(log).await } else { Ok(()) }
+    }
+
+    /// Writes a batch to the active segment and inserts it into the index; returns the log and how many captures that were.
+    pub(super) async fn write(
+        &self,
+        mut log: OwnedMutexGuard<SegmentLog>,
+        captures: Arc<Vec<Capture>>,
+        pace: WritePace,
+    ) -> Result<(OwnedMutexGuard<SegmentLog>, usize), StoreError> {
+        let archive = self.clone();
+        let (mut log, batch) = blocking(move || {
+            let batch = archive.guarded(|| archive.write_batch(&mut log, &captures, pace));
+            (log, batch)
+        })
+        .await?;
+        let inserted = match batch {
+            None => Err(panicked()),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(WrittenBatch { segment, rows, durable })) => {
+                let count = rows.len();
+                let between = move || _ = pace.give_way();
+                let inserted = self.index.insert(segment.clone(), rows, durable, between).await;
+                inserted.map(|()| log.commit(segment, durable)).map(|()| count)
+            }
+        };
+        if inserted.is_err() {
+            log.roll_back();
+        }
+        inserted.map(|count| (log, count))
+    }
+
+    fn write_batch(
+        &self,
+        log: &mut SegmentLog,
+        captures: &[Capture],
+        pace: WritePace,
+    ) -> std::io::Result<WrittenBatch> {
+        self.settings.faults.pass(FaultPlace::Append);
+        let ready = captures.iter().filter_map(|capture| {
+            pace.give_way();
+            // A panic costs the one capture that it comes with.
+            self.guarded(|| {
+                self.settings.faults.pass(FaultPlace::Ready);
+                prepare::ready(capture, &self.redactor)
+            })?
+        });
+        let written = log.write(&self.settings, ready, pace);
+        self.settings.faults.pass(FaultPlace::Written);
+        written
+    }
+
+    /// What `work` returns; `None` if it panicked, which is counted.
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        if let (Err(_), Some(metrics)) = (&done, &self.metrics) {
+            metrics.panic();
+        }
+        done.ok()
+    }
+
+    /// Makes everything that was appended survive a loss of power. Costs nothing when it does.
+    pub async fn sync(&self) -> Result<(), StoreError> {
+        let (archive, mut log) = (self.clone(), self.log.clone().lock_owned().await);
+        let (mut log, synced) = blocking(move || {
+            let synced = log.sync(&archive.settings);
+            (log, synced)
+        })
+        .await?;
+        let Some(segment) = synced? else { return Ok(()) };
+        self.index.put_segment(segment.clone()).await?;
+        log.commit(segment, true);
+        Ok(())
+    }
+
+    /// Closes the active segment. All captures are durable then.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.close_log(&mut *self.log.lock().await).await
+    }
+
+    pub(super) async fn close_log(&self, log: &mut SegmentLog) -> Result<(), StoreError> {
+        let Some((segment, file)) = log.take_active() else { return Ok(()) };
+        let (folder, faults) = (self.settings.folder.clone(), self.settings.faults.clone());
+        let number = segment.number;
+        if segment.bytes == 0 {
+            return Ok(blocking(move || folder.delete(number)).await??);
+        }
+        blocking(move || faults.before_sync().and_then(|()| folder.close(&file))).await??;
+        self.index.put_segment(segment).await
+    }
+
+    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter although more follow.
+    pub async fn page(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Page, Error> {
+        let mut retried = false;
+        loop {
+            let page = self
+                .index
+                .list(filter.clone(), limit, after.clone())
+                .await
+                .map_err(Error::store_unavailable)?;
+            let archive = self.clone();
+            let (read, absent) = blocking(move || archive.read_heads(page.found)).await?;
+            // A segment may leave after the list was made: the index knows it by now.
+            if absent && !retried {
+                retried = true;
+                continue;
+            }
+            return Ok(Page { next: page.next, ..read });
+        }
+    }
+
+    /// The heads of such a page.
+    pub async fn list(
+        &self,
+        filter: CaptureFilter,
+        limit: usize,
+        after: Option<RequestId>,
+    ) -> Result<Vec<Head>, Error> {
+        Ok(self.page(filter, limit, after).await?.heads)
+    }
+
+    /// The heads, and whether the segment of any of them is not there.
+    fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (Page, bool) {
+        let mut page = Page { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
+        let (mut reader, mut absent) = (self.reader(), false);
+        for (id, location) in found {
+            match reader.head(&id, &location) {
+                Ok(head) => {
+                    page.heads.push(head);
+                    page.locations.push(location);
+                }
+                Err(why) => {
+                    absent |= matches!(why, Unreadable::Absent);
+                    self.report(&id, &why);
+                    page.unreadable += 1;
+                }
+            }
+        }
+        (page, absent)
+    }
+
+    /// Reads captures of pages.
+    pub fn reader(&self) -> CaptureReader {
+        CaptureReader::new(self.settings.folder.clone(), self.settings.cipher.keys.clone())
+    }
+
+    /// The bodies of a capture of a page; `None` if they cannot be read. It may wait for the disk.
+    pub fn bodies(
+        &self,
+        id: &RequestId,
+        location: &CaptureLocation,
+        reader: &mut CaptureReader,
+    ) -> Option<Bodies> {
+        location.bodies?;
+        reader.bodies(id, location).inspect_err(|why| self.report(id, why)).ok()
+    }
+
+    /// A whole capture; `None` if there is none.
+    pub async fn get(&self, id: &RequestId) -> Result<Option<Capture>, Error> {
+        let mut retried = false;
+        loop {
+            let Some(location) = self.index.locate(id).await.map_err(Error::store_unavailable)?
+            else {
+                return Ok(None);
+            };
+            let (mut reader, wanted) = (self.reader(), id.clone());
+            let read = blocking(move || {
+                let head = reader.head(&wanted, &location)?;
+                Ok(Capture { head, bodies: reader.bodies(&wanted, &location)? })
+            });
+            match read.await? {
+                Ok(capture) => return Ok(Some(capture)),
+                Err(Unreadable::Absent) if !retried => retried = true,
+                Err(why) => {
+                    self.report(id, &why);
+                    return Err(Error::internal(format!("capture {id} cannot be read: {why}")));
+                }
+            }
+        }
+    }
+
+    /// The owner of a capture; `None` if there is no such capture.
+    pub async fn owner(&self, id: &RequestId) -> Result<Option<UserId>, Error> {
+        self.index.owner(id).await.map_err(Error::store_unavailable)
+    }
+
+    /// Deletes a capture and, if `copies`, its replays and shadows and theirs: of this owner only, where one is given. When it
+    /// returns their keys are gone, durably. Returns the copies that it deleted.
+    pub async fn delete(
+        &self,
+        id: &RequestId,
+        copies: bool,
+        owner: Option<UserId>,
+    ) -> Result<Vec<RequestId>, Error> {
+        self.shared.log_holds_deleted.store(true, Ordering::Release);
+        self.index.delete(id, copies, owner).await.map_err(Error::store_unavailable)
+    }
+
+    /// Logs and counts, once, that a capture is damaged.
+    fn report(&self, id: &RequestId, why: &Unreadable) {
+        if matches!(why, Unreadable::Absent) {
+            return;
+        }
+        let mut reported = self.shared.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < bounds::DAMAGED_CAPTURES && reported.insert(id.clone()) {
+            log::error!("capture {id} cannot be read: {why}");
+            if let Some(metrics) = &self.metrics {
+                metrics.capture_block_damaged();
+            }
+        }
+    }
+}
+
+impl CaptureSink for Archive {
+    async fn append(&self, batch: Arc<Vec<Capture>>, pace: WritePace) -> Result<usize, StoreError> {
+        self.append_with(batch, pace).await
+    }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        Archive::sync(self).await
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.settings.faults
+    }
+}
+
+fn panicked() -> StoreError {
+    StoreError::unavailable("a panic where captures are written")
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+pub(crate) mod tests;

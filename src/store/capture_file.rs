@@ -1,0 +1,70 @@
+//! Opens the file of the capture index. A damaged one is set aside with its segments.
+
+use std::path::Path;
+
+use super::worker::{Durability, open};
+use super::{StoreError, schema};
+use crate::bounds;
+
+/// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/`, and with it the segments: only this index
+/// holds the keys of their captures. Captures begin anew then.
+pub(super) fn open_index(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+    match open_checked(path) {
+        Err(StoreError::Damaged(why)) => {
+            set_aside(path, &why)?;
+            open_checked(path)
+        }
+        opened => opened,
+    }
+}
+
+fn open_checked(path: &Path) -> Result<rusqlite::Connection, StoreError> {
+    let mut index = open(path, Durability::Process)?;
+    // Deleted rows, and the salts in them, are overwritten.
+    index.pragma_update(None, "secure_delete", true)?;
+    let moved = index
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .map_err(StoreError::from);
+    if let Err(StoreError::Damaged(why)) = moved {
+        return Err(StoreError::Damaged(why));
+    }
+    let size: u64 = index.query_row(
+        "SELECT c.page_count * s.page_size FROM pragma_page_count c, pragma_page_size s",
+        [],
+        |row| Ok(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0)),
+    )?;
+    let length = std::fs::metadata(path).map_err(StoreError::unavailable)?.len();
+    // On a full disk the write-ahead log may still hold the rest.
+    if length < size && moved.is_ok() {
+        return Err(StoreError::Damaged("it is cut off".into()));
+    }
+    if length <= bounds::INDEX_CHECK {
+        let result: String = index.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if result != "ok" {
+            return Err(StoreError::Damaged(result));
+        }
+    }
+    schema::migrate(&mut index, schema::CAPTURES)?;
+    Ok(index)
+}
+
+fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
+    let aside = (1..)
+        .map(|number: u32| path.with_file_name(format!("captures-damaged-{number}")))
+        .find(|name| !name.exists())
+        .ok_or_else(|| StoreError::Damaged("the index cannot be set aside".into()))?;
+    log::error!(
+        "the index of captures is damaged ({why}): it is moved to {} with its segments, and \
+         captures begin anew; restore both from a backup, or delete them",
+        aside.display()
+    );
+    std::fs::create_dir(&aside)?;
+    // The index last: a start that breaks off here finds it damaged once more.
+    for name in ["captures", "captures.db-wal", "captures.db-shm", "captures.db"] {
+        match std::fs::rename(path.with_file_name(name), aside.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
