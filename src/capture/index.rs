@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::prepare;
 use super::record::{Bodies, Capture, Head};
-use super::redact::Redactor;
+use super::redaction::Redactor;
 use super::segment::group::{Parts, Rows};
 use super::segment::reader::{Damage, Segment};
 use super::segment::writer::{Effort, Pace};

@@ -217,7 +217,7 @@ impl Head {
     }
 
     /// Notes that something was taken out of what the request said, or was decided on.
-    pub(super) fn lacks_of_request(&mut self) {
+    pub(crate) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);
     }
 

@@ -9,7 +9,7 @@ use super::expand::{Failure, Lookup, expand};
 use super::read::{Faults, Field, Section};
 use super::tree::{Entry, Node, Value};
 use crate::bounds;
-use crate::capture::query::holds_credential;
+use crate::redaction::is_in_query;
 use crate::routing::document::{
     BreakerSpec, Located, ModelSpec, ProtocolSpec, ProviderOptions, ProviderSpec, RecipeSpec,
     RetryOn, RetrySpec, RoutingSpec, RuleSpec, ShadowSpec, Strategy, TargetSpec, TimeoutsSpec,
@@ -144,8 +144,7 @@ fn url(
 ) -> Option<Located<Secret>> {
     let url = secret(field, lookup, faults)?;
     let text = field.text(faults)?;
-    let shows_one =
-        |url: &str| url.split_once('?').is_some_and(|(_, query)| holds_credential(query));
+    let shows_one = |url: &str| url.split_once('?').is_some_and(|(_, query)| is_in_query(query));
     if shows_one(text) || shows_one(url.value.expose()) {
         faults.push(
             field

@@ -12,8 +12,8 @@ use super::net::Net;
 use super::read::{Faults, Field, Section, to_usize};
 use super::written::Written;
 use crate::bounds;
-use crate::capture::redact::{Expression, Redactor};
 use crate::interface::Interface;
+use crate::redaction::{Expression, Redactor};
 use crate::routing::provider::{Authorities, Base};
 
 /// The settings of this process.

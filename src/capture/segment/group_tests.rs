@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capture::prepare;
 use crate::capture::record::tests::capture;
-use crate::capture::redact::Redactor;
+use crate::capture::redaction::Redactor;
 use crate::capture::segment::format::{self, BLOCK_HEAD, BlockHead, FIRST};
 use crate::capture::segment::writer::{Effort, begin};
 use crate::id::{Random, UserId};
